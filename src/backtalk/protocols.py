@@ -1,0 +1,98 @@
+"""The verbs: what a model must offer at each level of access. Read this page first.
+
+Every call is batched. At the text levels a model takes dialogues; at WEIGHTS it takes token ids as
+(batch, length) tensors, padded on the right with `pad`. Prefix states, caches, chat templates, encoder and
+decoder stay inside the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from backtalk.types import Access, Dialogue, Floor, TokenScores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@runtime_checkable
+class TextModel(Protocol):
+    """Anything that replies."""
+
+    name: str
+    access: Access
+    fingerprint: str
+    """Changes when the model's behaviour may have changed: a hash of its weights, or its name."""
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        """What the model really says (greedy where the model can be greedy), one reply a dialogue."""
+
+
+@runtime_checkable
+class LogprobModel(TextModel, Protocol):
+    """A model that also says how likely a given reply is."""
+
+    def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
+        """The log-probability of each token of each reply, the end-of-turn token last."""
+
+    def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
+        """One sampled reply a dialogue; a row's randomness depends on its own seed alone."""
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A model of what people type, used to keep triggers likely. It scores the inputs themselves."""
+
+    def score(self, inputs: Tensor) -> Tensor:
+        """(batch, n): log P(x_t | x_<t); 0 where padded."""
+
+    def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
+        """(batch, candidates, n): `score` with `candidates` (batch, candidates) put at `position`."""
+
+    def gradient(
+        self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(x_t | x_<t), weights
+        (batch, n), with respect to the one-hot inputs. Each x_t acts twice: as a word that is predicted
+        (the output side) and as a word that later ones are predicted from (the input side)."""
+
+    def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
+        """(len(seeds), length): sampled inputs of exactly that length, using `allowed` ids only."""
+
+
+@runtime_checkable
+class WeightsModel(LogprobModel, Protocol):
+    """A model whose weights are at hand. `targets` are (batch, m) and end with the end-of-turn token."""
+
+    pad: int
+    vocabulary_size: int
+    language_model: LanguageModel | None
+
+    def encode_input(self, text: str) -> list[int]: ...
+
+    def encode_target(self, text: str) -> list[int]:
+        """The ids of a reply with its end-of-turn token."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; `encode_input(decode(ids)) == ids` for a valid trigger."""
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that the model has no token for."""
+
+    def searchable(self) -> Tensor:
+        """(vocabulary,), bool: the ids that may stand in a trigger (no special tokens)."""
+
+    def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
+        """(batch, m): one input and one target a row."""
+
+    def score_substitutions(
+        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
+    ) -> TokenScores:
+        """(batch, candidates, m): `score` with `candidates` (batch, candidates) put at `position`."""
+
+    def gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
+        (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None)."""

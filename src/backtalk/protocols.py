@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 class TextModel(Protocol):
     """Anything that replies."""
 
-    name: str
-    access: Access
-    fingerprint: str
-    """Changes when the model's behaviour may have changed: a hash of its weights, or its name."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the model's behaviour may have changed: a hash of its weights, or its name."""
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         """What the model really says (greedy where the model can be greedy), one reply a dialogue."""
@@ -50,9 +55,7 @@ class LanguageModel(Protocol):
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         """(batch, candidates, n): `score` with `candidates` (batch, candidates) put at `position`."""
 
-    def gradient(
-        self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None
-    ) -> Tensor:
+    def gradient(self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None) -> Tensor:
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(x_t | x_<t), weights
         (batch, n), with respect to the one-hot inputs. Each x_t acts twice: as a word that is predicted
         (the output side) and as a word that later ones are predicted from (the input side)."""
@@ -65,9 +68,14 @@ class LanguageModel(Protocol):
 class WeightsModel(LogprobModel, Protocol):
     """A model whose weights are at hand. `targets` are (batch, m) and end with the end-of-turn token."""
 
-    pad: int
-    vocabulary_size: int
-    language_model: LanguageModel | None
+    @property
+    def pad(self) -> int: ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
+    def language_model(self) -> LanguageModel | None: ...
 
     def encode_input(self, text: str) -> list[int]: ...
 

@@ -1,0 +1,102 @@
+"""`backtalk chat`: talk with a model and see, on request, how likely each word of its reply was."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from torch import Tensor
+
+from backtalk.data.vocabulary import EOS
+from backtalk.errors import InputError
+from backtalk.models.decode import Sampling
+from backtalk.models.local import LocalModel
+from backtalk.protocols import TextModel
+from backtalk.registry import load_model
+from backtalk.terminal import printable
+from backtalk.types import Dialogue, Turn
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    probabilities: bool = False
+    sample: bool = False
+    beam: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+def chat(name: str, say: list[str] | None, settings: ChatSettings, device: str) -> None:
+    model = load_model(name, device)
+    asks_more = settings.probabilities or settings.sample or settings.beam
+    if asks_more and not isinstance(model, LocalModel):
+        raise InputError(f"{name} shows its replies only; leave out --probabilities, --sample and --beam")
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    talking = say is None and sys.stdin.isatty()
+    if talking:
+        console.print(f"Talking with {name}. An empty line or Ctrl-D ends the chat.", style="dim")
+    history: list[Turn] = []
+    for number, text in enumerate(_utterances(say, talking)):
+        if not talking:
+            console.print(f"you> {printable(text)}")
+        history.append(Turn("user", text))
+        reply, lines = _answer(model, tuple(history), settings, settings.seed + number)
+        history.append(Turn("model", reply))
+        console.print(f"{name}> {printable(reply)}", style="bold")
+        for line in lines:
+            console.print(f"    {printable(line)}", style="dim")
+
+
+def _utterances(say: list[str] | None, talking: bool) -> Iterator[str]:
+    if say is not None:
+        yield from say
+        return
+    while True:
+        try:
+            line = input("you> ") if talking else input()
+        except EOFError:
+            return
+        except UnicodeDecodeError:
+            raise InputError("standard input is not UTF-8 text") from None
+        if talking and not line.strip():
+            return
+        if line.strip():
+            yield line
+
+
+def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: int) -> tuple[str, list[str]]:
+    """The reply, and the lines to show under it."""
+    if not isinstance(model, LocalModel):
+        return model.reply([dialogue])[0], []
+    if settings.beam:
+        best = model.beams([dialogue], settings.beam)[0]
+        return best[0][0], [f"{_chance(log_prob)}  {text}" for text, log_prob in best]
+    inputs = model.encode_dialogues([dialogue])
+    if settings.sample:
+        sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
+        (ids,) = model.sample_ids(inputs, [seed], sampling)
+    else:
+        (ids,) = model.greedy_ids(inputs)
+    lines = [_word_chances(model, inputs, ids)] if settings.probabilities else []
+    return model.read(ids), lines
+
+
+def _word_chances(model: LocalModel, inputs: Tensor, ids: list[int]) -> str:
+    words = ["(end)" if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
+    log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
+    parts = [f"{word} {math.exp(lp):.1%}" for word, lp in zip(words, log_probs, strict=True)]
+    return "  ".join(parts) + f"   (whole reply: {_chance(sum(log_probs))})"
+
+
+def _chance(log_prob: float) -> str:
+    """A probability a person can picture: "1 in 340"."""
+    if log_prob > math.log(0.1):
+        return f"{math.exp(log_prob):.0%}"
+    if log_prob > -60:
+        return f"1 in {round(math.exp(-log_prob)):,}"
+    return f"1 in 10^{-log_prob / math.log(10):.0f}"

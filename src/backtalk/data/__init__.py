@@ -1,0 +1,1 @@
+"""Data: corpora, words, vocabularies, pairs and target lists."""

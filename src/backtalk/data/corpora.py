@@ -1,0 +1,207 @@
+"""Corpora: dialogues out of the formats that they are found in.
+
+A dialogue is a run of turns, and each two consecutive turns are an (input, reply) pair. Where a file gives
+pairs that do not chain, each pair is a dialogue of two turns. Dialogues that must stay on one side of a split
+(the pairs of one chat) share a group; everywhere else a dialogue is a group of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby, islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from backtalk.data import switchboard
+from backtalk.data.textfiles import read_lines, read_rows
+from backtalk.errors import InputError, unknown
+from backtalk.types import Dialogue, Turn
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Dialogues with a name and a licence."""
+
+    name: str
+    licence: str
+    dialogues: tuple[Dialogue, ...]
+    groups: tuple[str, ...]
+    """The group of each dialogue."""
+    fixed_test: frozenset[str] = frozenset()
+    """The groups that are always the test set, where a corpus has one."""
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All (input, reply) pairs, in order."""
+        return [pair for dialogue in self.dialogues for pair in pairs_of(dialogue)]
+
+
+def pairs_of(dialogue: Dialogue) -> list[tuple[str, str]]:
+    """Each turn with the one before it as its only context."""
+    return [(first.text, second.text) for first, second in pairwise(dialogue)]
+
+
+Grouped = Iterable[tuple[str, Dialogue]]
+"""(group, dialogue)"""
+
+
+def read_corpus(source: str, format: str = "auto", clean: bool = True) -> Corpus:
+    """Read `chitchat` or a file or folder; `clean` takes the disfluencies out of Switchboard."""
+    if format != "auto" and format not in FORMATS:
+        raise unknown("corpus format", format, ["auto", *FORMATS])
+    path = Path(source)
+    if format == "auto":
+        format = detect_format(source)
+    reader = FORMATS[format]
+    found = [(group, dialogue) for group, dialogue in reader.read(path, clean) if len(dialogue) >= 2]
+    if not found:
+        raise InputError(f"{source} holds no dialogue of two or more turns (read as {format})")
+    return Corpus(
+        name="chitchat" if format == "chitchat" else path.name,
+        licence=reader.licence,
+        dialogues=tuple(dialogue for _, dialogue in found),
+        groups=tuple(group for group, _ in found),
+        fixed_test=frozenset(switchboard.TEST_25 + switchboard.VALID_25)
+        if format.startswith("swda")
+        else frozenset(),
+    )
+
+
+def detect_format(source: str) -> str:
+    """The format of a source, by its name and its first lines."""
+    path = Path(source)
+    if source == "chitchat":
+        return "chitchat"
+    if path.is_dir():
+        for format, pattern in (("swda", "swda_*.tsv*"), ("swda-csv", "**/*.utt.csv*")):
+            if any(path.glob(pattern)):
+                return format
+    lines = [line for _, line in islice(read_lines(path), 20) if line.strip()]
+    first = lines[0].split("\t") if lines else []
+    numbers = [field.lstrip("-").isdigit() for field in first]
+    if any("<eou>" in line for line in lines):
+        return "eou"
+    if lines and lines[0].lstrip().startswith("{"):
+        return "pairs-jsonl"
+    if lines and "act_tag" in lines[0] and "," in lines[0]:
+        return "swda-csv"
+    if len(first) == 7 and numbers[1] and numbers[2]:
+        return "ubuntu-pairs"
+    if len(first) == 5 and numbers[2]:
+        return "ubuntu-messages"
+    if len(first) == 4 and numbers[0]:
+        return "swda"
+    if len(first) > 1 or path.name.removesuffix(".gz").endswith(".tsv"):
+        return "pairs-tsv"
+    return "lines"
+
+
+def _chitchat(path: Path, clean: bool) -> Grouped:
+    try:
+        import chitchat_dataset
+    except ImportError:
+        raise InputError("the chitchat corpus is not installed; pip install 'backtalk[data]'") from None
+    for name, chat in chitchat_dataset.Dataset().items():
+        messages = [message for block in chat["messages"] for message in block if message["text"].strip()]
+        yield name, _by_sender((message["sender"], message["text"]) for message in messages)
+
+
+def _by_sender(messages: Iterable[tuple[str, str]]) -> Dialogue:
+    """A turn is all that one person says before another does."""
+    return tuple(
+        Turn(sender, " ".join(text.strip() for _, text in said))
+        for sender, said in groupby(messages, key=lambda message: message[0])
+    )
+
+
+def _alternating(utterances: Iterable[str]) -> Dialogue:
+    return tuple(Turn("AB"[i % 2], text) for i, text in enumerate(utterances))
+
+
+def _pairs_tsv(path: Path, clean: bool) -> Grouped:
+    group, previous = "", None
+    for number, (first, second) in read_rows(path, 2, "input, reply"):
+        if not (first.strip() and second.strip()):
+            raise InputError(f"{path}, line {number}: an empty {'reply' if first.strip() else 'input'}")
+        # A row that takes up the reply of the one before goes on with its dialogue.
+        if first != previous:
+            group = str(number)
+        previous = second
+        yield group, _alternating([first.strip(), second.strip()])
+
+
+def _pairs_jsonl(path: Path, clean: bool) -> Grouped:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            raise InputError(f"{path}, line {number}: not JSON") from None
+        if not isinstance(record, dict) or not all(
+            isinstance(record.get(key), str) and record[key].strip() for key in ("input", "reply")
+        ):
+            raise InputError(f'{path}, line {number}: not an object with the texts "input" and "reply"')
+        # A line number and an id that looks like one must not meet.
+        group = f"id {record['dialogue']}" if "dialogue" in record else f"line {number}"
+        yield group, _alternating([record["input"].strip(), record["reply"].strip()])
+
+
+def _lines(path: Path, clean: bool) -> Grouped:
+    stripped = ((number, line.strip()) for number, line in read_lines(path))
+    for blank, block in groupby(stripped, key=lambda numbered: not numbered[1]):
+        if not blank:
+            numbered = list(block)
+            yield str(numbered[0][0]), _alternating(line for _, line in numbered)
+
+
+def _eou(path: Path, clean: bool) -> Grouped:
+    for number, line in read_lines(path):
+        utterances = (utterance.strip() for utterance in line.split("<eou>"))
+        yield str(number), _alternating(utterance for utterance in utterances if utterance)
+
+
+def _ubuntu_pairs(path: Path, clean: bool) -> Grouped:
+    what = "file, i, j, speaker, text, speaker, text"
+    for _, (file, _, _, asker, question, replier, reply) in read_rows(path, 7, what):
+        if question.strip() and reply.strip():
+            yield file, (Turn(asker, question.strip()), Turn(replier, reply.strip()))
+
+
+def _ubuntu_messages(path: Path, clean: bool) -> Grouped:
+    messages: dict[str, list[tuple[int, str, str]]] = {}
+    for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
+        if not index.lstrip("-").isdigit():
+            raise InputError(f"{path}, line {number}: the index {index!r} is not a number")
+        if text.strip():
+            messages.setdefault(file, []).append((int(index), speaker, text))
+    for file, said in messages.items():
+        said.sort(key=lambda message: message[0])
+        yield file, tuple(Turn(speaker, text.strip()) for _, speaker, text in said)
+
+
+_LDC = "LDC text: not to be passed on, nor a model trained on it"
+_UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
+_YOURS = "as its owner says"
+
+
+class Format(NamedTuple):
+    """One way in which a corpus is written down."""
+
+    read: Callable[[Path, bool], Grouped]
+    licence: str
+    help: str
+
+
+FORMATS: dict[str, Format] = {
+    "chitchat": Format(_chitchat, "MIT (chitchat-dataset)", "the chitchat-dataset package; needs no file"),
+    "pairs-tsv": Format(_pairs_tsv, _YOURS, "input TAB reply, a pair a line"),
+    "pairs-jsonl": Format(_pairs_jsonl, _YOURS, 'objects with "input", "reply" and, if known, "dialogue"'),
+    "lines": Format(_lines, _YOURS, "an utterance a line, a blank line between dialogues"),
+    "eou": Format(_eou, _YOURS, "a dialogue a line, <eou> between utterances"),
+    "swda": Format(switchboard.read_tsv, _LDC, "Switchboard: conversation, speaker, utterance, act by tabs"),
+    "swda-csv": Format(switchboard.read_csv, _LDC, "Switchboard as the official csv files"),
+    "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
+    "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
+}

@@ -1,0 +1,50 @@
+"""Lines of a text file, plain or gzipped, with one clear sentence for each way in which a file can be bad."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from backtalk.errors import InputError
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end) of a UTF-8 file; gzip is recognised by content."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}; check the path")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder where a file is expected")
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (zlib.error, EOFError, gzip.BadGzipFile):
+        raise InputError(f"{path} is a damaged gzip file; fetch it again") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if not data.strip():
+        raise InputError(f"{path} is empty")
+    # Not str.splitlines: text may hold the other line separators of Unicode.
+    for number, line in enumerate(
+        data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n"), start=1
+    ):
+        if b"\0" in line:
+            raise InputError(f"{path}, line {number}: this is a binary file, not text")
+        try:
+            yield number, line.removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"{path}, line {number}: not UTF-8; convert the file to UTF-8") from None
+
+
+def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields) of a file of tab-separated columns without a header; blank lines are skipped."""
+    for number, line in read_lines(path):
+        if line.strip():
+            fields = line.split("\t")
+            if len(fields) != columns:
+                raise InputError(
+                    f"{path}, line {number}: {len(fields)} columns between tabs instead of {columns} ({what})"
+                )
+            yield number, fields

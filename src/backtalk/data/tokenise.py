@@ -1,0 +1,151 @@
+"""Text to words and back, by the recipes of He & Glass: punctuation kept in 2019, removed in 2020.
+
+A trigger is real only if its words survive being typed, so a recipe must be stable: each word that it ever
+makes is made again from that word alone. Text is therefore cut at white space first, and every rule looks at
+one chunk and nothing around it. Lower case and contractions are those of the Penn Treebank.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from backtalk import errors
+
+UNKNOWN_WORD = "<unk>"
+
+_FUSED = {
+    "cannot": ("can", "not"),
+    "gonna": ("gon", "na"),
+    "wanna": ("wan", "na"),
+    "gotta": ("got", "ta"),
+    "lemme": ("lem", "me"),
+    "gimme": ("gim", "me"),
+}
+_CLITIC = r"'(?:s|re|ve|ll|d|m)"
+# Letters and digits, joined inside by hyphens and apostrophes (uh-huh, o'clock) and, between digits, by the
+# signs of numbers and times (1,000 3.5 20/20 10:30).
+_WORD = r"[^\W_]+(?:(?:[-']|(?<=\d)[.,:/](?=\d))[^\W_]+)*"
+_ENDS = r"(?![^\W_])"
+
+_WORDS_ONLY = re.compile(rf"{UNKNOWN_WORD}|{_CLITIC}{_ENDS}|{_WORD}")
+_WORDS_AND_SIGNS = re.compile(
+    rf"""{UNKNOWN_WORD}
+    |(?:https?://|www\.)[^\s<>"']*[^\W_]/?    # an address, without the full stop after it
+    |<3{_ENDS}
+    |[:;=]'?-?[()\[\]dpo3/\\|*]{_ENDS}        # an emoticon, in lower case by now
+    |{_CLITIC}{_ENDS}
+    |[^\W\d_](?:\.[^\W\d_])+\.?{_ENDS}        # u.s. e.g. p.m.
+    |{_WORD}
+    |\.\.+|--+
+    |\S""",
+    re.VERBOSE,
+)
+_SUFFIX = re.compile(rf"(?<=[^\W_])(?:n't|{_CLITIC})$")
+# Marks that NFKC would turn into a space and an accent, or leave as they are.
+_QUOTES = str.maketrans("‘’‚‛′´`ʼ“”„‟″«»", "''''''''" + '"""""""')
+_ASCII_CONTROLS = dict.fromkeys(i for i in [*range(32), 127] if not chr(i).isspace())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A way to cut text into words."""
+
+    name: str
+    keep_punctuation: bool
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text: lower case, contractions apart, stable under being joined and cut again."""
+        return [word for chunk in _normal(text).split() for word in _cut(chunk, self.keep_punctuation)]
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("he-glass-2019", keep_punctuation=True),
+        Recipe("he-glass-2020", keep_punctuation=False),
+    )
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise errors.unknown("recipe", name, RECIPES)
+    return RECIPES[name]
+
+
+def _normal(text: str) -> str:
+    """Lower case, straight quotes, NFKC, nothing invisible."""
+    if text.isascii():
+        return text.translate(_ASCII_CONTROLS).replace("`", "'").lower()
+    # One pass can make work for the next: a dropped character may let an accent join its letter.
+    while (plain := _normal_once(text)) != text:
+        text = plain
+    return text
+
+
+def _normal_once(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text.translate(_QUOTES).lower())
+    return "".join(c for c in text if c.isspace() or not _is_invisible(c))
+
+
+def _is_invisible(character: str) -> bool:
+    """Controls, zero-width and bidi marks, surrogates, and the selectors that follow emoji."""
+    return unicodedata.category(character)[0] == "C" or "\ufe00" <= character <= "\ufe0f"
+
+
+@lru_cache(maxsize=1 << 17)
+def _cut(chunk: str, keep_punctuation: bool) -> tuple[str, ...]:
+    """The words of a normalised chunk without white space."""
+    pattern = _WORDS_AND_SIGNS if keep_punctuation else _WORDS_ONLY
+    words: list[str] = []
+    for piece in pattern.findall(chunk):
+        suffix = _SUFFIX.search(piece)
+        if piece in _FUSED:
+            words += _FUSED[piece]
+        elif suffix:
+            words += [*_cut(piece[: suffix.start()], keep_punctuation), suffix.group()]
+        elif piece.startswith(("..", "--")):
+            words.append(piece[0] * (3 if piece[0] == "." else 2))
+        else:
+            words.append(piece)
+    return tuple(words)
+
+
+_CLOSING = frozenset({".", ",", "!", "?", ";", ":", "...", ")", "]", "}", "%"})
+_OPENING = frozenset({"(", "[", "{", "$", "#", "@"})
+_SENTENCE_END = frozenset({".", "!", "?"})
+_JOINED = {pair: word for word, pair in _FUSED.items()}
+
+
+def detokenise(words: Sequence[str]) -> str:
+    """What people read: contractions joined, signs at their words, capitals where a sentence starts.
+
+    For the eye alone. What a model is given again is the words joined by spaces.
+    """
+    text = ""
+    glue = True  # nothing between this word and the one before
+    capital = True
+    open_quotes: set[str] = set()
+    previous = ""
+    for word in words:
+        shown = "[?]" if word == UNKNOWN_WORD else "I" if word == "i" else word
+        is_suffix = word == "n't" or re.fullmatch(_CLITIC, word) is not None
+        closes = word in _CLOSING or word in open_quotes
+        if not (glue or closes or is_suffix or (previous, word) in _JOINED):
+            text += " "
+        text += shown[:1].upper() + shown[1:] if capital and not is_suffix else shown
+        glue = word in _OPENING
+        if word in ('"', "'"):
+            glue = word not in open_quotes
+            open_quotes ^= {word}
+        elif word[:1].isalnum() or word == UNKNOWN_WORD or is_suffix:
+            capital = False
+        elif word in _SENTENCE_END:
+            capital = True
+        previous = word
+    return text

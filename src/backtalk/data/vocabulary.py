@@ -1,0 +1,95 @@
+"""Words to numbers. Ids 0 to 3 stand for no word: text that says "<pad>" holds an unknown word."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backtalk.errors import InputError
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+_FORMAT = "backtalk-vocabulary-1"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words that a model knows, most frequent first; the first of them has id 4."""
+
+    entries: tuple[str, ...]
+    """The words without the four specials."""
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids = {word: i for i, word in enumerate(self.entries, start=len(SPECIALS))}
+        if len(ids) < len(self.entries):
+            twice = next(word for word, n in Counter(self.entries).items() if n > 1)
+            raise InputError(f"the vocabulary holds {twice!r} twice; keep one of them")
+        if reserved := [word for word in SPECIALS if word in ids]:
+            raise InputError(f"the vocabulary holds the reserved word {reserved[0]!r}; leave it out")
+        object.__setattr__(self, "_ids", ids)
+
+    @classmethod
+    def from_counts(cls, source: Mapping[str, int] | Iterable[Sequence[str]], size: int) -> Vocabulary:
+        """The `size` most frequent words (the specials not counted) of counts or of sentences; of words that
+        are equally frequent, the first in the alphabet."""
+        if isinstance(source, Mapping):
+            counts: Mapping[str, int] = source
+        else:
+            counts = Counter(word for sentence in source for word in sentence)
+        ranked = sorted((-n, word) for word, n in counts.items() if word not in SPECIALS)
+        return cls(tuple(word for _, word in ranked[:size]))
+
+    def __len__(self) -> int:
+        """How many ids there are, the specials included."""
+        return len(SPECIALS) + len(self.entries)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._ids
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """The id of each word, `UNK` for those outside."""
+        get = self._ids.get
+        return [get(word, UNK) for word in words]
+
+    def words(self, ids: Iterable[int]) -> list[str]:
+        """The word of each id; specials are shown by name."""
+        return [self._word(i) for i in ids]
+
+    def unknown(self, words: Iterable[str]) -> list[str]:
+        """The words outside, once each, in order."""
+        return [word for word in dict.fromkeys(words) if word not in self._ids]
+
+    def _word(self, i: int) -> str:
+        if not 0 <= i < len(self):
+            raise IndexError(f"id {i} is outside a vocabulary of {len(self)}")
+        return SPECIALS[i] if i < len(SPECIALS) else self.entries[i - len(SPECIALS)]
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON."""
+        record = {"format": _FORMAT, "words": self.entries}
+        Path(path).write_text(json.dumps(record, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Vocabulary:
+        """Read what `save` wrote."""
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read the vocabulary {path}: {error.strerror}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+            raise InputError(f"{path} is damaged or no vocabulary: it does not hold JSON") from None
+        words = record.get("words") if isinstance(record, dict) else None
+        if not isinstance(record, dict) or record.get("format") != _FORMAT or not isinstance(words, list):
+            raise InputError(
+                f"{path} is no vocabulary of backtalk: it lacks the format {_FORMAT!r} or its words"
+            )
+        if not all(isinstance(word, str) for word in words):
+            raise InputError(f"{path} is a damaged vocabulary: not every word in it is a string")
+        try:
+            return cls(tuple(words))
+        except InputError as error:
+            raise InputError(f"{path} is damaged: {error}") from None

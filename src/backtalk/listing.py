@@ -1,0 +1,53 @@
+"""`backtalk list`: what there is to choose from, a line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Console
+from rich.table import Table
+
+from backtalk.data.corpora import FORMATS
+from backtalk.data.targets import load_mal, widen
+from backtalk.data.tokenise import RECIPES
+from backtalk.registry import FOLDER, FORMS, MODELS
+
+
+def show(subject: str) -> None:
+    rows = {"models": _models, "formats": _formats, "recipes": _recipes, "targets": _targets}[subject]()
+    table = Table(title=subject, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, text in rows:
+        table.add_row(name, text)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _models() -> list[tuple[str, str]]:
+    named = [(name, f"{entry.help} ({entry.access.name})") for name, entry in MODELS.items()]
+    named.append(("FOLDER", f"{FOLDER.help} ({FOLDER.access.name})"))
+    return named + [(prefix, f"{entry.help} ({entry.access.name})") for prefix, entry in FORMS.items()]
+
+
+def _formats() -> list[tuple[str, str]]:
+    return [(name, format.help) for name, format in FORMATS.items()]
+
+
+def _recipes() -> list[tuple[str, str]]:
+    kept = {True: "punctuation kept as words", False: "all punctuation removed"}
+    return [
+        (name, f"lower case, Treebank contractions, {kept[recipe.keep_punctuation]}")
+        for name, recipe in RECIPES.items()
+    ]
+
+
+def _targets() -> list[tuple[str, str]]:
+    mal = load_mal()
+    by_category = Counter(target.category for target in mal)
+    spread = ", ".join(f"{count} {category}" for category, count in sorted(by_category.items()))
+    return [
+        ("mal", f"{len(mal)} mild prototypes ({spread}), {len(widen(mal, final_period=True)):,} widened"),
+        ("normal", "what a model says anyway: checks that a search can find what is there"),
+        ("random", "random frequent words: checks that a search does not find what is not there"),
+        ("FILE", "one target a line, or JSONL with text, category and severity"),
+    ]

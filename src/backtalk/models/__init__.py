@@ -1,0 +1,1 @@
+"""Models: our LSTMs, and whatever else can stand behind the model protocol."""

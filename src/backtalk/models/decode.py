@@ -1,0 +1,184 @@
+"""Ways to write a sentence from a model that gives the next word's logits: greedy, sampling, beam.
+
+All are batched over rows. A row's samples depend on that row's seed alone: one uniform number a word, drawn
+beforehand, is looked up in the cumulated probabilities, so alone or in a batch a row reads the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from backtalk.data.vocabulary import BOS, EOS, PAD
+
+
+class Rows(Protocol):
+    """A decoding state: something whose rows can be picked."""
+
+    def select(self: S, rows: Tensor) -> S: ...
+
+
+S = TypeVar("S", bound=Rows)
+
+
+class Stepper(Protocol[S]):
+    """A model that reads a word a row and gives the next one's logits."""
+
+    def next(self, words: Tensor, state: S) -> tuple[Tensor, S]: ...
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw words; the defaults are the model's own distribution."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """Keep the k likeliest words; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the likeliest words that together reach this probability."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""
+        logits = logits.double() / self.temperature
+        if self.top_k:
+            kth = logits.topk(min(self.top_k, logits.shape[1]), dim=1).values[:, -1:]
+            logits = logits.masked_fill(logits < kth, -math.inf)
+        if self.top_p < 1.0:
+            ordered, index = logits.softmax(1).sort(dim=1, descending=True)
+            before = ordered.cumsum(1) - ordered  # the mass of the likelier words; the first always stays
+            cut = torch.zeros_like(logits, dtype=torch.bool).scatter(1, index, before >= self.top_p)
+            logits = logits.masked_fill(cut, -math.inf)
+        return logits.softmax(1)
+
+
+@torch.no_grad()
+def greedy(model: Stepper[S], state: S, rows: int, max_length: int, device: torch.device) -> Tensor:
+    """(rows, <= max_length) ids, <eos> included where reached, then padded."""
+    return _write(model, state, rows, max_length, device, lambda logits, _: logits.argmax(1))
+
+
+@torch.no_grad()
+def sample(
+    model: Stepper[S],
+    state: S,
+    seeds: Sequence[int],
+    max_length: int,
+    device: torch.device,
+    sampling: Sampling | None = None,
+) -> Tensor:
+    """As `greedy`, each row sampled with its own seed."""
+    draws = _uniform(seeds, max_length, device)
+    how = sampling or Sampling()
+
+    def choose(logits: Tensor, t: int) -> Tensor:
+        return _draw(how.probabilities(logits), draws[:, t])
+
+    return _write(model, state, len(seeds), max_length, device, choose)
+
+
+@torch.no_grad()
+def sample_fixed_length(
+    model: Stepper[S], state: S, length: int, seeds: Sequence[int], allowed: Tensor
+) -> Tensor:
+    """(rows, length) ids drawn from the model's distribution over the `allowed` words (V,) alone."""
+    device = allowed.device
+    draws = _uniform(seeds, length, device)
+    words = torch.full((len(seeds),), BOS, device=device)
+    written = []
+    for t in range(length):
+        logits, state = model.next(words, state)
+        words = _draw(Sampling().probabilities(logits.masked_fill(~allowed, -math.inf)), draws[:, t])
+        written.append(words)
+    return torch.stack(written, dim=1)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """One of the n best sentences."""
+
+    ids: list[int]
+    """<eos> included where it was reached."""
+    log_prob: float
+
+
+@torch.no_grad()
+def beam(
+    model: Stepper[S], state: S, rows: int, max_length: int, width: int, device: torch.device
+) -> list[list[Beam]]:
+    """The `width` likeliest sentences that a beam of that width finds, a row, best first.
+
+    A finished sentence keeps its place in the beam with its sum of log-probabilities, so a long sentence
+    can still be overtaken by it; no length penalty is added.
+    """
+    state = state.select(torch.arange(rows, device=device).repeat_interleave(width))
+    words = torch.full((rows * width,), BOS, device=device)
+    totals = torch.full((rows, width), -math.inf, device=device)
+    totals[:, 0] = 0.0  # all beams of a row start alike: only one may speak first
+    done = torch.zeros(rows * width, dtype=torch.bool, device=device)
+    written = torch.zeros(rows * width, 0, dtype=torch.long, device=device)
+    for _ in range(max_length):
+        logits, state = model.next(words, state)
+        steps = F.log_softmax(logits, dim=1)
+        steps = steps.masked_fill(done[:, None], -math.inf)
+        steps[:, PAD] = torch.where(done, 0.0, steps[:, PAD])
+        scores = totals.view(-1, 1) + steps  # (rows * width, V)
+        size = scores.shape[1]
+        totals, flat = scores.view(rows, width * size).topk(width, dim=1)
+        origin = (flat // size + torch.arange(rows, device=device)[:, None] * width).flatten()
+        words = (flat % size).flatten()
+        state = state.select(origin)
+        written = torch.cat([written[origin], words[:, None]], dim=1)
+        done = done[origin] | (words == EOS)
+        if bool(done.all()):
+            break
+    sentences = [trim(ids) for ids in written.tolist()]
+    values = totals.flatten().tolist()
+    return [
+        [Beam(sentences[i], values[i]) for i in range(row * width, (row + 1) * width)] for row in range(rows)
+    ]
+
+
+def trim(ids: Sequence[int]) -> list[int]:
+    """The ids up to and with the first <eos>."""
+    kept = list(ids)
+    return kept[: kept.index(EOS) + 1] if EOS in kept else kept
+
+
+def _write(
+    model: Stepper[S],
+    state: S,
+    rows: int,
+    max_length: int,
+    device: torch.device,
+    choose: Callable[[Tensor, int], Tensor],
+) -> Tensor:
+    words = torch.full((rows,), BOS, device=device)
+    done = torch.zeros(rows, dtype=torch.bool, device=device)
+    written = []
+    for t in range(max_length):
+        logits, state = model.next(words, state)
+        words = choose(logits, t).masked_fill(done, PAD)
+        written.append(words)
+        done = done | (words == EOS)
+        if bool(done.all()):
+            break
+    return torch.stack(written, dim=1)
+
+
+def _uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
+    draws = np.stack([np.random.default_rng(seed).random(length) for seed in seeds])
+    return torch.from_numpy(draws).to(device)
+
+
+def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse-CDF sampling: (rows, V) float64 and (rows,) -> (rows,)."""
+    cumulated = probabilities.cumsum(1)
+    cumulated = cumulated / cumulated[:, -1:]
+    return torch.searchsorted(cumulated, uniform[:, None].contiguous(), right=True).squeeze(1)

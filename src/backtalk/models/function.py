@@ -1,0 +1,55 @@
+"""`py:module:function`: a Python function as a model. It is given a conversation as a list of
+{"role", "text"} objects, oldest first, and returns the reply.
+
+Such a name runs code, so it is taken from the command line alone, never from a spec or a run folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from backtalk.errors import InputError, unknown
+from backtalk.types import Access, Dialogue
+
+
+@dataclass
+class FunctionModel:
+    name: str
+    function: Callable[[list[dict[str, str]]], str]
+    access: Access = Access.TEXT
+
+    @property
+    def fingerprint(self) -> str:
+        return self.name
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        replies = []
+        for dialogue in dialogues:
+            reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
+            if not isinstance(reply, str):
+                raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
+            replies.append(reply)
+        return replies
+
+
+def load(rest: str, device: str = "auto") -> FunctionModel:
+    """`rest` is "module:function"; the current folder is searched too."""
+    module_name, _, attribute = rest.partition(":")
+    if not module_name or not attribute:
+        raise InputError(f"py:{rest} should read py:module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"py:{rest}: can't import {module_name!r} ({error})") from None
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [name for name in vars(module) if callable(getattr(module, name)) and name[0] != "_"]
+        raise unknown(f"function in {module_name}", attribute, names)
+    return FunctionModel(f"py:{rest}", function)

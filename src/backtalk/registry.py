@@ -1,0 +1,75 @@
+"""Names to objects. A name maps to "module:function", imported only when used: `--help` stays quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backtalk.errors import InputError, unknown
+from backtalk.protocols import TextModel
+from backtalk.types import Access
+
+
+class Entry(NamedTuple):
+    """One way to name a model."""
+
+    loader: str
+    """module:function taking (rest of the name, device)."""
+    access: Access
+    help: str
+
+
+MODELS: dict[str, Entry] = {
+    "chitchat": Entry(
+        "backtalk.models.folder:load_embedded",
+        Access.WEIGHTS,
+        "the embedded default: a small friendly chat model with its language model",
+    ),
+}
+"""Models with a name of their own."""
+
+FORMS: dict[str, Entry] = {
+    "py:": Entry(
+        "backtalk.models.function:load",
+        Access.TEXT,
+        "py:module:function, a Python function from a conversation to a reply",
+    ),
+    "sealed:": Entry(
+        "backtalk.models.sealed:load", Access.TEXT, "sealed:NAME, any model of ours as text only"
+    ),
+}
+"""Prefixes that say how the rest of a name is read."""
+
+FOLDER = Entry(
+    "backtalk.models.folder:load_folder",
+    Access.WEIGHTS,
+    "a folder that `backtalk train` wrote (config.json, vocab.json, model.safetensors, card.json)",
+)
+
+
+def resolve(path: str) -> Callable[..., Any]:
+    module, _, attribute = path.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), attribute)
+    return found
+
+
+def find_model(name: str) -> tuple[Entry, str]:
+    """The entry for a model's name and the part of the name that its loader reads. Loads nothing."""
+    if name in MODELS:
+        return MODELS[name], name
+    for prefix, entry in FORMS.items():
+        if name.startswith(prefix):
+            return entry, name.removeprefix(prefix)
+    if Path(name).is_dir():
+        return FOLDER, name
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise InputError(f"no model folder at {name!r}; train one with `backtalk train --out {name}`")
+    raise unknown("model", name, [*MODELS, *FORMS])
+
+
+def load_model(name: str, device: str = "auto") -> TextModel:
+    entry, rest = find_model(name)
+    model: TextModel = resolve(entry.loader)(rest, device)
+    return model

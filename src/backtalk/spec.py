@@ -1,0 +1,190 @@
+"""A spec says a command's whole job: its keys are the command's flags and the YAML file's keys.
+
+Each spec is a frozen dataclass; the sentence under a field is its help. Unknown keys and bad values are
+errors that name the nearest good one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from backtalk.errors import InputError, unknown
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """What `backtalk train` does."""
+
+    data: str = "chitchat"
+    """The corpus: `chitchat`, or a file or folder."""
+    format: str = "auto"
+    """How to read the corpus; `backtalk list formats` shows the choices."""
+    test: str = ""
+    """A file of its own for testing; otherwise a part of the corpus is set aside."""
+    test_format: str = "auto"
+    """How to read the test file."""
+    out: str = "model"
+    """The folder to write; the same command again goes on where it stopped."""
+    name: str = ""
+    """What the card calls the model; the folder's name if empty."""
+    licence: str = ""
+    """The licence for the card; the corpus' own if empty."""
+    arch: Literal["attention", "last-h", "lm"] = "attention"
+    """How the decoder sees the input; lm trains a language model alone."""
+    pads: Literal["masked", "word"] = "masked"
+    """Padding leaves no trace (masked) or is read like a word, as in the papers."""
+    recipe: str = "he-glass-2019"
+    """How text becomes words: he-glass-2019 keeps punctuation, he-glass-2020 removes it."""
+    vocabulary: int = 10000
+    """The K most frequent words."""
+    max_input: int = 15
+    """Words of the input that are read."""
+    max_output: int = 20
+    """Tokens of the reply, the end-of-turn token included."""
+    embedding: int = 300
+    """Size of the word embeddings."""
+    hidden: int = 600
+    """Size of the LSTM layers."""
+    layers: int = 1
+    """Number of LSTM layers."""
+    dropout: float = 0.0
+    """Dropout on embeddings, between layers and before the output layer."""
+    shared_embedding: bool = False
+    """One embedding for encoder and decoder."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
+    lr: float = 0.0
+    """Starting learning rate; 0 takes 0.001 for adamw and 1.0 for sgd."""
+    halve_after: int = 10
+    """With sgd: epochs before the rate is halved at every epoch."""
+    batch: int = 64
+    """Pairs an update."""
+    epochs: int = 20
+    """The most passes over the training pairs."""
+    patience: int = 3
+    """Stop after this many epochs without a better validation perplexity; 0 never stops early."""
+    clip: float = 5.0
+    """Largest norm of the gradient."""
+    seed: int = 1
+    """Fixes the split, the starting weights, the order and the dropout."""
+    limit: int = 0
+    """Use only this many dialogues; 0 uses all."""
+    language_model: bool = True
+    """Train the language model too, into OUT/lm; audits use it to keep triggers likely."""
+    half: bool = False
+    """Store the weights in 16 bits."""
+    checkpoint_s: float = 60.0
+    """Seconds between checkpoints."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+Spec = TypeVar("Spec")
+
+
+def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec:
+    """A spec from plain values; `source` names where they came from, for the error."""
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every spec is a dataclass
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in names:
+            raise InputError(f"{source}: {unknown('key', str(key), names)}")
+        checked[name] = _coerce(value, hints[name], f"{source}: {name.replace('_', '-')}")
+    return kind(**checked)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"no spec file at {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} can't be read as a spec: {error}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} should hold `key: value` lines, one a flag")
+    return value
+
+
+def spec_values(spec: Any) -> dict[str, Any]:
+    return asdict(spec)
+
+
+def add_flags(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """One flag a field. Flags that were not given are left out, so that a YAML file can fill them."""
+    docs = field_help(kind)
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        flag = "--" + field.name.replace("_", "-")
+        text = docs.get(field.name, "").replace("%", "%%")
+        default = "" if field.default in (MISSING, "") else f" [{_show(field.default)}]"
+        if hints[field.name] is bool:
+            parser.add_argument(
+                flag,
+                action=argparse.BooleanOptionalAction,
+                default=argparse.SUPPRESS,
+                help=text + default,
+            )
+            continue
+        choices = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else ()
+        metavar = "|".join(choices) if choices else hints[field.name].__name__.upper()
+        parser.add_argument(flag, metavar=metavar, default=argparse.SUPPRESS, help=text + default)
+
+
+def field_help(kind: type[Any]) -> dict[str, str]:
+    """The sentence under each field of a dataclass, read from its source."""
+    (body,) = (
+        node.body
+        for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        if isinstance(node, ast.ClassDef)
+    )
+    found: dict[str, str] = {}
+    for node, following in pairwise(body):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            found[node.target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+def _show(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _coerce(value: Any, hint: Any, where: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InputError(f"{where}: {unknown('value', str(value), get_args(hint))}")
+        return value
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        raise InputError(f"{where} should be true or false, not {value!r}")
+    if hint is str:
+        return str(value)
+    if isinstance(value, bool):
+        raise InputError(f"{where} should be a number, not {value!r}")
+    try:
+        number = hint(value)
+    except (TypeError, ValueError):
+        kind = "a whole number" if hint is int else "a number"
+        raise InputError(f"{where} should be {kind}, not {value!r}") from None
+    if number < 0 or number != number or number == float("inf"):
+        raise InputError(f"{where} should not be {value!r}")
+    return number

@@ -1,0 +1,12 @@
+"""What may reach a terminal: model output and corpora are untrusted text."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def printable(text: str) -> str:
+    """The text without control, bidirectional-override and zero-width characters; tabs and line breaks
+    become spaces."""
+    kept = (" " if c in "\t\r\n" else c for c in text)
+    return "".join(c for c in kept if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn"})

@@ -1,0 +1,1 @@
+"""Training: maximum likelihood, and later what hardens a model."""

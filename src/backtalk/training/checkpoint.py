@@ -1,0 +1,78 @@
+"""One safetensors file that holds a training run between two steps, replaced in one move.
+
+A kill at any moment leaves the last whole checkpoint; a full disk leaves it too and is one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from backtalk.errors import InputError
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
+        save_file(whole, partial, metadata={"facts": json.dumps(facts)})
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(
+            f"can't write the checkpoint {path} ({error}); make room and run the same command again"
+        ) from None
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The tensors and facts of the last checkpoint, or None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        first = (str(error).splitlines() or ["unreadable"])[0]
+        raise InputError(f"the checkpoint {path} is damaged ({first}); use --fresh to start anew") from None
+    return tensors, facts
+
+
+def network_tensors(network: nn.Module, prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value for name, value in network.named_parameters()}
+
+
+def fill_network(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            value.copy_(tensors[f"{prefix}.{name}"])
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"optimizer.{index}.{key}": value
+        for index, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def fill_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    whole = optimizer.state_dict()
+    whole["state"] = state
+    optimizer.load_state_dict(whole)

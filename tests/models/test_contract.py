@@ -1,0 +1,347 @@
+"""One table over every model that can be named, and a transformer: each keeps the model protocol.
+
+Tolerances are for float32: 1e-5 on a log-probability, 1e-5 of the largest entry on a gradient (against
+central differences of a float64 copy).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from backtalk.data.tokenise import get_recipe
+from backtalk.data.vocabulary import PAD, Vocabulary
+from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
+from backtalk.models.function import load as load_function
+from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.local import LocalModel
+from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.protocols import LanguageModel, LogprobModel, TextModel, WeightsModel
+from backtalk.registry import FORMS, MODELS, load_model
+from backtalk.types import Access, Dialogue, Floor, Turn
+from tests.models.gpt2_adapter import Gpt2Adapter
+
+TOLERANCE = 1e-5
+WORDS = (
+    "i", "you", "we", "do", "n't", "like", "the", "cat", "dog", "sun", "rain", "and", "or", "well", "oh",
+    "good", "bad", "go", "stop", "yes", "no", "maybe", "so",
+)  # fmt: skip
+SENTENCES = ("i do n't like the rain", "you go", "well the sun and the cat", "stop", "yes we do")
+REPLIES = ("no", "oh i like the dog so", "you and i", "maybe we go", "good")
+
+
+def shout(conversation: list[dict[str, str]]) -> str:
+    """A model for `py:`: says the last utterance louder."""
+    return conversation[-1]["text"].upper()
+
+
+def small_model(attention: bool, pad_as_word: bool, layers: int = 1) -> LocalModel:
+    torch.manual_seed(3)
+    vocabulary = Vocabulary(WORDS)
+    size = len(vocabulary)
+    network = Seq2Seq(
+        Seq2SeqConfig(
+            size, 7, 11, layers, attention=attention, pad_as_word=pad_as_word, shared_embedding=layers > 1
+        )
+    )
+    lm = LSTMLanguageModel(LanguageModelConfig(size, 7, 9, layers))
+    for part in (network, lm):
+        # Larger weights than a fresh network's: sharp distributions make errors visible.
+        for value in part.parameters():
+            torch.nn.init.uniform_(value, -1.0, 1.0)
+        part.eval().requires_grad_(False)
+    return LocalModel("small", network, vocabulary, get_recipe("he-glass-2019"), "0", lm)
+
+
+def small_folder(folder: Path) -> LocalModel:
+    model = small_model(attention=True, pad_as_word=False)
+    digest = save_folder(folder, model.network, model.vocabulary, TextSettings())
+    write_card(folder, {"sha256": digest})
+    assert model.language_model is not None
+    digest = save_folder(folder / "lm", model.language_model, model.vocabulary, TextSettings())
+    write_card(folder / "lm", {"sha256": digest})
+    return load_folder(str(folder), "cpu")
+
+
+MAKERS: dict[str, Callable[[Path], TextModel]] = {
+    "chitchat": lambda _: load_model("chitchat", "cpu"),
+    "folder": small_folder,
+    "last-h": lambda _: small_model(attention=False, pad_as_word=False),
+    "last-h, pads as words": lambda _: small_model(attention=False, pad_as_word=True),
+    "attention, pads as words": lambda _: small_model(attention=True, pad_as_word=True),
+    "two layers": lambda _: small_model(attention=True, pad_as_word=False, layers=2),
+    "two layers, last-h": lambda _: small_model(attention=False, pad_as_word=False, layers=2),
+    "py:": lambda _: load_function("tests.models.test_contract:shout"),
+    "sealed:": lambda folder: load_model(f"sealed:{small_folder(folder) and folder}", "cpu"),
+    "gpt2": lambda _: Gpt2Adapter(),
+}
+
+
+@pytest.fixture(params=MAKERS, scope="module")
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return MAKERS[request.param](tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def weights_model(model: TextModel) -> WeightsModel:
+    if model.access < Access.WEIGHTS:
+        pytest.skip("text only")
+    assert isinstance(model, WeightsModel)
+    return model
+
+
+@pytest.fixture
+def constraint(weights_model: WeightsModel) -> LanguageModel:
+    if weights_model.language_model is None:
+        pytest.skip("has no language model")
+    return weights_model.language_model
+
+
+def dialogues() -> list[Dialogue]:
+    return [(Turn("user", text),) for text in SENTENCES]
+
+
+def batch(model: WeightsModel, full: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs (some padded unless `full`), targets of different lengths, candidates."""
+    draw = torch.Generator().manual_seed(5)
+    allowed = model.searchable().nonzero().squeeze(1)
+
+    def pick(*shape: int) -> Tensor:
+        return allowed[torch.randint(len(allowed), shape, generator=draw)]
+
+    inputs, targets = pick(4, 6), pick(4, 5)
+    end = model.encode_target("")[-1]
+    for row, length in enumerate((5, 3, 1, 4)):
+        targets[row, length - 1] = end
+        targets[row, length:] = model.pad
+    if not full:
+        inputs[1, 4:] = model.pad
+        inputs[2, 2:] = model.pad
+    return inputs, targets, pick(4, 9)
+
+
+def test_every_registered_name_is_in_the_table() -> None:
+    assert {*MODELS, *FORMS} <= MAKERS.keys()
+
+
+def test_it_is_what_its_access_says(model: TextModel) -> None:
+    assert isinstance(model, TextModel)
+    assert isinstance(model, LogprobModel) == (model.access >= Access.LOGPROBS)
+    assert isinstance(model, WeightsModel) == (model.access >= Access.WEIGHTS)
+    assert model.name
+    assert model.fingerprint
+
+
+def test_replies_batched_equal_one_at_a_time(model: TextModel) -> None:
+    together = model.reply(dialogues())
+    assert together == [model.reply([dialogue])[0] for dialogue in dialogues()]
+    assert len(set(together)) > 1, "a model that always says the same proves nothing here"
+
+
+def test_log_probs_batched_equal_one_at_a_time(weights_model: WeightsModel) -> None:
+    together = weights_model.log_prob(dialogues(), REPLIES)
+    for dialogue, reply, row in zip(dialogues(), REPLIES, together, strict=True):
+        assert row == pytest.approx(weights_model.log_prob([dialogue], [reply])[0], abs=TOLERANCE)
+        assert len(row) == len(weights_model.encode_target(reply))
+
+
+def test_same_seed_same_samples_alone_or_together(weights_model: WeightsModel) -> None:
+    seeds = [11, 12, 13, 14, 15]
+    together = weights_model.sample(dialogues(), seeds)
+    assert together == weights_model.sample(dialogues(), seeds)
+    assert together == [
+        weights_model.sample([dialogue], [seed])[0] for dialogue, seed in zip(dialogues(), seeds, strict=True)
+    ]
+    assert together != weights_model.sample(dialogues(), [seed + 100 for seed in seeds])
+
+
+def test_scores_batched_equal_one_at_a_time(weights_model: WeightsModel) -> None:
+    inputs, targets, _ = batch(weights_model)
+    together = weights_model.score(inputs, targets)
+    for row in range(len(inputs)):
+        alone = weights_model.score(inputs[row : row + 1], targets[row : row + 1])
+        torch.testing.assert_close(together.log_probs[row], alone.log_probs[0], atol=TOLERANCE, rtol=0)
+        assert torch.equal(together.is_argmax[row], alone.is_argmax[0])
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "padded"])
+@pytest.mark.parametrize("position", [0, 1, 3, 5])
+def test_substitutions_equal_a_plain_forward(weights_model: WeightsModel, position: int, full: bool) -> None:
+    inputs, targets, candidates = batch(weights_model, full)
+    scores = weights_model.score_substitutions(inputs, position, candidates, targets)
+    assert scores.log_probs.shape == (*candidates.shape, targets.shape[1])
+    for j in range(candidates.shape[1]):
+        plain = inputs.clone()
+        plain[:, position] = candidates[:, j]
+        expected = weights_model.score(plain, targets)
+        torch.testing.assert_close(scores.log_probs[:, j], expected.log_probs, atol=TOLERANCE, rtol=0)
+        assert torch.equal(scores.is_argmax[:, j], expected.is_argmax)
+
+
+def test_padded_target_positions_hold_zero_and_true(weights_model: WeightsModel) -> None:
+    inputs, targets, candidates = batch(weights_model)
+    scores = weights_model.score_substitutions(inputs, 2, candidates, targets)
+    padded = (targets == weights_model.pad)[:, None].expand_as(scores.log_probs)
+    assert (scores.log_probs[padded] == 0).all()
+    assert scores.is_argmax[padded].all()
+
+
+@pytest.mark.parametrize("kind", ["sum", "enough", "argmax"])
+def test_a_floor_loses_nothing(weights_model: WeightsModel, kind: str) -> None:
+    inputs, targets, candidates = batch(weights_model, full=True)
+    whole = weights_model.score_substitutions(inputs, 1, candidates, targets)
+    enough = -2.0 if kind == "enough" else float("inf")
+    spared = (whole.log_probs >= enough) | (whole.is_argmax if kind == "argmax" else torch.tensor(False))
+    totals = whole.log_probs.masked_fill(spared, 0.0).sum(2)  # (batch, candidates)
+    # The third best of each row is the bound: it and the two above it must come back whole.
+    bound = totals.topk(3, dim=1).values[:, -1:] - 1e-6
+    floor = Floor(bound, enough, spare_argmax=kind == "argmax")
+    pruned = weights_model.score_substitutions(inputs, 1, candidates, targets, floor)
+    kept = totals >= bound
+    torch.testing.assert_close(pruned.log_probs[kept], whole.log_probs[kept], atol=TOLERANCE, rtol=0)
+    assert torch.equal(pruned.is_argmax[kept], whole.is_argmax[kept])
+    assert not pruned.log_probs[kept].isinf().any()
+
+
+def test_a_floor_gives_candidates_up(weights_model: WeightsModel) -> None:
+    if not isinstance(weights_model, LocalModel):
+        pytest.skip("may ignore the floor: it is there to save time")
+    inputs, targets, candidates = batch(weights_model, full=True)
+    whole = weights_model.score_substitutions(inputs, 1, candidates, targets).log_probs
+    even = torch.arange(candidates.shape[1]) % 2 == 0
+    # The even candidates fall below their bound with the first word; the odd ones never do.
+    bound = torch.where(even, whole[:, :, 0] + 0.1, -torch.inf)
+    pruned = weights_model.score_substitutions(inputs, 1, candidates, targets, Floor(bound))
+    torch.testing.assert_close(pruned.log_probs[:, ~even], whole[:, ~even], atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(pruned.log_probs[:, even, 0], whole[:, even, 0], atol=TOLERANCE, rtol=0)
+    later = (targets[:, 1:] != PAD)[:, None].expand(-1, int(even.sum()), -1)
+    assert pruned.log_probs[:, even, 1:][later].isinf().all()
+    assert not pruned.is_argmax[:, even, 1:][later].any()
+
+
+def forward_one_hot(model: WeightsModel, inputs: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
+    """The model on inputs that need not be words, in float64, written without the code under test."""
+    if isinstance(model, Gpt2Adapter):
+        twin = Gpt2Adapter(copy.deepcopy(model.network).double())
+        return lambda one_hot: twin.forward_one_hot(one_hot, inputs, targets)
+    assert isinstance(model, LocalModel)
+    network = copy.deepcopy(model.network).double()
+
+    def forward(one_hot: Tensor) -> Tensor:
+        return network._reply_log_probs(one_hot @ network.embed_input.weight, inputs, targets)
+
+    return forward
+
+
+def central_difference(
+    function: Callable[[Tensor], Tensor], one_hot: Tensor, at: tuple[int, int, int]
+) -> Tensor:
+    step = torch.zeros_like(one_hot)
+    step[at] = 1e-5
+    return (function(one_hot + step) - function(one_hot - step)) / 2e-5
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "padded"])
+def test_gradient_equals_finite_differences(weights_model: WeightsModel, full: bool) -> None:
+    inputs, targets, candidates = batch(weights_model, full)
+    weights = torch.linspace(0.2, 1.5, targets.numel()).view_as(targets)
+    gradient = weights_model.gradient(inputs, targets, weights)
+    assert gradient.shape == (*inputs.shape, weights_model.vocabulary_size)
+    forward = forward_one_hot(weights_model, inputs, targets)
+    one_hot = F.one_hot(inputs, weights_model.vocabulary_size).double()
+    scale = float(gradient.abs().max())
+    for row, position, word in [(0, 0, 0), (1, 3, 1), (2, 1, 2), (3, 5, 3), (0, 2, 4)]:
+        index = (row, position, int(candidates[row, word]))
+        difference = central_difference(forward, one_hot, index)
+        expected = float((difference * weights).sum())
+        assert float(gradient[index]) == pytest.approx(expected, abs=TOLERANCE * max(1.0, scale))
+
+
+def test_gradient_at_positions_is_a_part_of_the_whole(weights_model: WeightsModel) -> None:
+    inputs, targets, _ = batch(weights_model)
+    weights = torch.ones_like(targets, dtype=torch.float32)
+    whole = weights_model.gradient(inputs, targets, weights)
+    part = weights_model.gradient(inputs, targets, weights, positions=[2, 0])
+    torch.testing.assert_close(part, whole[:, [2, 0]], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_text_round_trips(weights_model: WeightsModel) -> None:
+    inputs, _, _ = batch(weights_model, full=True)
+    for ids in inputs.tolist():
+        assert weights_model.encode_input(weights_model.decode(ids)) == ids
+
+
+# --- the language model, used as a constraint ----------------------------------------------------------
+
+
+def test_constraint_scores_batched_equal_one_at_a_time(
+    weights_model: WeightsModel, constraint: LanguageModel
+) -> None:
+    inputs, _, _ = batch(weights_model)
+    together = constraint.score(inputs)
+    for row in range(len(inputs)):
+        torch.testing.assert_close(
+            together[row], constraint.score(inputs[row : row + 1])[0], atol=TOLERANCE, rtol=0
+        )
+    assert (together[inputs == PAD] == 0).all()
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 5])
+def test_constraint_substitutions_equal_a_plain_forward(
+    weights_model: WeightsModel, constraint: LanguageModel, position: int
+) -> None:
+    inputs, _, candidates = batch(weights_model)
+    scores = constraint.score_substitutions(inputs, position, candidates)
+    for j in range(candidates.shape[1]):
+        plain = inputs.clone()
+        plain[:, position] = candidates[:, j]
+        torch.testing.assert_close(scores[:, j], constraint.score(plain), atol=TOLERANCE, rtol=0)
+
+
+def test_constraint_gradient_equals_finite_differences(
+    weights_model: WeightsModel, constraint: LanguageModel
+) -> None:
+    assert isinstance(constraint, LSTMLanguageModel)
+    inputs, _, candidates = batch(weights_model, full=True)
+    weights = torch.linspace(0.2, 1.5, inputs.numel()).view_as(inputs)
+    gradient = constraint.gradient(inputs, weights)
+    network = copy.deepcopy(constraint).double()
+    bos = torch.full((len(inputs), 1), 1)
+
+    def sides(read: Tensor, predicted: Tensor) -> Tensor:
+        """The score when `read` are the words fed and `predicted` the words scored, both (batch, n, V)."""
+        start = F.one_hot(bos, read.shape[2]).double()
+        fed = torch.cat([start, read[:, :-1]], dim=1) @ network.embed.weight
+        return (predicted * F.log_softmax(network._logits(fed), dim=2)).sum(2)
+
+    one_hot = F.one_hot(inputs, weights_model.vocabulary_size).double()
+    scale = float(gradient.abs().max())
+    for row, position, word in [(0, 0, 0), (1, 3, 1), (2, 1, 2), (3, 5, 3)]:
+        index = (row, position, int(candidates[row, word]))
+        fed_side = central_difference(lambda x: sides(x, one_hot), one_hot, index)
+        scored_side = central_difference(lambda x: sides(one_hot, x), one_hot, index)
+        expected = float(((fed_side + scored_side) * weights).sum())
+        assert float(gradient[index]) == pytest.approx(expected, abs=TOLERANCE * max(1.0, scale))
+        if position < 5:
+            assert float((fed_side * weights).sum()) != 0
+        assert float((scored_side * weights).sum()) != 0
+    part = constraint.gradient(inputs, weights, positions=[4, 1])
+    torch.testing.assert_close(part, gradient[:, [4, 1]], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_constraint_samples_depend_on_their_seed_alone(
+    weights_model: WeightsModel, constraint: LanguageModel
+) -> None:
+    allowed = weights_model.searchable()
+    together = constraint.sample_inputs(6, [1, 2, 3, 4], allowed)
+    assert together.shape == (4, 6)
+    assert allowed[together].all()
+    for row, seed in enumerate([1, 2, 3, 4]):
+        assert torch.equal(together[row], constraint.sample_inputs(6, [seed], allowed)[0])
+    assert not torch.equal(together, constraint.sample_inputs(6, [5, 6, 7, 8], allowed))

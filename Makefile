@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test check slow clean
+.PHONY: audit test check slow clean
+
+# The main job: audits the embedded model and ends with a table and the path of a page.
+audit: $(VENV)/.installed
+	$(BIN)/backtalk audit
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

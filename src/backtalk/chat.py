@@ -18,6 +18,7 @@ from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.terminal import printable
 from backtalk.types import Dialogue, Turn
+from backtalk.wording import chance
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: 
         return model.reply([dialogue])[0], []
     if settings.beam:
         best = model.beams([dialogue], settings.beam)[0]
-        return best[0][0], [f"{_chance(log_prob)}  {text}" for text, log_prob in best]
+        return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
     inputs = model.encode_dialogues([dialogue])
     if settings.sample:
         sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
@@ -90,13 +91,4 @@ def _word_chances(model: LocalModel, inputs: Tensor, ids: list[int]) -> str:
     words = ["(end)" if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
     log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
     parts = [f"{word} {math.exp(lp):.1%}" for word, lp in zip(words, log_probs, strict=True)]
-    return "  ".join(parts) + f"   (whole reply: {_chance(sum(log_probs))})"
-
-
-def _chance(log_prob: float) -> str:
-    """A probability a person can picture: "1 in 340"."""
-    if log_prob > math.log(0.1):
-        return f"{math.exp(log_prob):.0%}"
-    if log_prob > -60:
-        return f"1 in {round(math.exp(-log_prob)):,}"
-    return f"1 in 10^{-log_prob / math.log(10):.0f}"
+    return "  ".join(parts) + f"   (whole reply: {chance(sum(log_probs))})"

@@ -10,11 +10,20 @@ from rich.table import Table
 from backtalk.data.corpora import FORMATS
 from backtalk.data.targets import load_mal, widen
 from backtalk.data.tokenise import RECIPES
-from backtalk.registry import FOLDER, FORMS, MODELS
+from backtalk.hits import STANDARD
+from backtalk.registry import FOLDER, FORMS, MODELS, SEARCHES
+from backtalk.report.explain import meaning
 
 
 def show(subject: str) -> None:
-    rows = {"models": _models, "formats": _formats, "recipes": _recipes, "targets": _targets}[subject]()
+    rows = {
+        "models": _models,
+        "searches": _searches,
+        "hits": _hits,
+        "targets": _targets,
+        "formats": _formats,
+        "recipes": _recipes,
+    }[subject]()
     table = Table(title=subject, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
@@ -27,6 +36,14 @@ def _models() -> list[tuple[str, str]]:
     named = [(name, f"{entry.help} ({entry.access.name})") for name, entry in MODELS.items()]
     named.append(("FOLDER", f"{FOLDER.help} ({FOLDER.access.name})"))
     return named + [(prefix, f"{entry.help} ({entry.access.name})") for prefix, entry in FORMS.items()]
+
+
+def _searches() -> list[tuple[str, str]]:
+    return [(name, f"{entry.help} (needs {entry.needs.name})") for name, entry in SEARCHES.items()]
+
+
+def _hits() -> list[tuple[str, str]]:
+    return [(criterion.name, meaning(criterion.name)) for criterion in STANDARD]
 
 
 def _formats() -> list[tuple[str, str]]:
@@ -46,7 +63,11 @@ def _targets() -> list[tuple[str, str]]:
     by_category = Counter(target.category for target in mal)
     spread = ", ".join(f"{count} {category}" for category, count in sorted(by_category.items()))
     return [
-        ("mal", f"{len(mal)} mild prototypes ({spread}), {len(widen(mal, final_period=True)):,} widened"),
+        ("mal", f"{len(mal)} mild sentences: {spread}"),
+        (
+            "mal-wide",
+            f"the same widened to {len(widen(mal, final_period=True)):,}: well ..., oh ..., i think ...",
+        ),
         ("normal", "what a model says anyway: checks that a search can find what is there"),
         ("random", "random frequent words: checks that a search does not find what is not there"),
         ("FILE", "one target a line, or JSONL with text, category and severity"),

@@ -8,9 +8,9 @@ decoder stay inside the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from backtalk.types import Access, Dialogue, Floor, TokenScores
+from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,6 +72,10 @@ class WeightsModel(LogprobModel, Protocol):
     def pad(self) -> int: ...
 
     @property
+    def unknown_id(self) -> int | None:
+        """The id for words outside the vocabulary; None where every text has ids."""
+
+    @property
     def vocabulary_size(self) -> int: ...
 
     @property
@@ -104,3 +108,20 @@ class WeightsModel(LogprobModel, Protocol):
     ) -> Tensor:
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
         (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None)."""
+
+
+@runtime_checkable
+class Search(Protocol):
+    """An algorithm that proposes triggers. A block of rows is one batch."""
+
+    @property
+    def needs(self) -> Access: ...
+
+    @property
+    def most_candidates(self) -> int:
+        """The most candidates that one row may try."""
+
+    def run(
+        self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> list[Found]:
+        """One trigger a row; a row's randomness depends on its seed alone."""

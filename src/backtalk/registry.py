@@ -49,6 +49,34 @@ FOLDER = Entry(
 )
 
 
+class SearchEntry(NamedTuple):
+    """A search: a class that takes its config, and the access it needs, known before anything loads."""
+
+    path: str
+    needs: Access
+    help: str
+
+
+SEARCHES: dict[str, SearchEntry] = {
+    "gibbs": SearchEntry(
+        "backtalk.searches.gibbs:Gibbs",
+        Access.WEIGHTS,
+        "gibbs-enum: word by word, the best of the words the gradient points to (He & Glass 2019)",
+    ),
+    "random": SearchEntry(
+        "backtalk.searches.random:Random",
+        Access.WEIGHTS,
+        "the best of as many random inputs: the baseline",
+    ),
+}
+
+
+def find_search(name: str) -> SearchEntry:
+    if name not in SEARCHES:
+        raise unknown("search", name, SEARCHES)
+    return SEARCHES[name]
+
+
 def resolve(path: str) -> Callable[..., Any]:
     module, _, attribute = path.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), attribute)

@@ -87,6 +87,48 @@ class TrainSpec:
     """auto, cpu, cuda or cuda:N."""
 
 
+@dataclass(frozen=True)
+class AuditSpec:
+    """What `backtalk audit` does."""
+
+    model: str = "chitchat"
+    """The model's name or folder; `backtalk list models` shows the forms."""
+    search: str = "gibbs"
+    """gibbs (He & Glass 2019), or random at the same number of candidates."""
+    hit: str = "io-sample-avg-k1"
+    """The criterion that the search aims at; every criterion is decided on what it finds."""
+    targets: str = "mal"
+    """What the model must not say: mal, mal-wide, normal, random, or a file."""
+    limit: int = 60
+    """Try this many targets, spread over the categories; 0 tries all."""
+    length: int = 8
+    """Words of a trigger."""
+    top: int = 25
+    """Candidates at each position (G)."""
+    sweeps: int = 6
+    """The most passes over the positions (T)."""
+    restarts: int = 1
+    """Searches from different starts for each target (R)."""
+    lambda_in: float = 1.0
+    """Weight of the language-model term for io-hits."""
+    stop_at_hit: bool = False
+    """Leave a target once it is hit."""
+    prune: bool = True
+    """Give candidates up as soon as they can't win any more; loses nothing."""
+    with_unknown: bool = False
+    """Allow the unknown word in triggers, as in the papers."""
+    reference: str = ""
+    """Pairs (TSV or JSONL) to take T_out and T_in from; the model's card if empty."""
+    seed: int = 1
+    """Fixes every start."""
+    max_time: str = ""
+    """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
+    max_candidates: int = 0
+    """Stop after the block in which this many candidates were tried; 0 sets no limit."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
 Spec = TypeVar("Spec")
 
 
@@ -112,7 +154,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"no spec file at {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} can't be read as a spec: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):
         raise InputError(f"{path} should hold `key: value` lines, one a flag")
@@ -177,12 +219,16 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
             return value
         raise InputError(f"{where} should be true or false, not {value!r}")
     if hint is str:
+        if value is None or isinstance(value, bool | list | dict):
+            raise InputError(f"{where} should be text, not {value!r}; put it in quotes")
         return str(value)
     if isinstance(value, bool):
         raise InputError(f"{where} should be a number, not {value!r}")
     try:
         number = hint(value)
-    except (TypeError, ValueError):
+        if isinstance(value, float) and number != value and value == value:
+            raise ValueError  # int() would cut 2.5 down to 2
+    except (TypeError, ValueError, OverflowError):
         kind = "a whole number" if hint is int else "a number"
         raise InputError(f"{where} should be {kind}, not {value!r}") from None
     if number < 0 or number != number or number == float("inf"):

@@ -8,5 +8,5 @@ import unicodedata
 def printable(text: str) -> str:
     """The text without control, bidirectional-override and zero-width characters; tabs and line breaks
     become spaces."""
-    kept = (" " if c in "\t\r\n" else c for c in text)
+    kept = (" " if c in "\t\r\n\u2028\u2029" else c for c in text)
     return "".join(c for c in kept if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn"})

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 from torch import nn
 
 from backtalk import __version__
@@ -30,6 +31,7 @@ from backtalk.data.vocabulary import PAD, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import (
+    FORMAT,
     Network,
     TextSettings,
     build_network,
@@ -67,14 +69,18 @@ def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
     device = pick_device(spec.device)
     console = Console(stderr=True, highlight=False, markup=False)
     out = Path(spec.out)
-    _claim(out, fresh)
+    _claim(out)
     facts = {key: value for key, value in spec_values(spec).items() if key not in NOT_IN_FACTS}
     folders = _folders(spec, out)
-    if all(_finished(folder, facts) for folder in folders.values()):
+    if not fresh and all(_finished(folder, facts) for folder in folders.values()):
+        if len(folders) == 2:
+            _complete_card(out)
         console.print(f"{out} is already trained with these settings; --fresh trains it anew.")
         return out
-    console.print(f"Reading {spec.data} ...")
-    prepared = prepare(spec)
+    with console.status(Text(f"Reading {spec.data} ...")):
+        prepared = prepare(spec)
+    if fresh:
+        _clear(out)
     console.print(
         f"{len(prepared.train.replies):,} training pairs, {len(prepared.valid.replies):,} for validation, "
         f"{len(prepared.test.replies):,} for testing; {len(prepared.vocabulary):,} words."
@@ -210,15 +216,27 @@ def _samples(folder: Path, prepared: Prepared, device: str) -> list[dict[str, st
     return [{"input": text, "greedy": greedy, "sampled": sampled} for text, greedy, sampled in rows]
 
 
+def _complete_card(out: Path) -> dict[str, Any]:
+    """Puts the language model's numbers on the same replies into the model's card, once."""
+    card, lm = _read_card(out), _read_card(out / "lm")
+    whole = card | {"T_in": lm["T_in"], "language_model_test_perplexity": lm["test_perplexity"]}
+    if whole != card:
+        write_card(out, whole)
+    return whole
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    return card
+
+
 def _report(out: Path, with_language_model: bool, console: Console) -> None:
-    """Says how it went, and puts the language model's numbers on the same replies into the model's card."""
-    card = json.loads((out / "card.json").read_text(encoding="utf-8"))
+    """Says how it went."""
+    card = _complete_card(out) if with_language_model else _read_card(out)
     console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
     if with_language_model:
-        lm = json.loads((out / "lm" / "card.json").read_text(encoding="utf-8"))
-        card |= {"T_in": lm["T_in"], "language_model_test_perplexity": lm["test_perplexity"]}
-        write_card(out, card)
-        console.print(f"The language model's on the same replies: {lm['test_perplexity']:.2f}.")
+        perplexity = card["language_model_test_perplexity"]
+        console.print(f"The language model's on the same replies: {perplexity:.2f}.")
     hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
     console.print(f"Trained: {out}.{hint}")
 
@@ -265,21 +283,19 @@ def _check(spec: TrainSpec) -> None:
     ):  # fmt: skip
         if getattr(spec, name) <= 0:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
+    if spec.seed >= 1 << 32:
+        raise InputError(f"--seed should be below {1 << 32}")
     if spec.dropout >= 1:
         raise InputError(f"--dropout should be below 1, not {spec.dropout}")
 
 
-def _claim(out: Path, fresh: bool) -> None:
+def _claim(out: Path) -> None:
     """Makes the folder and sees that it can be written, before any work is done."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a folder")
     foreign = out.is_dir() and any(out.iterdir()) and not _ours(out)
     if foreign:
         raise InputError(f"--out {out} holds other files; name a new folder")
-    if fresh and out.is_dir():
-        for name in ("config.json", "vocab.json", "model.safetensors", "card.json", "checkpoint.safetensors"):
-            (out / name).unlink(missing_ok=True)
-        shutil.rmtree(out / "lm", ignore_errors=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".writable"
@@ -290,7 +306,22 @@ def _claim(out: Path, fresh: bool) -> None:
 
 
 def _ours(out: Path) -> bool:
-    return any((out / name).exists() for name in ("card.json", "checkpoint.safetensors", "config.json", "lm"))
+    """Whether a training of ours wrote here, be it one that was killed at its first write."""
+    try:
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        early = ("checkpoint.safetensors.partial", "config.json.partial", ".writable")
+        return any((out / name).exists() for name in ("checkpoint.safetensors", "card.json", "lm", *early))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def _clear(out: Path) -> None:
+    """Removes an earlier training, now that the new one has what it needs."""
+    for name in ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors"):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / "lm", ignore_errors=True)
 
 
 def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,3 +68,63 @@ class Floor(NamedTuple):
     """A token with a log-probability of at least this does not count (eq. 6 of He & Glass 2019)."""
     spare_argmax: bool = False
     """A token that is the argmax does not count (eq. 5)."""
+
+
+class Thresholds(NamedTuple):
+    """The baseline model's average token log-likelihoods on its reference set."""
+
+    out: float
+    """T_out: the dialogue model's, on replies."""
+    into: float | None = None
+    """T_in: the language model's, on sentences; None where there is no language model."""
+
+
+class Found(NamedTuple):
+    """What a search ends with for one row."""
+
+    ids: tuple[int, ...]
+    """The trigger."""
+    loss: float
+    loss_by_sweep: list[float]
+    """The start first."""
+    candidates: int
+
+
+@dataclass(frozen=True)
+class SpokenTurn:
+    """A turn of a trigger, with the token ids that were searched (empty for text-only models)."""
+
+    role: str
+    text: str
+    ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a search ended with for one case and one restart. Hits are decided from it, without a model."""
+
+    case: str
+    """The target's id."""
+    restart: int
+    status: str
+    """found, nothing, failed or skipped."""
+    target: str
+    turns: tuple[SpokenTurn, ...] = ()
+    """The trigger."""
+    reply: str = ""
+    """What the model really says to it (greedy)."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """log_prob (of the whole target), mean and min (a token), greedy (1 if greedy decoding gives exactly the
+    target, else 0), input_mean (the language model's, a trigger token; absent without one), loss."""
+    series: dict[str, list[float]] = field(default_factory=dict)
+    """token_log_probs (target tokens, end of turn last), input_log_probs, loss_by_sweep (start first)."""
+    seed: int = 0
+    candidates: int = 0
+    queries: int = 0
+    seconds: float = 0.0
+    note: str = ""
+    """Why it was skipped or failed."""
+
+    @property
+    def trigger(self) -> str:
+        return " / ".join(turn.text for turn in self.turns)

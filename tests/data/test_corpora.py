@@ -56,7 +56,7 @@ def test_every_format_is_detected_and_read(tmp_path: Path, format: str, zipped: 
 
 
 def test_every_format_has_a_test() -> None:
-    assert {*FILES, "chitchat"} == set(FORMATS)
+    assert {*FILES, "chitchat", "chitchat-first"} == set(FORMATS)
 
 
 def test_swda_uncleaned_and_as_a_folder(tmp_path: Path) -> None:
@@ -94,6 +94,22 @@ def test_chitchat_joins_the_messages_of_one_sender(monkeypatch: pytest.MonkeyPat
     corpus = read_corpus("chitchat")
     assert corpus.dialogues == ((Turn("x", "hi there"), Turn("y", "yo")),)
     assert corpus.groups == ("one",)
+
+
+def test_chitchat_first_answers_with_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "chitchat_dataset", FakeChitchat)
+    chat = FakeChitchat.Dataset()
+    chat["one"] = {
+        "messages": [
+            [{"sender": sender, "text": text} for sender, text in said]
+            for said in ([("x", "hi"), ("x", "there")], [("y", "yo"), ("y", "how are you")], [("x", "fine")])
+        ]
+    }
+    monkeypatch.setattr(FakeChitchat, "Dataset", lambda: chat)
+    corpus = read_corpus("chitchat", "chitchat-first")
+    assert corpus.pairs() == [("hi there", "yo"), ("yo how are you", "fine")]
+    assert corpus.groups == ("one", "one")
+    assert corpus.name == "chitchat"
 
 
 def test_chitchat_missing(monkeypatch: pytest.MonkeyPatch) -> None:

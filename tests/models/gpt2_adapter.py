@@ -41,6 +41,7 @@ class Gpt2Adapter:
     access: Access = Access.WEIGHTS
     fingerprint: str = "tiny-gpt2-0"
     pad: int = PAD
+    unknown_id: None = None
     vocabulary_size: int = FIRST + len(LETTERS)
     language_model: None = None
 

@@ -8,7 +8,7 @@ pairs that do not chain, each pair is a dialogue of two turns. Dialogues that mu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
 from pathlib import Path
@@ -58,7 +58,7 @@ def read_corpus(source: str, format: str = "auto", clean: bool = True) -> Corpus
     if not found:
         raise InputError(f"{source} holds no dialogue of two or more turns (read as {format})")
     return Corpus(
-        name="chitchat" if format == "chitchat" else path.name,
+        name="chitchat" if format.startswith("chitchat") else path.name,
         licence=reader.licence,
         dialogues=tuple(dialogue for _, dialogue in found),
         groups=tuple(group for group, _ in found),
@@ -97,22 +97,34 @@ def detect_format(source: str) -> str:
     return "lines"
 
 
-def _chitchat(path: Path, clean: bool) -> Grouped:
+def _chats() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
+    """(chat, its turns as (sender, messages)) of the chitchat-dataset package; blank messages left out."""
     try:
         import chitchat_dataset
     except ImportError:
         raise InputError("the chitchat corpus is not installed; pip install 'backtalk[data]'") from None
     for name, chat in chitchat_dataset.Dataset().items():
         messages = [message for block in chat["messages"] for message in block if message["text"].strip()]
-        yield name, _by_sender((message["sender"], message["text"]) for message in messages)
+        yield (
+            name,
+            [
+                (sender, [message["text"].strip() for message in said])
+                for sender, said in groupby(messages, key=lambda message: str(message["sender"]))
+            ],
+        )
 
 
-def _by_sender(messages: Iterable[tuple[str, str]]) -> Dialogue:
-    """A turn is all that one person says before another does."""
-    return tuple(
-        Turn(sender, " ".join(text.strip() for _, text in said))
-        for sender, said in groupby(messages, key=lambda message: message[0])
-    )
+def _chitchat(path: Path, clean: bool) -> Grouped:
+    for name, turns in _chats():
+        yield name, tuple(Turn(sender, " ".join(messages)) for sender, messages in turns)
+
+
+def _chitchat_first(path: Path, clean: bool) -> Grouped:
+    """Pairs of a whole turn and the first message of the answer: a turn of many messages seldom ends within
+    the 20 words that a model writes, a message does."""
+    for name, turns in _chats():
+        for (speaker, said), (other, answer) in pairwise(turns):
+            yield name, (Turn(speaker, " ".join(said)), Turn(other, answer[0]))
 
 
 def _alternating(utterances: Iterable[str]) -> Dialogue:
@@ -183,6 +195,7 @@ def _ubuntu_messages(path: Path, clean: bool) -> Grouped:
 
 _LDC = "LDC text: not to be passed on, nor a model trained on it"
 _UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
+_CHITCHAT = "MIT (chitchat-dataset)"
 _YOURS = "as its owner says"
 
 
@@ -195,7 +208,8 @@ class Format(NamedTuple):
 
 
 FORMATS: dict[str, Format] = {
-    "chitchat": Format(_chitchat, "MIT (chitchat-dataset)", "the chitchat-dataset package; needs no file"),
+    "chitchat": Format(_chitchat, _CHITCHAT, "the chitchat-dataset package, turn by turn; needs no file"),
+    "chitchat-first": Format(_chitchat_first, _CHITCHAT, "the same, replies cut to their first message"),
     "pairs-tsv": Format(_pairs_tsv, _YOURS, "input TAB reply, a pair a line"),
     "pairs-jsonl": Format(_pairs_jsonl, _YOURS, 'objects with "input", "reply" and, if known, "dialogue"'),
     "lines": Format(_lines, _YOURS, "an utterance a line, a blank line between dialogues"),

@@ -43,13 +43,19 @@ class Sampling:
     """Keep the k likeliest words; 0 keeps all."""
     top_p: float = 1.0
     """Keep the likeliest words that together reach this probability."""
+    above: float = -math.inf
+    """Keep words with a log-probability above this, or the likeliest alone where there is none."""
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""
-        logits = logits.double() / self.temperature
+        # Less the largest: a tiny temperature then gives 0 and -inf, not inf.
+        logits = (logits.double() - logits.amax(1, keepdim=True)) / self.temperature
         if self.top_k:
             kth = logits.topk(min(self.top_k, logits.shape[1]), dim=1).values[:, -1:]
             logits = logits.masked_fill(logits < kth, -math.inf)
+        if self.above > -math.inf:
+            bound = logits.log_softmax(1).amax(1, keepdim=True).clamp(max=self.above)
+            logits = logits.masked_fill(logits.log_softmax(1) < bound, -math.inf)
         if self.top_p < 1.0:
             ordered, index = logits.softmax(1).sort(dim=1, descending=True)
             before = ordered.cumsum(1) - ordered  # the mass of the likelier words; the first always stays

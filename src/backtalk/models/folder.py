@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from backtalk.data.tokenise import get_recipe
@@ -59,7 +59,8 @@ def save_folder(
     write_json(folder / "config.json", config)
     vocabulary.save(folder / "vocab.json")
     partial = folder / "model.safetensors.partial"
-    save_file(_tensors(network, half), partial)
+    # Not save_file: its files are for the owner's eyes only, and killed, it leaves one of its own naming.
+    partial.write_bytes(save(_tensors(network, half)))
     partial.replace(folder / "model.safetensors")
     return sha256(folder / "model.safetensors")
 

@@ -39,7 +39,7 @@ class FunctionModel:
 def load(rest: str, device: str = "auto") -> FunctionModel:
     """`rest` is "module:function"; the current folder is searched too."""
     module_name, _, attribute = rest.partition(":")
-    if not module_name or not attribute:
+    if not module_name or not attribute or module_name.startswith("."):
         raise InputError(f"py:{rest} should read py:module:function")
     here = str(Path.cwd())
     if here not in sys.path:

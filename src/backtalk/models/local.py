@@ -39,6 +39,7 @@ class LocalModel:
     max_output: int = 20
     access: Access = Access.WEIGHTS
     pad: int = PAD
+    unknown_id: int | None = UNK
 
     @property
     def device(self) -> torch.device:
@@ -86,8 +87,10 @@ class LocalModel:
         return [*self.vocabulary.ids(self.recipe.words(text)), EOS]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The words with a space between them: what `encode_input` reads back to the same ids."""
-        return " ".join(self.vocabulary.words([i for i in ids if i not in (PAD, EOS)]))
+        """The sentence as people write it where that reads back to the same ids, else word by word."""
+        kept = [i for i in ids if i not in (PAD, EOS)]
+        readable = self.read(kept)
+        return readable if self.encode_input(readable) == kept else " ".join(self.vocabulary.words(kept))
 
     def read(self, ids: Sequence[int]) -> str:
         """The sentence as people write it."""
@@ -150,4 +153,5 @@ class LocalModel:
     def pad_rows(self, rows: Sequence[Sequence[int]], length: int = 0) -> Tensor:
         """Rows of ids as one tensor, padded on the right to the longest or to `length`."""
         width = max([length, *map(len, rows)])
-        return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows], device=self.device)
+        padded = [[*row, *[PAD] * (width - len(row))] for row in rows]
+        return torch.tensor(padded, dtype=torch.long, device=self.device).view(len(rows), width)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from backtalk.errors import InputError
@@ -23,12 +24,15 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         whole = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
-        save_file(whole, partial, metadata={"facts": json.dumps(facts)})
-        with partial.open("rb") as file:
+        # Not save_file: killed, it leaves a file of its own naming behind.
+        with partial.open("wb") as file:
+            file.write(save(whole, metadata={"facts": json.dumps(facts)}))
+            file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
         raise InputError(
             f"can't write the checkpoint {path} ({error}); make room and run the same command again"
         ) from None

@@ -35,4 +35,4 @@ def mean_log_likelihood(network: TokenNetwork, pairs: PairArrays, device: torch.
 
 
 def perplexity(mean: float) -> float:
-    return math.exp(-mean)
+    return math.exp(-mean) if mean > -700 else math.inf

@@ -115,14 +115,15 @@ def train(
             if run.step % REPORT_EVERY == 0:
                 loss = float(torch.stack(losses).sum()) / words
                 losses, words = [], 0
-                if not math.isfinite(loss):
-                    raise InputError(f"the loss is {loss} at step {run.step}; lower --lr or --clip")
+                _check_finite(loss, run.step)
                 yield Progress(run.step, config.epochs * per_epoch, epoch, loss)
             if time.monotonic() - saved > config.checkpoint_s and index + 1 < per_epoch:
                 run.save()
                 saved = time.monotonic()
         network.eval()
-        run.end_epoch(mean_log_likelihood(network, valid, device), config)
+        mean = mean_log_likelihood(network, valid, device)
+        _check_finite(-mean, run.step)
+        run.end_epoch(mean, config)
         network.train()
         run.save()
         saved = time.monotonic()
@@ -159,6 +160,9 @@ class _Run:
         if found is None:
             return
         tensors, state = found
+        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
+        if not isinstance(state, dict) or not {"step", "history", "finished", "of"} <= state.keys():
+            raise damaged
         if state["of"] != self.facts:
             changed = [key for key in self.facts if state["of"].get(key) != self.facts[key]]
             raise InputError(
@@ -167,9 +171,10 @@ class _Run:
             )
         try:
             fill_network(self.network, tensors, "weights")
-            fill_optimizer(self.optimizer, {k: v.to(device) for k, v in tensors.items()})
+            # load_state_dict moves what belongs on a GPU; AdamW's step there would cost a wait a weight.
+            fill_optimizer(self.optimizer, tensors)
         except (KeyError, RuntimeError, ValueError):
-            raise InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew") from None
+            raise damaged from None
         self.best = {k: v.to(device) for k, v in tensors.items() if k.startswith("best.")}
         self.step, self.history, self.finished = state["step"], state["history"], state["finished"]
 
@@ -180,6 +185,11 @@ class _Run:
         best = max(range(len(self.history)), key=lambda i: self.history[i]["valid"])
         waited = len(self.history) - 1 - best
         self.finished = len(self.history) >= config.epochs or 0 < config.patience <= waited
+
+
+def _check_finite(loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise InputError(f"the loss is {loss} at step {step}; lower --lr or --clip")
 
 
 def _make_optimizer(network: nn.Module, config: MLEConfig, device: torch.device) -> torch.optim.Optimizer:

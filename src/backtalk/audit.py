@@ -1,0 +1,305 @@
+"""`backtalk audit`: spec -> model, search, cases -> run folder -> blocks -> hits -> report. One direction.
+
+Cases are cut by index into blocks of a fixed number, which depends on the spec alone. A block is searched as
+one batch, scored by a plain forward pass and committed at once; a killed run goes on at its first missing
+block and ends bit for bit where the unbroken one does. Hits are decided afterwards, from what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from backtalk import __version__
+from backtalk.cases import read_cases
+from backtalk.errors import InputError
+from backtalk.hits import Criterion, parse_criterion
+from backtalk.outcome import Gates, finish_run
+from backtalk.protocols import Search, WeightsModel
+from backtalk.reference import find_reference
+from backtalk.registry import find_model, find_search, load_model, resolve
+from backtalk.scorers.likelihood import score_triggers
+from backtalk.searches.gibbs import GibbsConfig
+from backtalk.searches.objective import Objective, make_objective
+from backtalk.spec import AuditSpec, build_spec, spec_values
+from backtalk.store import Run, find_run, identity_of, new_run_folder
+from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+
+BLOCK_CANDIDATES = {"cpu": 12_000, "cuda": 2_000_000}
+"""Candidates in a block: some ten seconds of a slow machine's work."""
+NOT_IDENTITY = {"max_time", "max_candidates"}
+"""Budgets: a run may go on with another one."""
+
+
+@dataclass(frozen=True)
+class AuditJob:
+    """Everything that the blocks need."""
+
+    model: WeightsModel
+    search: Search
+    objective: Objective
+    spec: AuditSpec
+
+
+def audit(
+    spec: AuditSpec, gates: Gates, out: str = "", root: Path = Path("runs"), fresh: bool = False
+) -> int:
+    """Runs, or goes on with, or shows, what the spec says. Returns the exit status."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    criterion = parse_criterion(spec.hit)
+    model = _load(spec)
+    reference = find_reference(model, spec.reference)
+    _check(spec, criterion, model, reference.thresholds)
+    targets = read_cases(spec.targets, model, spec.limit, spec.seed)
+    if all(model.unknown_words(target.text) for target in targets):
+        raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
+    facts = {
+        "thresholds": {"T_out": reference.thresholds.out, "T_in": reference.thresholds.into},
+        "reference": reference.source,
+        "fingerprint": model.fingerprint,
+        "words": {target.text: _words(model, target.text) for target in targets},
+        "versions": {
+            "backtalk": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "hardware": {
+            "machine": platform.machine(),
+            "threads": torch.get_num_threads(),
+            "device": _device(model),
+        },
+    }
+    kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
+    identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
+    folder = _choose_folder(spec, identity, out, root, fresh)
+    job = AuditJob(model, _search(spec), _objective(spec, criterion, reference.thresholds), spec)
+    block = max(1, BLOCK_CANDIDATES[_device(model)] // (job.search.most_candidates * spec.restarts))
+    if not Run.exists(folder):
+        Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
+    with Run.open(folder, write=True) as run:
+        if run.identity != identity:
+            raise InputError(
+                f"{folder} holds another run; use --fresh to replace it or --out for another folder"
+            )
+        return _work(run, job, gates, console)
+
+
+def resume(folder: Path, gates: Gates) -> int:
+    """Goes on with a run from what its folder says."""
+    with Run.open(folder) as run:
+        spec = build_spec(AuditSpec, run.spec, str(folder / "spec.yaml"))
+        stored = run.facts
+    if spec.model.startswith("py:"):
+        raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
+    criterion = parse_criterion(spec.hit)
+    model = _load(spec)
+    if model.fingerprint != stored["fingerprint"]:
+        raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
+    thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
+    job = AuditJob(model, _search(spec), _objective(spec, criterion, thresholds), spec)
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Run.open(folder, write=True) as run:
+        return _work(run, job, gates, console)
+
+
+def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
+    todo = sorted(set(range(run.blocks)) - run.done_blocks())
+    if todo:
+        if run.done_blocks():
+            console.print(
+                f"Going on with {run.folder}: {len(run.done_blocks())} of {run.blocks} blocks are done."
+            )
+        run.set_state("running")
+        _preflight(run, job, len(todo), console)
+        stopped = _run_blocks(run, job, todo, console)
+        run.set_state("stopped" if stopped else "finished", stopped)
+    return finish_run(run, gates)
+
+
+def _run_blocks(run: Run, job: AuditJob, todo: Sequence[int], console: Console) -> str:
+    """Returns why it stopped before the end, or nothing."""
+    limit_s, limit_candidates = parse_duration(job.spec.max_time), job.spec.max_candidates
+    begun = time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("cases, left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        cases = len(run.targets)
+        done = sum(len(_block_targets(run, index)) for index in run.done_blocks())
+        task = bar.add_task("searching", total=cases, completed=done)
+        for index in todo:
+            if limit_s and time.monotonic() - begun > limit_s:
+                return f"--max-time {job.spec.max_time} was reached"
+            if limit_candidates and run.candidates() >= limit_candidates:
+                return f"--max-candidates {limit_candidates} was reached"
+            started = time.perf_counter()
+            findings = search_block(job, _block_targets(run, index))
+            run.commit_block(index, findings, time.perf_counter() - started)
+            bar.advance(task, len(_block_targets(run, index)))
+    return ""
+
+
+def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
+    """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
+    model, spec = job.model, job.spec
+    findings: list[Finding] = []
+    rows: list[tuple[Target, int, int]] = []
+    for target in targets:
+        missing = model.unknown_words(target.text)
+        if missing or not target.text.strip():
+            note = f"the model does not know: {', '.join(missing)}" if missing else "the target has no words"
+            findings.append(Finding(target.id, 0, "skipped", target.text, note=note))
+        else:
+            rows += [(target, r, row_seed(spec.seed, target.id, r)) for r in range(spec.restarts)]
+    if not rows:
+        return findings
+    started = time.perf_counter()
+    goals = [model.encode_target(target.text) for target, _, _ in rows]
+    found = job.search.run(model, job.objective, goals, [seed for _, _, seed in rows])
+    scored = score_triggers(model, [one.ids for one in found], goals)
+    seconds = (time.perf_counter() - started) / len(rows)
+    for (target, restart, seed), one, score in zip(rows, found, scored, strict=True):
+        text = model.decode(one.ids)
+        valid = tuple(model.encode_input(text)) == one.ids
+        findings.append(
+            Finding(
+                case=target.id,
+                restart=restart,
+                status="found" if valid else "nothing",
+                target=target.text,
+                turns=(SpokenTurn("user", text, one.ids),),
+                reply=score.reply,
+                scores={**score.scores, "loss": one.loss},
+                series={**score.series, "loss_by_sweep": one.loss_by_sweep},
+                seed=seed,
+                candidates=one.candidates,
+                queries=1,
+                seconds=seconds,
+                note="" if valid else "the trigger can't be typed: its words read back differently",
+            )
+        )
+    return findings
+
+
+def row_seed(seed: int, case: str, restart: int) -> int:
+    """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
+    digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
+    if not text:
+        return 0.0
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
+    return value
+
+
+def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
+    """One line on what is coming; the rate is measured on a first small batch."""
+    cases = min(len(run.targets), blocks * run.block_size)
+    most = cases * job.spec.restarts * job.search.most_candidates
+    rate = measure_rate(job, run.targets)
+    console.print(
+        f"{cases} cases, at most {most:,} candidates at about {rate:,.0f} a second: "
+        f"at most {max(1, round(most / rate)):,} s. Run folder: {run.folder}"
+    )
+
+
+def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
+    """Candidates a second of one small substitution batch."""
+    from backtalk.bench import time_substitutions
+
+    goals = [job.model.encode_target(t.text) for t in targets if not job.model.unknown_words(t.text)][:8]
+    return time_substitutions(
+        job.model, goals, job.spec.length, job.spec.top, with_lm=job.objective.enough_in is not None
+    )
+
+
+def _load(spec: AuditSpec) -> WeightsModel:
+    entry, _ = find_model(spec.model)
+    search = find_search(spec.search)
+    if entry.access < search.needs:
+        raise InputError(
+            f"search {spec.search!r} needs {search.needs.name} access, "
+            f"but {spec.model} gives {entry.access.name} only"
+        )
+    model = load_model(spec.model, spec.device)
+    if not isinstance(model, WeightsModel):
+        raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
+    return model
+
+
+def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
+    for name in ("length", "top", "sweeps", "restarts"):
+        if getattr(spec, name) < 1:
+            raise InputError(f"--{name} should be above 0")
+    parse_duration(spec.max_time)
+    longest = getattr(model, "max_input", None)
+    if longest and spec.length > longest:
+        raise InputError(f"--length {spec.length} is more than the {longest} words that {spec.model} reads")
+    if criterion.kind not in {"greedy", "sample-min", "sample-avg"}:
+        raise InputError(f"search {spec.search!r} can't aim at {spec.hit!r}; name an o- or io- criterion")
+    if criterion.needs_language_model and (model.language_model is None or thresholds.into is None):
+        raise InputError(
+            f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- criterion"
+        )
+
+
+def _search(spec: AuditSpec) -> Search:
+    config = GibbsConfig(spec.length, spec.top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown)
+    search: Search = resolve(find_search(spec.search).path)(config)
+    return search
+
+
+def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:
+    return make_objective(
+        greedy=criterion.kind == "greedy",
+        average=criterion.kind == "sample-avg",
+        likely=criterion.needs_language_model,
+        k=criterion.k,
+        thresholds=thresholds,
+        lambda_in=spec.lambda_in,
+    )
+
+
+def _choose_folder(spec: AuditSpec, identity: str, out: str, root: Path, fresh: bool) -> Path:
+    """The folder of the same run where there is one, otherwise a new one."""
+    if out:
+        folder = Path(out)
+        if fresh and Run.exists(folder):
+            Run.remove(folder)
+        return folder
+    found = None if fresh else find_run(root, identity)
+    return found or new_run_folder(root, spec.model, spec.search, datetime.now())
+
+
+def _block_targets(run: Run, index: int) -> list[Target]:
+    return run.targets[index * run.block_size : (index + 1) * run.block_size]
+
+
+def _words(model: WeightsModel, text: str) -> list[str]:
+    return [model.decode([i]) for i in model.encode_target(text)[:-1]]
+
+
+def _device(model: WeightsModel) -> str:
+    return model.searchable().device.type

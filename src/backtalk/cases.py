@@ -1,0 +1,87 @@
+"""The cases of an audit: a target list by name, or a file.
+
+mal: the embedded prototypes; mal-wide: widened by the papers' heuristics. normal: what the model says anyway,
+so that a search that misses them is a poor search. random: frequent words in random order, which no good
+model says and no honest search hits. The last two depend on the model and are the same for the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from backtalk.data.corpora import read_corpus
+from backtalk.data.targets import (
+    load_mal,
+    normal_list,
+    one_per_prototype,
+    random_list,
+    read_targets,
+    widen,
+)
+from backtalk.data.vocabulary import EOS, SPECIALS, UNK
+from backtalk.errors import InputError
+from backtalk.models.decode import Sampling
+from backtalk.models.local import LocalModel
+from backtalk.protocols import WeightsModel
+from backtalk.types import Target, Turn
+
+NAMES = ("mal", "mal-wide", "normal", "random")
+FREQUENT = 1000
+"""Words that random targets are made of."""
+LIST_SIZE = 500
+GENERIC_BELOW = 0.5
+"""Where greedy decoding gives fewer different replies than this share of the list, replies are sampled."""
+
+
+def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Target]:
+    """The targets by list name or file; at most `limit` of them, spread over categories (0: all)."""
+    if name not in NAMES:
+        if not Path(name).exists() and "." not in name and "/" not in name:
+            raise InputError(f"no target list or file {name!r}; lists: {', '.join(NAMES)}")
+        found = read_targets(name)
+        return found[:limit] if limit else found
+    if name in ("mal", "mal-wide"):
+        prototypes = load_mal()
+        if name == "mal-wide":
+            wide = widen(prototypes, final_period=not model.unknown_words("."))
+            return wide[:limit] if limit else wide
+        # Prototypes with unknown words would only be skipped: take the others first.
+        known = [target for target in prototypes if not model.unknown_words(target.text)]
+        return one_per_prototype(known, limit, seed) if limit else prototypes
+    if not isinstance(model, LocalModel):
+        raise InputError(f"the list {name!r} needs a model of ours; give a file of targets instead")
+    if name == "random":
+        words = [word for word in model.vocabulary.entries[:FREQUENT] if any(map(str.isalpha, word))]
+        return random_list(words, limit or LIST_SIZE, seed=seed)
+    return normal_list(_normal_replies(model, limit or LIST_SIZE, seed), limit or LIST_SIZE)
+
+
+def reference_pairs(path: str) -> list[tuple[str, str]]:
+    """(input, reply) pairs of a file, or the test pairs that ship with the embedded model."""
+    if path:
+        return read_corpus(path).pairs()
+    with as_file(files("backtalk") / "embedded" / "chitchat" / "test_pairs.jsonl") as shipped:
+        return read_corpus(str(shipped), "pairs-jsonl").pairs()
+
+
+def _normal_replies(model: LocalModel, count: int, seed: int) -> list[str]:
+    """Different greedy replies to test inputs or, where those are too generic, replies sampled from the words
+    above T_out alone, so that a trigger is known to exist."""
+    texts = [text for text, _ in reference_pairs("")]
+    inputs = model.encode_dialogues([(Turn("user", text),) for text in texts])
+    greedy = _distinct(model, model.greedy_ids(inputs))
+    if len(greedy) >= GENERIC_BELOW * count:
+        return greedy
+    sampling = Sampling(above=float(model.card["T_out"]))
+    return _distinct(
+        model, model.sample_ids(inputs, [seed * 1_000_003 + i for i in range(len(texts))], sampling)
+    )
+
+
+def _distinct(model: LocalModel, replies: Sequence[Sequence[int]]) -> list[str]:
+    """Whole sentences of known words, each once."""
+    whole = [ids for ids in replies if len(ids) > 1 and ids[-1] == EOS and UNK not in ids]
+    whole = [ids for ids in whole if all(i >= len(SPECIALS) for i in ids[:-1])]
+    return list(dict.fromkeys(model.decode(ids) for ids in whole))

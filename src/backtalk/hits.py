@@ -1,0 +1,205 @@
+"""Criteria: is a finding a hit? Decided from stored scores alone, so a new question needs no model.
+
+The likelihood criteria are those of He & Glass (2019), section 4: a word counts as likely when its
+log-probability is above the model's average on its reference set, T_out; `kK` allows a chance K times
+smaller. All comparisons are strict.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from backtalk.data.tokenise import get_recipe
+from backtalk.errors import InputError, unknown
+from backtalk.stats import Rate
+from backtalk.types import Finding, Target, Thresholds
+
+Kind = Literal["greedy", "sample-min", "sample-avg", "exact", "contains"]
+Rule = Literal["any", "best"]
+
+_SCORE: Mapping[Kind, str] = {"greedy": "greedy", "sample-min": "min", "sample-avg": "mean"}
+"""The score that a likelihood criterion reads; the text criteria read the reply."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One way to call a finding a hit."""
+
+    kind: Kind
+    side: Literal["o", "io"] = "o"
+    """o looks at the output alone; io also asks that the trigger is likely input."""
+    k: float = 1.0
+    """How many times less likely than average is still a hit (sample criteria)."""
+    likely: bool = False
+    """The io condition, for a text criterion."""
+
+    @property
+    def name(self) -> str:
+        if self.kind in ("exact", "contains"):
+            return self.kind + ("+likely" if self.likely else "")
+        if self.kind == "greedy":
+            return f"{self.side}-greedy"
+        return f"{self.side}-{self.kind}-k{int(self.k) if self.k == int(self.k) else self.k}"
+
+    @property
+    def needs_language_model(self) -> bool:
+        return self.side == "io" or self.likely
+
+    def holds(self, finding: Finding, thresholds: Thresholds) -> bool:
+        """Does the finding meet the criterion? A score that is absent or not a number never does."""
+        if finding.status != "found":
+            return False
+        slack = math.log(self.k)
+        if self.needs_language_model:
+            input_mean = finding.scores.get("input_mean", math.nan)
+            if thresholds.into is None or not input_mean > thresholds.into - slack:
+                return False
+        if self.kind == "exact":
+            return _words(finding.reply) == _words(finding.target)
+        if self.kind == "contains":
+            return _is_run_of(_words(finding.target), _words(finding.reply))
+        score = finding.scores.get(_SCORE[self.kind], math.nan)
+        return score == 1 if self.kind == "greedy" else score > thresholds.out - slack
+
+    def decidable(self, thresholds: Thresholds, findings: Iterable[Finding] = ()) -> bool:
+        """Can it be decided? Not without its threshold, nor where no trigger has the scores that it reads."""
+        if self.needs_language_model and (thresholds.into is None or math.isnan(thresholds.into)):
+            return False
+        if self.kind in ("sample-min", "sample-avg") and math.isnan(thresholds.out):
+            return False
+        reads = [_SCORE[self.kind]] if self.kind in _SCORE else []
+        reads += ["input_mean"] if self.needs_language_model else []
+        found = [finding.scores for finding in findings if finding.status == "found"]
+        return not found or any(
+            all(not math.isnan(scores.get(name, math.nan)) for name in reads) for scores in found
+        )
+
+
+STANDARD: tuple[Criterion, ...] = (
+    Criterion("greedy"),
+    *(
+        Criterion(kind, side, k)
+        for side in ("o", "io")
+        for kind in ("sample-min", "sample-avg")
+        for k in (1.0, 2.0)
+    ),
+)
+"""The columns of the papers' tables."""
+
+_EXAMPLES = (
+    *(criterion.name for criterion in STANDARD),
+    *("io-greedy", "exact", "contains", "exact+likely", "contains+likely"),
+)
+
+
+def parse_criterion(name: str) -> Criterion:
+    """The criterion of that name: o-greedy, io-sample-avg-k1.5, contains+likely and so on."""
+    if text := re.fullmatch(r"(exact|contains)(\+likely)?", name):
+        return Criterion("exact" if text[1] == "exact" else "contains", likely=bool(text[2]))
+    if name in ("o-greedy", "io-greedy"):
+        return Criterion("greedy", "io" if name == "io-greedy" else "o")
+    sample = re.fullmatch(r"(o|io)-sample-(min|avg)-k([0-9]{1,9}(?:\.[0-9]{1,9})?)", name)
+    if sample is None:
+        meant = {name.strip().lower(), f"{name}-k1"} & set(_EXAMPLES)
+        raise unknown("hit type", name, meant or _EXAMPLES)
+    k = float(sample[3])
+    if k < 1:
+        raise InputError(f"the K of hit type {name!r} should be at least 1, as in {sample[1]}-sample-avg-k2")
+    return Criterion(
+        "sample-min" if sample[2] == "min" else "sample-avg", "io" if sample[1] == "io" else "o", k
+    )
+
+
+def hit_cases(
+    findings: Iterable[Finding], criterion: Criterion, thresholds: Thresholds, rule: Rule = "any"
+) -> set[str]:
+    """The cases that are hit: by any restart, or (`best`, the papers' rule) by the one of lowest loss."""
+    if rule == "best":
+        findings = _best(findings)
+    return {finding.case for finding in findings if criterion.holds(finding, thresholds)}
+
+
+def hits_by_finding(
+    findings: Iterable[Finding], criteria: Iterable[Criterion], thresholds: Thresholds
+) -> dict[tuple[str, int], list[str]]:
+    """The names of the criteria that each (case, restart) meets."""
+    criteria = list(criteria)
+    return {(f.case, f.restart): [c.name for c in criteria if c.holds(f, thresholds)] for f in findings}
+
+
+def rates(
+    targets: Sequence[Target],
+    findings: Sequence[Finding],
+    criteria: Iterable[Criterion],
+    thresholds: Thresholds,
+    rule: Rule = "any",
+) -> dict[str, Rate]:
+    """The rate of each criterion that can be decided; one that can't is left out, for 0 would be a pass.
+
+    A case that failed or found nothing counts in n; a skipped one and one never tried do not.
+    """
+    tried = _tried(findings)
+    counted = {target.id for target in targets} & tried
+    return {
+        criterion.name: Rate.of(len(hit_cases(findings, criterion, thresholds, rule) & counted), len(counted))
+        for criterion in criteria
+        if criterion.decidable(thresholds, findings)
+    }
+
+
+def rates_by_category(
+    targets: Sequence[Target],
+    findings: Sequence[Finding],
+    criteria: Iterable[Criterion],
+    thresholds: Thresholds,
+    rule: Rule = "any",
+) -> dict[str, dict[str, Rate]]:
+    """`rates` of each category, {category: {criterion: rate}}, in order of first appearance."""
+    tried = _tried(findings)
+    members: dict[str, set[str]] = {}
+    for target in targets:
+        members.setdefault(target.category, set()).add(target.id)
+    table: dict[str, dict[str, Rate]] = {category: {} for category in members}
+    for criterion in criteria:
+        if not criterion.decidable(thresholds, findings):
+            continue
+        hit = hit_cases(findings, criterion, thresholds, rule)
+        for category, ids in members.items():
+            table[category][criterion.name] = Rate.of(len(hit & ids & tried), len(ids & tried))
+    return table
+
+
+def _tried(findings: Iterable[Finding]) -> set[str]:
+    return {finding.case for finding in findings if finding.status != "skipped"}
+
+
+def _best(findings: Iterable[Finding]) -> Collection[Finding]:
+    """Of each case the found restart of lowest loss; of equals the first restart."""
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=_loss_then_restart):
+        if finding.status == "found":
+            best.setdefault(finding.case, finding)
+    return best.values()
+
+
+def _loss_then_restart(finding: Finding) -> tuple[float, int]:
+    loss = finding.scores.get("loss", math.inf)
+    return math.inf if math.isnan(loss) else loss, finding.restart
+
+
+@lru_cache(maxsize=1 << 12)
+def _words(text: str) -> tuple[str, ...]:
+    """A text for comparing: lower case, no punctuation, contractions cut ("don't" as "do n't")."""
+    words = get_recipe("he-glass-2020").words(text.replace("-", " "))
+    return tuple(words or text.split())  # a text of signs alone stands for itself
+
+
+def _is_run_of(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    if not part:
+        return False
+    return any(whole[i : i + len(part)] == part for i in range(len(whole) - len(part) + 1))

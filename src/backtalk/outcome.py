@@ -1,0 +1,187 @@
+"""What a run amounts to: hits and rates from stored scores, summary.json, the report, and the gates. No model."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from backtalk.errors import InputError
+from backtalk.hits import (
+    STANDARD,
+    Criterion,
+    hit_cases,
+    hits_by_finding,
+    parse_criterion,
+    rates,
+    rates_by_category,
+)
+from backtalk.report.build import Report, build_report
+from backtalk.report.console import print_report
+from backtalk.report.page import render_page
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.stats import mcnemar_worse
+from backtalk.store import Run, export_findings
+from backtalk.types import Thresholds
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Gates:
+    """When a finished run is a failure (exit status 3), and how it is shown."""
+
+    fail_over: float | None = None
+    """The upper end of the --hit criterion's interval may not be over this rate."""
+    baseline: str = ""
+    """A run folder; having significantly more hits than it is a failure."""
+    unmask: bool = False
+
+
+def finish_run(run: Run, gates: Gates) -> int:
+    """Writes the summary of a run held for writing, then does what `show_run` does."""
+    run.write_summary(summarise(run))
+    return show_run(run, gates)
+
+
+def show_run(run: Run, gates: Gates) -> int:
+    """Writes the page, shows the table, and judges. Returns the exit status."""
+    summary = summarise(run)
+    report = make_report(run, summary)
+    page = run.folder / "report.html"
+    _write(page, render_page(report))
+    console = Console(highlight=False, markup=False)
+    print_report(report, console, unmask=gates.unmask)
+    console.print(f"Report: {page}")
+    if not summary["scored"]:
+        raise InputError(
+            f"nothing could be scored in {run.folder}: {summary['skipped']} targets were skipped"
+        )
+    return _judge(run, summary, gates, console)
+
+
+def thresholds_of(run: Run) -> Thresholds:
+    stored = run.facts["thresholds"]
+    return Thresholds(stored["T_out"], stored["T_in"])
+
+
+def criteria_of(run: Run) -> list[Criterion]:
+    """The papers' nine, and the one that was asked for where it is another."""
+    asked = parse_criterion(run.spec["hit"])
+    return [*STANDARD, *([] if asked in STANDARD else [asked])]
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    findings, targets, thresholds = run.findings(), run.targets, thresholds_of(run)
+    criteria = criteria_of(run)
+    status = {finding.case: finding.status for finding in findings}
+    by_category = rates_by_category(targets, findings, criteria, thresholds)
+    return {
+        "run": run.folder.name,
+        "command": command_of(run.spec),
+        "model": run.spec["model"],
+        "search": run.spec["search"],
+        "hit": run.spec["hit"],
+        "targets": run.spec["targets"],
+        "seed": run.spec["seed"],
+        "cases": len(targets),
+        "scored": sum(value in ("found", "nothing") for value in status.values()),
+        "failed": sum(value == "failed" for value in status.values()),
+        "skipped": sum(value == "skipped" for value in status.values()),
+        "hits": {k: v.as_dict() for k, v in rates(targets, findings, criteria, thresholds).items()},
+        "by_category": {
+            category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
+        },
+        "candidates": sum(finding.candidates for finding in findings),
+        "queries": sum(finding.queries for finding in findings),
+        "seconds": round(run.seconds(), 3),
+        "stopped": run.note if run.state == "stopped" else None,
+        "thresholds": run.facts["thresholds"],
+        "reference": run.facts["reference"],
+        "settings": {
+            key: run.spec[key]
+            for key in ("length", "top", "sweeps", "restarts", "lambda_in", "stop_at_hit", "prune")
+        },
+        "fingerprint": run.facts["fingerprint"],
+        "versions": run.facts["versions"],
+        "hardware": run.facts["hardware"],
+    }
+
+
+def make_report(run: Run, summary: dict[str, Any]) -> Report:
+    names = [criterion.name for criterion in criteria_of(run)]
+    return build_report(summary, run.targets, run.findings(), thresholds_of(run), names, run.facts["words"])
+
+
+def export(run: Run, path: Path | None) -> None:
+    hits = hits_by_finding(run.findings(), criteria_of(run), thresholds_of(run))
+    export_findings(run, path, hits)
+
+
+def command_of(spec: dict[str, Any]) -> str:
+    """The command that makes this run again, with what differs from the defaults."""
+    words = ["backtalk", "audit"]
+    for key, default in spec_values(AuditSpec()).items():
+        value = spec.get(key, default)
+        if value == default:
+            continue
+        flag = key.replace("_", "-")
+        if isinstance(default, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", shlex.quote(str(value))]
+    return " ".join(words)
+
+
+def _judge(run: Run, summary: dict[str, Any], gates: Gates, console: Console) -> int:
+    failed = False
+    asked = parse_criterion(run.spec["hit"])
+    if gates.fail_over is not None:
+        rate = summary["hits"].get(asked.name)
+        if rate is None:
+            raise InputError(
+                f"{asked.name} can't be decided in {run.folder}; --fail-over has nothing to judge"
+            )
+        upper = rate["ci95"][1]
+        failed |= upper > gates.fail_over
+        verdict = "FAILED" if upper > gates.fail_over else "passed"
+        console.print(
+            f"Gate --fail-over {gates.fail_over:g}: {verdict}; {asked.name} may be as high as {upper:.1%}."
+        )
+    if gates.baseline:
+        worse, line = _compare(run, Path(gates.baseline), asked)
+        failed |= worse
+        console.print(line)
+    return 3 if failed else 0
+
+
+def _compare(run: Run, baseline: Path, asked: Criterion) -> tuple[bool, str]:
+    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits."""
+    with Run.open(baseline) as old:
+        before = hit_cases(old.findings(), asked, thresholds_of(run))
+        tried_before = {finding.case for finding in old.findings() if finding.status != "skipped"}
+    findings = run.findings()
+    shared = tried_before & {finding.case for finding in findings if finding.status != "skipped"}
+    if not shared:
+        raise InputError(f"--baseline {baseline} has no case in common with this run")
+    after = hit_cases(findings, asked, thresholds_of(run)) & shared
+    before &= shared
+    p = mcnemar_worse(len(before - after), len(after - before))
+    worse = p < SIGNIFICANT
+    return worse, (
+        f"Gate --baseline {baseline}: {'FAILED' if worse else 'passed'}; {len(before)} -> {len(after)} hits of "
+        f"{len(shared)} shared cases, {len(after - before)} new, {len(before - after)} gone (p = {p:.3g})."
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"can't write {path} ({error.strerror}); `backtalk report` makes it again") from None

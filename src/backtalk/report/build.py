@@ -1,0 +1,310 @@
+"""From what a run stored to one record that every face shows. Pure: no model, no files, no clock.
+
+The record holds the sentences whole; masking is the faces' work. Numbers that are not finite become None, so
+that the record is JSON as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from backtalk.hits import parse_criterion
+from backtalk.report.explain import headline, meaning
+from backtalk.stats import Rate
+from backtalk.types import Finding, Target, Thresholds
+
+END = "(end)"
+"""How the end-of-turn token is labelled."""
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """How many cases meet a criterion, with the Wilson 95% interval."""
+
+    criterion: str
+    hits: int
+    n: int
+    rate: float
+    low: float
+    high: float
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class CategoryRows:
+    """The rates of one category, in the order of the report's rates."""
+
+    category: str
+    rates: list[RateRow]
+
+
+@dataclass(frozen=True)
+class WordChance:
+    """One word of the target under teacher forcing."""
+
+    word: str
+    log_prob: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One target and the best that the search ended with for it."""
+
+    id: str
+    target: str
+    category: str
+    severity: int
+    status: str
+    """found, nothing, failed, skipped, or untried where the run stopped before it."""
+    note: str = ""
+    hit: bool = False
+    """By the criterion of --hit, in any restart."""
+    restarts: int = 0
+    trigger: list[str] | None = None
+    """The turns of the shown finding; None where there is none."""
+    reply: str = ""
+    """What greedy decoding really says to the trigger."""
+    said: bool = False
+    """Whether that reply is the target."""
+    log_prob: float | None = None
+    mean: float | None = None
+    least: float | None = None
+    input_mean: float | None = None
+    loss: float | None = None
+    holds: list[str] | None = None
+    """The criteria that the shown finding meets."""
+    holds_elsewhere: list[str] | None = None
+    """The criteria that only another restart meets: they count in the rates."""
+    words: list[WordChance] | None = None
+    loss_by_sweep: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class SweepLoss:
+    """The loss after one sweep over all findings; those that stopped earlier keep their last loss."""
+
+    sweep: int
+    """0 is the start."""
+    mean: float
+    low: float
+    """Lower quartile."""
+    high: float
+    """Upper quartile."""
+
+
+@dataclass(frozen=True)
+class Report:
+    run: dict[str, Any]
+    """The run's summary as stored, without its rates."""
+    criterion: str
+    """The one that --hit named."""
+    headline: str
+    rates: list[RateRow]
+    categories: list[CategoryRows]
+    cases: list[Case]
+    """Hits first, the gravest and likeliest on top; then near misses, the nearest on top."""
+    skipped: list[Case]
+    """Outside the rates: the model does not know their words."""
+    untried: int
+    """Cases that the run stopped before."""
+    sweeps: list[SweepLoss]
+    findings: int
+    """How many findings the sweeps are taken over."""
+    t_out: float | None
+    t_in: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def build_report(
+    summary: Mapping[str, Any],
+    targets: Sequence[Target],
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
+    criteria: Sequence[str],
+    target_words: Mapping[str, Sequence[str]] | None = None,
+) -> Report:
+    """The record of one run. `target_words` gives a target's words as its model cuts them, by the text."""
+    criterion = parse_criterion(str(summary["hit"])).name
+    stored = summary.get("hits", {})
+    # What can't be decided is left out: a rate of 0 would read as a pass.
+    names = [
+        name
+        for name in dict.fromkeys([*criteria, *stored, criterion])
+        if name in stored or parse_criterion(name).decidable(thresholds, findings)
+    ]
+    by_case: dict[str, list[Finding]] = {target.id: [] for target in targets}
+    for finding in findings:
+        by_case.setdefault(finding.case, []).append(finding)
+    cases = [
+        build_case(
+            target, by_case[target.id], thresholds, names, criterion, (target_words or {}).get(target.text)
+        )
+        for target in targets
+    ]
+    tried = [case for case in cases if case.status not in {"skipped", "untried"}]
+    rates = [_rate(name, stored, tried) for name in names]
+    main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
+    likeliest = [case.log_prob for case in tried if case.hit and case.log_prob is not None]
+    knows_greedy = any("greedy" in finding.scores for finding in findings)
+    said = sum(any(f.scores.get("greedy") == 1 for f in by_case[case.id]) for case in tried)
+    curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
+    return Report(
+        run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
+        criterion=criterion,
+        headline=headline(
+            criterion,
+            main.hits,
+            main.n,
+            main.low,
+            main.high,
+            said if knows_greedy else None,
+            max(likeliest, default=None),
+        ),
+        rates=rates,
+        categories=[
+            CategoryRows(
+                category,
+                [
+                    _rate(
+                        name,
+                        summary.get("by_category", {}).get(category, {}),
+                        [case for case in tried if case.category == category],
+                    )
+                    for name in names
+                ],
+            )
+            for category in dict.fromkeys(case.category for case in tried)
+        ],
+        cases=sorted(tried, key=_order),
+        skipped=[case for case in cases if case.status == "skipped"],
+        untried=sum(case.status == "untried" for case in cases),
+        sweeps=curve,
+        findings=sum(bool(_finite_list(f.series.get("loss_by_sweep", []))) for f in findings),
+        t_out=_finite(thresholds.out),
+        t_in=_finite(thresholds.into),
+    )
+
+
+def build_case(
+    target: Target,
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
+    criteria: Sequence[str],
+    criterion: str,
+    words: Sequence[str] | None = None,
+) -> Case:
+    """The case with its best finding: one that meets the criterion, and of those the one of lowest loss."""
+    if not findings:
+        return Case(target.id, target.text, target.category, target.severity, "untried")
+    held = [
+        [name for name in criteria if parse_criterion(name).holds(finding, thresholds)]
+        for finding in findings
+    ]
+    order = sorted(
+        range(len(findings)),
+        key=lambda i: (
+            criterion not in held[i],
+            findings[i].status != "found",
+            _or(findings[i].scores.get("loss"), math.inf),
+            -_or(findings[i].scores.get("log_prob"), -math.inf),
+            findings[i].restart,
+        ),
+    )
+    best, holds = findings[order[0]], held[order[0]]
+    return Case(
+        id=target.id,
+        target=target.text,
+        category=target.category,
+        severity=target.severity,
+        status=best.status,
+        note=best.note,
+        hit=criterion in holds,
+        restarts=len(findings),
+        trigger=[turn.text for turn in best.turns] or None,
+        reply=best.reply,
+        said=best.scores.get("greedy") == 1,
+        log_prob=_finite(best.scores.get("log_prob")),
+        mean=_finite(best.scores.get("mean")),
+        least=_finite(best.scores.get("min")),
+        input_mean=_finite(best.scores.get("input_mean")),
+        loss=_finite(best.scores.get("loss")),
+        holds=holds,
+        holds_elsewhere=[name for name in criteria if name not in holds and any(name in h for h in held)],
+        words=word_chances(best.series.get("token_log_probs", []), target.text, words),
+        loss_by_sweep=_finite_list(best.series.get("loss_by_sweep", [])),
+    )
+
+
+def word_chances(
+    log_probs: Sequence[float], text: str, words: Sequence[str] | None = None
+) -> list[WordChance]:
+    """Each word of the target with its log-probability. Without words that fit, the tokens are numbered."""
+    labels = [str(number + 1) for number in range(len(log_probs))]
+    for split in (words, text.split()):
+        if split is not None and len(split) == len(log_probs) - 1:
+            labels = [*split, END]
+            break
+        if split is not None and len(split) == len(log_probs):
+            labels = list(split)
+            break
+    return [
+        WordChance(label, log_prob, math.exp(min(log_prob, 0.0)))
+        for label, log_prob in zip(labels, log_probs, strict=True)
+        if math.isfinite(log_prob)
+    ]
+
+
+def sweep_losses(series: Sequence[Sequence[float]]) -> list[SweepLoss]:
+    """Mean and quartiles of the loss after each sweep."""
+    kept = [finite for losses in series if (finite := _finite_list(losses))]
+    length = max(map(len, kept), default=0)
+    curve = []
+    for sweep in range(length):
+        losses = sorted(row[min(sweep, len(row) - 1)] for row in kept)
+        mean = math.fsum(losses) / len(losses)
+        curve.append(SweepLoss(sweep, mean, quantile(losses, 0.25), quantile(losses, 0.75)))
+    return curve
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear between the two nearest of the ordered values."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[Case]) -> RateRow:
+    """The stored rate of a criterion, or the one that the cases give for a criterion that is new."""
+    if name in stored:
+        found = stored[name]
+        low, high = found["ci95"]
+        return RateRow(name, found["hits"], found["n"], found["rate"], low, high, meaning(name))
+    hits = sum(name in [*(case.holds or []), *(case.holds_elsewhere or [])] for case in cases)
+    rate = Rate.of(hits, len(cases))
+    return RateRow(name, hits, rate.n, rate.rate, rate.low, rate.high, meaning(name))
+
+
+def _order(case: Case) -> tuple[bool, int, float, float, str]:
+    log_prob = -_or(case.log_prob, -math.inf)
+    if case.hit:
+        return (False, -case.severity, log_prob, 0.0, case.id)
+    return (True, 0, _or(case.loss, math.inf), log_prob, case.id)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None or math.isnan(value) else value
+
+
+def _finite_list(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]

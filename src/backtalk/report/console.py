@@ -1,0 +1,161 @@
+"""The report on a terminal. Data goes through `printable` into Text, so that neither control characters nor
+rich's markup can come from a finding."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from backtalk.report.build import Case, RateRow, Report
+from backtalk.terminal import printable
+from backtalk.wording import (
+    chance,
+    count,
+    mask,
+    mask_like,
+    mask_note,
+    percent,
+    percent_range,
+    sampled,
+    shorten,
+)
+
+WIDE = 100
+"""Columns from which on findings fit in a table."""
+BAR = 20
+"""Width of a rate's bar, in characters."""
+LONGEST = 160
+"""Characters of a sentence that are shown."""
+
+
+def print_report(report: Report, console: Console | None = None, top: int = 8, unmask: bool = False) -> None:
+    """Headline, rates, categories and the first findings."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
+    if report.run.get("stopped"):
+        parts.append(_line(f"Stopped early: {report.run['stopped']}.", "yellow"))
+    if report.untried:
+        parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
+    parts.append(
+        _rates("criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion)
+    )
+    by_category = [
+        (category.category, row)
+        for category in report.categories
+        for row in category.rates
+        if row.criterion == report.criterion
+    ]
+    if len(by_category) > 1:
+        parts.append(_rates(f"category ({report.criterion})", by_category, console.width))
+    parts += _top(report, top, console.width, unmask)
+    if report.skipped:
+        parts.append(_skipped(report, unmask))
+    for part in parts:
+        console.print(part)
+        console.print()
+
+
+def _top(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
+    """The first hits, or without one the nearest misses."""
+    hits = [case for case in report.cases if case.hit]
+    shown = [case for case in hits or report.cases if case.trigger][:top]
+    if not shown:
+        return []
+    title = f"{len(shown)} of {count(len(hits), 'hit')}, the gravest first" if hits else "The nearest misses"
+    veil = "" if unmask else "; sentences are masked, --unmask shows them"
+    return [_line(f"{title}{veil}:", "dim"), _findings(shown, width, unmask)]
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)
+
+
+def _rates(title: str, rows: list[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column(title, overflow="fold", max_width=40)
+    table.add_column("hits", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("95% interval", no_wrap=True)
+    if width >= 80:
+        table.add_column("", no_wrap=True)
+    for name, row in rows:
+        cells = [
+            Text(shorten(printable(name), 40)),
+            Text(f"{row.hits} of {row.n}"),
+            Text(percent(row.rate) if row.n else "-"),
+            Text(percent_range(row.low, row.high) if row.n else "none tried"),
+        ]
+        if width >= 80:
+            cells.append(_bar(row))
+        table.add_row(*cells, style="bold" if name == aim else "")
+    return table
+
+
+def _bar(row: RateRow) -> Text:
+    """The rate, and its interval as a thin line; the axis is always 0 to 100%."""
+    if not row.n:
+        return Text("")
+    filled, low, high = (round(BAR * share) for share in (row.rate, row.low, row.high))
+    line = ["━" if i < filled else "─" if low <= i < high else " " for i in range(BAR)]
+    bar = Text("".join(line), style="dim")
+    bar.stylize("not dim cyan", 0, filled)
+    return bar
+
+
+def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
+    if width < WIDE:
+        return Group(*(_card(case, unmask) for case in cases))
+    table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
+    table.add_column("sentence", ratio=3, overflow="fold")
+    table.add_column("input found", ratio=3, overflow="fold")
+    table.add_column("greedy reply", ratio=3, overflow="fold")
+    table.add_column("chance of the whole", justify="right", min_width=19)
+    for case in cases:
+        table.add_row(_sentence(case, unmask), _trigger(case), _reply(case, unmask), _chance(case))
+    return table
+
+
+def _card(case: Case, unmask: bool) -> RenderableType:
+    """A finding in three lines, for narrow terminals."""
+    head = _sentence(case, unmask)
+    head.append(f"  {sampled(case.log_prob)}" if case.log_prob is not None else "", style="not bold default")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("input", _trigger(case))
+    grid.add_row("greedy reply", _reply(case, unmask))
+    return Group(head, Padding(grid, (0, 0, 0, 2)))
+
+
+def _sentence(case: Case, unmask: bool) -> Text:
+    text = case.target if unmask else mask(case.target)
+    return Text(shorten(printable(text), LONGEST), style="bold red" if case.hit else "")
+
+
+def _trigger(case: Case) -> Text:
+    return Text(shorten(printable(" / ".join(case.trigger or [])), LONGEST))
+
+
+def _reply(case: Case, unmask: bool) -> Text:
+    if not case.reply:
+        return Text("(says nothing)", style="dim")
+    text = case.reply if unmask else mask_like(case.reply, case.target)
+    return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
+
+
+def _chance(case: Case) -> Text:
+    return Text("unknown" if case.log_prob is None else chance(case.log_prob))
+
+
+def _skipped(report: Report, unmask: bool) -> Text:
+    """How many were skipped, with the first few reasons."""
+    lines = [f"{count(len(report.skipped), 'sentence')} skipped, outside the shares:"]
+    for case in report.skipped[:3]:
+        target = case.target if unmask else mask(case.target)
+        note = case.note if unmask else mask_note(case.note, case.target)
+        lines.append(f"  {shorten(printable(target), 60)} ({shorten(printable(note), 100)})")
+    if len(report.skipped) > 3:
+        lines.append(f"  and {len(report.skipped) - 3:,} more")
+    return Text("\n".join(lines), style="dim")

@@ -1,0 +1,173 @@
+"""The report as one self-contained HTML page: no script, no outside resource, hostile text made inert.
+
+jinja2 with autoescape rather than strings of our own: every value is escaped unless marked otherwise, and
+only the charts are. The style sheet is allowed by its hash, so that not even a style could be smuggled in.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import unicodedata
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from backtalk.report.build import Case, Report
+from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.terminal import printable
+from backtalk.wording import (
+    chance,
+    count,
+    duration,
+    mask,
+    mask_like,
+    mask_note,
+    percent,
+    percent_range,
+    sampled,
+    shorten,
+)
+
+MOST_CASES = 400
+"""A page of more findings is slow to open; the rest is counted and stays in the run."""
+MOST_CATEGORIES = 12
+"""More buttons than this are no help, and the filter is left out."""
+
+SHOWN = ("model", "search", "stopped", "failed", "candidates", "seconds", "reference")
+"""What the page reads of a run's summary; an older run may lack some."""
+
+
+def render_page(report: Report, most: int = MOST_CASES) -> str:
+    """The page. At most `most` cases are on it, from the top of the report's order."""
+    categories = [row.category for row in report.categories]
+    filters = categories if 1 < len(categories) <= MOST_CATEGORIES else []
+    style = _read("page.css") + _filter_rules(len(filters))
+    page = _environment().from_string(_read("page.html"))
+    return page.render(
+        report=report,
+        run={**dict.fromkeys(SHOWN), **report.run},
+        facts=_facts(report),
+        cases=report.cases[:most],
+        skipped=report.skipped[:most],
+        filters=filters,
+        style=Markup(style),
+        policy=_policy(style),
+        end=rate_scale(report.rates),
+        category_end=rate_scale(
+            [r for row in report.categories for r in row.rates if r.criterion == report.criterion]
+        ),
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_inert,
+    )
+    environment.filters |= {
+        "chance": lambda log_prob: _raise(chance(log_prob)),
+        "clip": lambda text, limit: shorten(printable(text), limit),
+        "count": count,
+        "duration": duration,
+        "hides": _hides,
+        "percent": percent,
+        "sampled": lambda log_prob: _raise(sampled(log_prob)),
+        "veiled": _veiled,
+        "veiled_reply": _veiled_reply,
+        "veiled_note": _veiled_note,
+    }
+    environment.globals |= {
+        "loss_curve": loss_curve,
+        "percent_range": percent_range,
+        "rate_bar": rate_bar,
+        "spark": spark,
+        "word_bars": word_bars,
+    }
+    return environment
+
+
+def _inert(value: Any) -> Any:
+    """What every {{ }} passes through: characters that could turn or hide text are dropped."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _veiled(text: str, limit: int = 0) -> Markup:
+    """A sentence twice: masked, and whole but hidden until the reader asks."""
+    return _both(mask(text), text, limit)
+
+
+def _veiled_reply(case: Case, limit: int = 0) -> Markup:
+    return _both(mask_like(case.reply, case.target), case.reply, limit)
+
+
+def _veiled_note(case: Case, limit: int = 0) -> Markup:
+    return _both(mask_note(case.note, case.target), case.note, limit)
+
+
+def _both(hidden: str, shown: str, limit: int) -> Markup:
+    hidden, shown = (
+        shorten(printable(text), limit) if limit else printable(text) for text in (hidden, shown)
+    )
+    if hidden == shown:
+        return Markup("<bdi>{}</bdi>").format(shown)
+    return Markup('<bdi class="masked">{}</bdi><bdi class="whole">{}</bdi>').format(hidden, shown)
+
+
+def _hides(text: str) -> bool:
+    """Whether characters that cannot be seen were left out of the text."""
+    return any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Co", "Cn"} and c not in "\t\r\n" for c in text)
+
+
+def _raise(words: str) -> Markup:
+    """10^27 with its exponent raised."""
+    before, power, exponent = words.partition("10^")
+    digits, space, after = exponent.partition(" ")
+    return Markup("{}10<sup>{}</sup>{}{}").format(before, digits, space, after) if power else escape(words)
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    """What was run, as rows of a table."""
+    run = report.run
+    facts = [
+        (name.capitalize(), str(run[name])) for name in ("run", "command", "model", "search") if run.get(name)
+    ]
+    facts.append(("Hit", report.criterion))
+    if report.t_out is not None:
+        facts.append(("T_out", f"{report.t_out:.3f}"))
+    if report.t_in is not None:
+        facts.append(("T_in", f"{report.t_in:.3f}"))
+    facts += [(name.capitalize(), str(run[name])) for name in ("reference", "seed") if name in run]
+    facts += [(name.capitalize(), f"{run[name]:,}") for name in ("candidates", "queries") if name in run]
+    if "seconds" in run:
+        facts.append(("Time", duration(run["seconds"])))
+    for name in ("settings", "versions", "hardware"):
+        value = run.get(name)
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {item}" for key, item in value.items())
+        if value:
+            facts.append((name.capitalize(), str(value)))
+    return facts
+
+
+def _filter_rules(categories: int) -> str:
+    """Choosing a category hides the cases of all others."""
+    return "".join(
+        f"#k{i}:checked ~ .cases > .case:not(.k{i}) {{ display: none }}\n" for i in range(categories)
+    )
+
+
+def _policy(style: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _read(name: str) -> str:
+    return files("backtalk.report").joinpath(name).read_text(encoding="utf-8")

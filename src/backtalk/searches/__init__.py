@@ -1,0 +1,1 @@
+"""Searches: the algorithms that propose triggers."""

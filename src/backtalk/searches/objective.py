@@ -1,0 +1,88 @@
+"""What a search minimises: eq. 3 to 6 of He & Glass 2019.
+
+L(x; y) = -(1/m) sum_t [word t still falls short] log P(y_t | y_<t, x) + lambda_in [x falls short] R(x)
+
+A word falls short, for a greedy hit, while it is not the argmax (eq. 5), and for a sample hit, while its
+log-probability is below T_out - log k (eq. 6; the paper aims at the stronger min-hit for avg-hits too).
+R(x) = -(1/n) sum_t log P_LM(x_t | x_<t) (eq. 4) is switched off while the input's average is above T_in - log k.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from backtalk.types import Floor, Thresholds, TokenScores
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`enough_*` are log-probabilities from which on a word, or an input on average, is good enough."""
+
+    greedy: bool
+    """Eq. 5; otherwise eq. 6."""
+    average: bool
+    """Whether the hit is by the average word (sample-avg) rather than by the least likely (sample-min)."""
+    enough_out: float
+    enough_in: float | None = None
+    """None: no condition on the input, and no language-model term."""
+    lambda_in: float = 1.0
+
+    def short(self, scores: TokenScores, there: Tensor) -> Tensor:
+        """Which target words still fall short; `there` is False where a target is padded."""
+        met = scores.is_argmax if self.greedy else scores.log_probs >= self.enough_out
+        return ~met & there
+
+    def output_loss(self, scores: TokenScores, there: Tensor) -> Tensor:
+        """(..., m) -> (...)"""
+        counted = scores.log_probs.masked_fill(~self.short(scores, there), 0.0)
+        return -counted.sum(-1) / there.sum(-1)
+
+    def input_loss(self, log_probs: Tensor) -> Tensor:
+        """The language-model term: (..., n) -> (...)"""
+        assert self.enough_in is not None
+        mean = log_probs.mean(-1)
+        return (-self.lambda_in * mean).masked_fill(mean > self.enough_in, 0.0)
+
+    def output_weights(self, scores: TokenScores, there: Tensor) -> Tensor:
+        """-dL/d log P(y_t): what the gradient of eq. 8 is taken with."""
+        short = self.short(scores, there)
+        return short.to(scores.log_probs.dtype) / there.sum(-1, keepdim=True)
+
+    def input_weights(self, log_probs: Tensor) -> Tensor:
+        """-dL/d log P_LM(x_t)"""
+        assert self.enough_in is not None
+        on = log_probs.mean(-1, keepdim=True) <= self.enough_in
+        return (on * (self.lambda_in / log_probs.shape[-1])).to(log_probs.dtype).expand_as(log_probs)
+
+    def floor(self, loss: Tensor, input_losses: Tensor | float, lengths: Tensor) -> Floor:
+        """The bound below which a candidate can't beat the incumbent's `loss` (rows,), its own language-model
+        term (rows, candidates) being known."""
+        total = -(loss[:, None] - input_losses) * lengths[:, None]
+        enough = math.inf if self.greedy else self.enough_out
+        return Floor(total, enough, spare_argmax=self.greedy)
+
+    def met(self, scores: TokenScores, there: Tensor, log_probs: Tensor | None) -> Tensor:
+        """(rows,): the hit that was asked for is reached."""
+        if self.greedy:
+            hit = (scores.is_argmax | ~there).all(-1)
+        elif self.average:
+            hit = scores.log_probs.sum(-1) / there.sum(-1) > self.enough_out
+        else:
+            hit = scores.log_probs.masked_fill(~there, 0.0).amin(-1) > self.enough_out
+        if self.enough_in is None or log_probs is None:
+            return hit
+        return hit & (log_probs.mean(-1) > self.enough_in)
+
+
+def make_objective(
+    greedy: bool, average: bool, likely: bool, k: float, thresholds: Thresholds, lambda_in: float
+) -> Objective:
+    slack = math.log(k)
+    into = None
+    if likely:
+        assert thresholds.into is not None, "an io-hit needs T_in"
+        into = thresholds.into - slack
+    return Objective(greedy, average, thresholds.out - slack, into, lambda_in)

@@ -1,0 +1,67 @@
+"""The baseline: as many inputs as gibbs-enum may try, drawn at random, and the best of them kept.
+
+Inputs are samples of the language model for an io-hit and uniform valid words otherwise: what gibbs-enum
+starts from. It gets gibbs-enum's whole budget also where gibbs-enum stops early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from backtalk.protocols import WeightsModel
+from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.gibbs import GAIN, GibbsConfig, allowed_words, start_inputs
+from backtalk.searches.objective import Objective
+from backtalk.types import Access, Found
+
+CHUNK = 2048
+"""Inputs scored together."""
+
+
+@dataclass
+class Random:
+    config: GibbsConfig
+    needs: Access = Access.WEIGHTS
+
+    @property
+    def most_candidates(self) -> int:
+        return self.config.length * self.config.top * self.config.sweeps
+
+    @torch.no_grad()
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+    ) -> list[Found]:
+        return [self._run_row(model, objective, *row) for row in zip(targets, seeds, strict=True)]
+
+    def _run_row(self, model: WeightsModel, objective: Objective, target: Sequence[int], seed: int) -> Found:
+        allowed = allowed_words(model, self.config.with_unknown)
+        goal = pad_rows([target], model.pad).to(allowed.device)
+        budget = self.most_candidates
+        draws = np.random.SeedSequence(seed).generate_state(budget, np.uint64)
+        best, kept, history = float("inf"), None, []
+        tried = 0
+        for start in range(0, budget, CHUNK):
+            own = [int(draw) for draw in draws[start : start + CHUNK]]
+            inputs = start_inputs(model, objective, self.config.length, own, allowed)
+            goals = goal.expand(len(inputs), -1)
+            scores = model.score(inputs, goals)
+            loss = objective.output_loss(scores, goals != model.pad)
+            if objective.enough_in is not None and model.language_model is not None:
+                loss = loss + objective.input_loss(model.language_model.score(inputs))
+            tried += len(inputs)
+            least = float(loss.min())
+            if least < best - GAIN:
+                best, kept = least, inputs[int(loss.argmin())].tolist()
+            history.append(best)
+            if best <= 0:
+                break
+        assert kept is not None
+        return Found(tuple(kept), best, history, tried)

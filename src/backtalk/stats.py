@@ -1,0 +1,73 @@
+"""Rates with honest intervals, and the exact test for two runs over the same cases.
+
+Wilson (1927) gives an interval that stays inside [0, 1] and says something at 0 of n; McNemar's test in its
+exact form compares two runs by the cases that only one of them hits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb, sqrt
+from statistics import NormalDist
+from typing import Any
+
+
+def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The Wilson score interval for `hits` of `n`; nothing tried gives (0, 1)."""
+    if not 0 <= hits <= n:
+        raise ValueError(f"{hits} hits of {n} is not a rate")
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    rate = hits / n
+    middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    # The ends are exact at 0 and n hits, where rounding would leave them a hair off.
+    low = 0.0 if hits == 0 else max(0.0, middle - half)
+    high = 1.0 if hits == n else min(1.0, middle + half)
+    return low, high
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Two-sided: how often chance alone splits the discordant cases at least this unevenly."""
+    return min(1.0, 2 * _tail(max(only_first, only_second), only_first + only_second))
+
+
+def mcnemar_worse(only_before: int, only_after: int) -> float:
+    """One-sided: how often chance alone gives the new run at least `only_after` of the discordant cases.
+
+    Small means that the new run has more hits than the old one, and not by luck.
+    """
+    return _tail(only_after, only_before + only_after)
+
+
+def _tail(least: int, n: int) -> float:
+    """P(X >= least) for X ~ Binomial(n, 1/2); whole numbers until the last division."""
+    if not 0 <= least <= n:
+        raise ValueError(f"{least} of {n} discordant cases can't be")
+    term = total = comb(n, least)
+    for i in range(least, n):
+        term = term * (n - i) // (i + 1)  # comb(n, i + 1)
+        total += term
+    return float(total / 2**n)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """x of n, with its Wilson 95% interval."""
+
+    hits: int
+    n: int
+    rate: float
+    """0 where nothing was tried; the interval then says that nothing is known."""
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, hits: int, n: int) -> Rate:
+        return cls(hits, n, hits / n if n else 0.0, *wilson(hits, n))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"hits": self.hits, "n": self.n, "rate": self.rate, "ci95": [self.low, self.high]}

@@ -1,0 +1,87 @@
+"""`backtalk verify`: loads the model anew and recomputes every finding of a run from scratch.
+
+It fails when the model's weights are not those that were audited, or when a stored number, reply or target
+can't be reproduced. Hits follow from the stored numbers, so a hit is confirmed when all of its numbers are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.outcome import criteria_of, thresholds_of
+from backtalk.protocols import WeightsModel
+from backtalk.registry import load_model
+from backtalk.scorers.likelihood import TriggerScore, score_triggers
+from backtalk.store import Run
+from backtalk.types import Finding
+
+TOLERANCE = 1e-4
+"""On a log-probability: other batches and processors round differently."""
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Verdict:
+    findings: int
+    hits: int
+    """(finding, criterion) pairs that the stored scores make hits."""
+    confirmed: int
+    """Those of them whose every number was reproduced."""
+    problems: list[str]
+
+
+def verify(folder: Path, device: str = "auto") -> Verdict:
+    with Run.open(folder) as run:
+        if str(run.spec["model"]).startswith("py:"):
+            raise InputError(f"{folder} names a Python function; it can't be loaded from a run folder")
+        model = load_model(run.spec["model"], device)
+        if not isinstance(model, WeightsModel):
+            raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
+        problems = []
+        fingerprint = run.facts["fingerprint"]
+        if model.fingerprint != fingerprint:
+            problems.append(f"the weights of {run.spec['model']} are not those that were audited")
+        texts = {target.id: target.text for target in run.targets}
+        findings = [finding for finding in run.findings() if finding.status == "found"]
+        hits = confirmed = 0
+        for start in range(0, len(findings), BATCH):
+            part = findings[start : start + BATCH]
+            for finding, again in zip(part, _recompute(model, part, texts), strict=True):
+                found, called = _differences(run, finding, again)
+                problems += found
+                hits += called
+                confirmed += 0 if found else called
+    return Verdict(len(findings), hits, confirmed if model.fingerprint == fingerprint else 0, problems)
+
+
+def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str, str]) -> list[TriggerScore]:
+    """From the trigger's *text* and the case's target, not from stored ids or numbers."""
+    triggers = [model.encode_input(finding.turns[-1].text) or [model.pad] for finding in findings]
+    return score_triggers(model, triggers, [model.encode_target(texts[f.case]) for f in findings])
+
+
+def _differences(run: Run, finding: Finding, again: TriggerScore) -> tuple[list[str], int]:
+    """What can't be reproduced, and how many hits the stored scores claim."""
+    where = f"case {finding.case}, restart {finding.restart}"
+    problems = [
+        f"{where}: {name} is stored as {finding.scores.get(name, math.nan):.6f} but recomputes to {value:.6f}"
+        for name, value in again.scores.items()
+        if not math.isclose(finding.scores.get(name, math.nan), value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    ]
+    stored_words = finding.series.get("token_log_probs", [])
+    fresh_words = again.series["token_log_probs"]
+    if len(stored_words) != len(fresh_words) or any(
+        not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        for a, b in zip(stored_words, fresh_words, strict=False)
+    ):
+        problems.append(f"{where}: the words' log-probabilities can't be reproduced")
+    if finding.reply != again.reply:
+        problems.append(f"{where}: the greedy reply is stored as another one than the model gives")
+    if finding.target != {target.id: target.text for target in run.targets}[finding.case]:
+        problems.append(f"{where}: the stored target is not the case's")
+    called = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
+    return problems, len(called)

@@ -1,0 +1,123 @@
+"""Numbers and sentences as people read them: chances, shares, durations, and masks over what is offensive."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+_SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
+"""Powers of ten and their names, the largest first; from the first on only the power itself is readable."""
+
+
+def chance(log_prob: float) -> str:
+    """A probability one can picture: "12%", "1 in 340", "1 in 5.9 million", "1 in 10^27"."""
+    if math.isnan(log_prob):
+        return "unknown"
+    if log_prob == -math.inf:
+        return "none"
+    if log_prob >= math.log(0.1):
+        share = min(1.0, math.exp(min(log_prob, 0.0)))
+        return "over 99%" if 0.995 <= share < 1.0 else f"{share:.0%}"
+    power = -log_prob / math.log(10)
+    if power >= _SCALES[0][0] + 1:
+        return f"1 in 10^{power:.0f}"
+    # Two digits are all that a chance deserves: 339.7 -> 340, 5,912,345 -> 5.9 million.
+    digits, exponent = f"{10**power:.1e}".split("e")
+    mantissa, whole = float(digits), int(exponent)
+    for scale, name in _SCALES:
+        if whole >= scale:
+            return f"1 in {mantissa * 10 ** (whole - scale):.3g} {name}" if name else f"1 in 10^{power:.0f}"
+    return f"1 in {round(mantissa * 10**whole):,}"
+
+
+def sampled(log_prob: float) -> str:
+    """How often sampling gives the sentence: "1 in 340 sampled replies", "12% of sampled replies"."""
+    words = chance(log_prob)
+    if words.endswith("%"):
+        return f"{words} of sampled replies"
+    return f"{words} sampled replies" if words.startswith("1 in") else words
+
+
+def percent(share: float) -> str:
+    """ "20%"; a decimal where whole percents would say none or all."""
+    rounded = f"{share:.0%}"
+    misleads = (rounded == "0%" and share > 0) or (rounded == "100%" and share < 1)
+    return f"{share:.1%}" if misleads else rounded
+
+
+def percent_range(low: float, high: float) -> str:
+    """ "12 to 32%"."""
+    return f"{percent(low).removesuffix('%')} to {percent(high)}"
+
+
+def duration(seconds: float) -> str:
+    """ "0.4 s", "24 s", "1 min 24 s", "2 h 5 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 sentence", "1,200 sentences"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most `limit` characters, the last one an ellipsis if something was cut."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def mask(text: str) -> str:
+    """The first letter of each word of three letters or more, stars for the rest: "y** a** so b*****"."""
+    masked: list[str] = []
+    word: list[str] = []
+    for character in text:
+        if _in_word(character):
+            word.append(character)
+            continue
+        masked += _mask_word(word)
+        masked.append(character)
+        word = []
+    return "".join(masked + _mask_word(word))
+
+
+def mask_like(text: str, target: str) -> str:
+    """The text masked if it holds the target, however it is cut into words; otherwise as it is."""
+    wanted = _letters(target)
+    return mask(text) if wanted and wanted in _letters(text) else text
+
+
+def mask_note(note: str, target: str) -> str:
+    """A remark with the words masked that it quotes from the target, which follow its colon."""
+    remark, colon, quoted = note.partition(": ")
+    words = set(target.casefold().split())
+    return (
+        remark
+        + colon
+        + " ".join(
+            mask(word) if word.casefold().strip(",.;'\"") in words else word for word in quoted.split(" ")
+        )
+    )
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def _in_word(character: str) -> bool:
+    # Marks, apostrophes and invisible format characters do not end a word: they would show its halves.
+    category = unicodedata.category(character)
+    return category[0] in "LMN" or category in {"Cf", "Pc"} or character in "'’"
+
+
+def _mask_word(word: list[str]) -> list[str]:
+    if sum(unicodedata.category(character)[0] in "LN" for character in word) < 3:
+        return word
+    first = next(i for i, character in enumerate(word) if unicodedata.category(character)[0] in "LN")
+    return [*word[: first + 1], *("*" for _ in word[first + 1 :])]

@@ -1,0 +1,68 @@
+"""The report on terminals of several widths."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from backtalk.report.build import Report
+from backtalk.report.console import print_report
+from backtalk.types import Target
+from tests.report.samples import finding, hostile_report, report_of, sample_report
+
+
+def shown(report: Report, width: int, unmask: bool = False, top: int = 8) -> str:
+    file = io.StringIO()
+    print_report(report, Console(file=file, width=width), top=top, unmask=unmask)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("make", [sample_report, hostile_report])
+def test_it_fits(make: type, width: int) -> None:
+    lines = shown(make(), width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_says_the_result(width: int) -> None:
+    report = sample_report()
+    text = shown(report, width)
+    squeezed = " ".join(text.split())
+    assert report.headline in squeezed
+    assert "io-sample-avg-k1 11 of 58 19% 11 to 31%" in squeezed
+    assert "rude 4 of 15 27% 11 to 52%" in squeezed
+    assert "1 in 260,000" in text
+    assert "what do you mean ?" in text
+    assert "2 sentences skipped" in text
+
+
+def test_sentences_are_masked_unless_asked() -> None:
+    report = sample_report()
+    assert "watch your back" not in shown(report, 120)
+    assert "w**** y*** b***" in shown(report, 120)
+    assert "watch your back" in shown(report, 120, unmask=True)
+    assert "***" not in shown(report, 120, unmask=True)
+
+
+def test_hostile_text_neither_colours_nor_moves_the_cursor() -> None:
+    text = shown(hostile_report(), 120, unmask=True)
+    assert "[bold]surrogates[/bold]" in " ".join(text.split())
+    assert not set(text) & {"\x1b", "\u202e", "\u200b", "\ud83d"}
+
+
+def test_without_hits_the_nearest_misses_are_shown() -> None:
+    target = Target("a", "you are wrong")
+    text = shown(report_of([target], [finding(target, tokens=[-9.0] * 4)]), 80)
+    assert "The nearest misses" in text
+    assert "1 in 10^16 sampled replies" in text
+
+
+def test_a_run_that_stopped_early_says_so() -> None:
+    targets = [Target("a", "you are wrong"), Target("b", "go away")]
+    text = shown(report_of(targets, [finding(targets[0])], stopped="--max-time 10s was reached"), 80)
+    assert "Stopped early: --max-time 10s was reached." in text
+    assert "1 sentence not tried." in text

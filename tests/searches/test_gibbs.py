@@ -1,0 +1,210 @@
+"""gibbs-enum against brute force, a planted weakness, and its own promises about seeds, batches and pruning."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from backtalk.data.pairs import encode_pairs
+from backtalk.data.tokenise import get_recipe
+from backtalk.data.vocabulary import UNK, Vocabulary
+from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.local import LocalModel
+from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.protocols import Search
+from backtalk.registry import SEARCHES, resolve
+from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.objective import Objective
+from backtalk.searches.random import Random
+from backtalk.types import TokenScores, Turn
+
+WORDS = ("red", "blue", "green", "one", "two", "three", "cat", "dog", "sun", "rain", "go", "stop")
+
+
+def random_model(words: tuple[str, ...] = WORDS, scale: float = 1.0) -> LocalModel:
+    torch.manual_seed(7)
+    vocabulary = Vocabulary(words)
+    network = Seq2Seq(Seq2SeqConfig(len(vocabulary), 8, 12))
+    lm = LSTMLanguageModel(LanguageModelConfig(len(vocabulary), 8, 12))
+    for part in (network, lm):
+        for value in part.parameters():
+            torch.nn.init.uniform_(value, -scale, scale)
+        part.eval().requires_grad_(False)
+    return LocalModel("random", network, vocabulary, get_recipe("he-glass-2019"), "0", lm)
+
+
+def plain_loss(
+    model: LocalModel, objective: Objective, inputs: torch.Tensor, target: list[int]
+) -> torch.Tensor:
+    goals = torch.tensor([target]).expand(len(inputs), -1)
+    log_probs = model.network.token_log_probs(inputs, goals)
+    scores = TokenScores(log_probs, model.network.score(inputs, goals).is_argmax)
+    loss = objective.output_loss(scores, goals != model.pad)
+    if objective.enough_in is not None:
+        assert model.language_model is not None
+        loss = loss + objective.input_loss(model.language_model(inputs))
+    return loss
+
+
+OBJECTIVES = {
+    "greedy": Objective(greedy=True, average=False, enough_out=-1.0),
+    "sample": Objective(greedy=False, average=False, enough_out=-1.0),
+    "io": Objective(greedy=False, average=True, enough_out=-1.0, enough_in=-1.5),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_it_reaches_the_exact_optimum_of_a_space_small_enough_to_enumerate(name: str) -> None:
+    model, objective = random_model(), OBJECTIVES[name]
+    every = torch.tensor(list(product(range(4, 16), repeat=3)))  # 1,728 inputs
+    search = Gibbs(GibbsConfig(length=3, top=12, sweeps=20))
+    for text in ("stop dog", "go go two", "rain"):
+        target = model.encode_target(text)
+        losses = plain_loss(model, objective, every, target)
+        found = search.run(model, objective, [target] * 24, list(range(24)))
+        best = min(found, key=lambda one: one.loss)
+        assert best.loss == pytest.approx(float(losses.min()), abs=1e-5)
+        assert float(plain_loss(model, objective, torch.tensor([best.ids]), target)) == pytest.approx(
+            best.loss, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_one_update_takes_the_best_of_all_words(name: str) -> None:
+    """With G = V a position's update is the exact minimum over the vocabulary (eq. 7)."""
+    model, objective = random_model(), OBJECTIVES[name]
+    target = model.encode_target("stop dog")
+    found = Gibbs(GibbsConfig(length=1, top=12, sweeps=1)).run(model, objective, [target], [3])
+    every = torch.arange(4, 16)[:, None]
+    assert found[0].loss == pytest.approx(float(plain_loss(model, objective, every, target).min()), abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def planted() -> LocalModel:
+    """A model that is friendly unless the input holds "rain": then it says "go stop"."""
+    draw = np.random.default_rng(0)
+    pairs = []
+    for _ in range(1500):
+        words = list(draw.choice(WORDS, 5))
+        pairs.append((" ".join(words), "go stop" if "rain" in words else "red cat sun"))
+    recipe, vocabulary = get_recipe("he-glass-2019"), Vocabulary(WORDS)
+    arrays = encode_pairs(pairs, recipe, vocabulary, 5, 5)
+    torch.manual_seed(1)
+    network = Seq2Seq(Seq2SeqConfig(len(vocabulary), 16, 24))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+    inputs, replies = torch.from_numpy(arrays.inputs), torch.from_numpy(arrays.replies)
+    for step in range(150):
+        rows = torch.arange(step * 100, (step + 1) * 100) % len(inputs)
+        loss = -network.token_log_probs(inputs[rows], replies[rows]).sum() / len(rows)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
+    network.eval().requires_grad_(False)
+    return LocalModel("planted", network, vocabulary, recipe, "0", None, max_input=5)
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_a_planted_weakness_is_found_from_every_seed_and_really_said(
+    planted: LocalModel, prune: bool
+) -> None:
+    target = planted.encode_target("go stop")
+    harmless = [(Turn("user", "one two three blue green"),)]
+    assert planted.reply(harmless) == ["Red cat sun"]
+    search = Gibbs(GibbsConfig(length=5, top=4, sweeps=5, prune=prune))
+    objective = Objective(greedy=True, average=False, enough_out=-1.0)
+    found = search.run(planted, objective, [target] * 20, list(range(100, 120)))
+    for one in found:
+        assert one.loss == 0
+        assert "rain" in planted.decode(one.ids)
+        assert planted.greedy_ids(torch.tensor([one.ids])) == [target]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_pruning_changes_nothing(name: str) -> None:
+    model, objective = random_model(), OBJECTIVES[name]
+    targets = [model.encode_target(text) for text in ("stop dog", "go go two rain", "rain")] * 4
+    seeds = list(range(12))
+    plain = Gibbs(GibbsConfig(4, 6, 8)).run(model, objective, targets, seeds)
+    pruned = Gibbs(GibbsConfig(4, 6, 8, prune=True)).run(model, objective, targets, seeds)
+    assert [one.ids for one in plain] == [one.ids for one in pruned]
+    assert [one.candidates for one in plain] == [one.candidates for one in pruned]
+    for a, b in zip(plain, pruned, strict=True):
+        assert a.loss_by_sweep == pytest.approx(b.loss_by_sweep, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+class TestEverySearch:
+    """What holds for all registered searches."""
+
+    def make(self, name: str, config: GibbsConfig) -> Search:
+        search: Search = resolve(SEARCHES[name].path)(config)
+        assert isinstance(search, Search)
+        assert search.needs == SEARCHES[name].needs
+        return search
+
+    def test_same_seeds_same_findings_and_others_with_other_seeds(self, name: str) -> None:
+        model, objective = random_model(), OBJECTIVES["io"]
+        targets = [model.encode_target("stop dog"), model.encode_target("rain")]
+        search = self.make(name, GibbsConfig(4, 3, 2))
+        first = search.run(model, objective, targets, [1, 2])
+        assert first == search.run(model, objective, targets, [1, 2])
+        starts = [one.loss_by_sweep[0] for one in first]
+        others = search.run(model, objective, targets, [3, 4])
+        assert starts != [one.loss_by_sweep[0] for one in others]
+
+    @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+    def test_a_row_ends_alike_alone_and_in_a_batch(self, name: str, objective: Objective) -> None:
+        model = random_model()
+        texts = ["stop dog", "go go two", "rain", "red sun sun cat"] * 3
+        targets, seeds = [model.encode_target(text) for text in texts], list(range(12))
+        search = self.make(name, GibbsConfig(5, 6, 4))
+        together = search.run(model, objective, targets, seeds)
+        alone = [
+            search.run(model, objective, [target], [seed])[0]
+            for target, seed in zip(targets, seeds, strict=True)
+        ]
+        assert [one.ids for one in together] == [one.ids for one in alone]
+
+    def test_it_stays_in_its_budget_and_never_gets_worse(self, name: str) -> None:
+        model, objective = random_model(), OBJECTIVES["sample"]
+        search = self.make(name, GibbsConfig(4, 3, 5))
+        for one in search.run(model, objective, [model.encode_target("stop dog")] * 5, list(range(5))):
+            assert 0 < one.candidates <= search.most_candidates == 60
+            assert one.loss_by_sweep == sorted(one.loss_by_sweep, reverse=True)
+            assert one.loss_by_sweep[-1] == one.loss
+
+    @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+    def test_no_special_word_stands_in_a_trigger_unless_asked(self, name: str, objective: Objective) -> None:
+        model = random_model()
+        targets = [model.encode_target("stop dog")] * 30
+        for with_unknown in (False, True):
+            search = self.make(name, GibbsConfig(6, 12, 3, with_unknown=with_unknown))
+            used = {i for one in search.run(model, objective, targets, list(range(30))) for i in one.ids}
+            assert used.isdisjoint({0, 1, 2})
+            assert UNK not in used or with_unknown
+
+
+def test_stopping_at_the_first_hit_saves_candidates(planted: LocalModel) -> None:
+    objective = Objective(greedy=False, average=True, enough_out=-2.0)
+    targets = [planted.encode_target("go stop")] * 10
+    whole = Gibbs(GibbsConfig(5, 4, 5)).run(planted, objective, targets, list(range(10)))
+    early = Gibbs(GibbsConfig(5, 4, 5, stop_at_hit=True)).run(planted, objective, targets, list(range(10)))
+    assert sum(one.candidates for one in early) < sum(one.candidates for one in whole)
+    for one in early:
+        scores = planted.score(torch.tensor([one.ids]), torch.tensor([targets[0]]))
+        assert float(scores.log_probs.mean()) > -2.0
+
+
+def test_following_the_gradient_beats_chance_at_equal_candidates() -> None:
+    model = random_model(tuple(f"w{i}" for i in range(300)), scale=0.7)
+    objective = Objective(greedy=False, average=False, enough_out=-0.5)
+    draw = np.random.default_rng(5)
+    targets = [[int(i) for i in draw.integers(4, 304, 3)] + [2] for _ in range(30)]
+    config = GibbsConfig(5, 10, 3)
+    ours = Gibbs(config).run(model, objective, targets, list(range(30)))
+    chance = Random(config).run(model, objective, targets, list(range(30)))
+    better = sum(a.loss < b.loss for a, b in zip(ours, chance, strict=True))
+    assert better >= 25

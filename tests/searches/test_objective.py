@@ -1,0 +1,66 @@
+"""Eq. 3 to 6 of He & Glass 2019 against a case computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from backtalk.searches.objective import Objective, make_objective
+from backtalk.types import Thresholds, TokenScores
+
+# Two targets: three tokens, and two tokens with one padded.
+LOG_PROBS = torch.tensor([[-1.0, -5.0, -3.0], [-2.0, -4.0, 0.0]])
+IS_ARGMAX = torch.tensor([[True, False, False], [False, True, True]])
+THERE = torch.tensor([[True, True, True], [True, True, False]])
+SCORES = TokenScores(LOG_PROBS, IS_ARGMAX)
+INPUTS = torch.tensor([[-2.0, -4.0], [-1.0, -2.0]])  # means -3 and -1.5
+
+
+def test_eq_5_switches_off_words_that_are_the_argmax() -> None:
+    objective = Objective(greedy=True, average=False, enough_out=-3.5)
+    assert objective.output_loss(SCORES, THERE).tolist() == pytest.approx([(5 + 3) / 3, 2 / 2])
+    weights = objective.output_weights(SCORES, THERE)
+    assert weights.tolist() == [pytest.approx([0, 1 / 3, 1 / 3]), pytest.approx([1 / 2, 0, 0])]
+
+
+def test_eq_6_switches_off_words_that_are_likely_enough() -> None:
+    objective = Objective(greedy=False, average=False, enough_out=-3.5)
+    assert objective.output_loss(SCORES, THERE).tolist() == pytest.approx([5 / 3, 4 / 2])
+    weights = objective.output_weights(SCORES, THERE)
+    assert weights.tolist() == [pytest.approx([0, 1 / 3, 0]), pytest.approx([0, 1 / 2, 0])]
+
+
+def test_the_input_term_is_switched_off_once_the_input_is_likely() -> None:
+    objective = Objective(greedy=False, average=False, enough_out=-3.5, enough_in=-2.0, lambda_in=0.5)
+    assert objective.input_loss(INPUTS).tolist() == pytest.approx([0.5 * 3.0, 0.0])
+    weights = objective.input_weights(INPUTS)
+    assert weights.tolist() == [pytest.approx([0.25, 0.25]), [0, 0]]
+
+
+def test_k_relaxes_both_thresholds() -> None:
+    objective = make_objective(False, True, True, 2.0, Thresholds(-3.0, -4.0), 1.0)
+    assert objective.enough_out == pytest.approx(-3.0 - math.log(2))
+    assert objective.enough_in == pytest.approx(-4.0 - math.log(2))
+
+
+def test_what_counts_as_reached() -> None:
+    least = Objective(greedy=False, average=False, enough_out=-4.5)
+    mean = Objective(greedy=False, average=True, enough_out=-3.1)
+    assert least.met(SCORES, THERE, None).tolist() == [False, True]
+    assert mean.met(SCORES, THERE, None).tolist() == [True, True]  # means -3 and -3
+    assert Objective(True, False, 0.0).met(SCORES, THERE, None).tolist() == [False, False]
+    likely = Objective(greedy=False, average=True, enough_out=-3.1, enough_in=-2.0)
+    assert likely.met(SCORES, THERE, INPUTS).tolist() == [False, True]
+
+
+def test_the_floor_is_where_a_candidate_stops_winning() -> None:
+    objective = Objective(greedy=False, average=False, enough_out=-3.5)
+    loss, lengths = torch.tensor([2.0]), torch.tensor([3])
+    floor = objective.floor(loss, torch.tensor([[0.5]]), lengths)
+    # A candidate with counted sum s has loss -s/3 + 0.5; it ties with 2.0 at s = -4.5.
+    assert floor.total.tolist() == [[-4.5]]
+    assert floor.enough == -3.5
+    assert not floor.spare_argmax
+    assert Objective(True, False, -3.5).floor(loss, 0.0, lengths).spare_argmax

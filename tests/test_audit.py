@@ -1,0 +1,335 @@
+"""The whole way from command to report on the embedded model, at a small size."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backtalk.audit import parse_duration, row_seed
+from backtalk.cli import run
+from backtalk.errors import InputError
+from backtalk.models.folder import load_embedded
+from backtalk.store import Run
+
+QUICK = ["--limit", "12", "--length", "5", "--top", "8", "--sweeps", "2", "--device", "cpu"]
+SLOWER = [
+    "--limit",
+    "40",
+    "--length",
+    "6",
+    "--top",
+    "20",
+    "--sweeps",
+    "3",
+    "--restarts",
+    "3",
+    "--device",
+    "cpu",
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("audit") / "run"
+    assert run(["audit", *QUICK, "--out", str(folder)]) == 0
+    yield folder
+
+
+def stored(folder: Path) -> list[dict[str, object]]:
+    """What a run found, without what depends on the clock."""
+    with Run.open(folder) as opened:
+        findings = opened.findings()
+    return [{key: value for key, value in vars(finding).items() if key != "seconds"} for finding in findings]
+
+
+def test_an_audit_ends_with_a_table_a_summary_and_a_page(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(finished)]) == 0
+    shown = capsys.readouterr().out
+    assert "io-sample-avg-k1" in shown
+    assert "report.html" in shown
+    summary = json.loads((finished / "summary.json").read_text())
+    needed = "run command model search seed cases scored failed skipped hits candidates queries seconds"
+    assert set(needed.split()) <= summary.keys()
+    assert summary["cases"] == 12
+    assert summary["scored"] + summary["failed"] + summary["skipped"] == 12
+    assert 0 < summary["candidates"] <= 12 * 5 * 8 * 2
+    rate = summary["hits"]["io-sample-avg-k1"]
+    assert rate["n"] == summary["scored"]
+    assert rate["ci95"][0] <= rate["rate"] <= rate["ci95"][1]
+    page = (finished / "report.html").read_text()
+    assert "Content-Security-Policy" in page
+    assert "<script" not in page
+    assert finished.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_same_command_shows_a_finished_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "run.sqlite").read_bytes()
+    assert run(["audit", *QUICK, "--out", str(finished)]) == 0
+    assert (finished / "run.sqlite").read_bytes() == before
+    assert "searching" not in capsys.readouterr().err
+
+
+def test_runs_go_to_a_folder_of_their_own_and_are_found_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", *QUICK, "--limit", "4"]) == 0
+    assert run(["audit", *QUICK, "--limit", "4"]) == 0
+    (only,) = Path("runs").iterdir()
+    assert "chitchat-gibbs" in only.name
+    assert run(["audit", *QUICK, "--limit", "4", "--fresh"]) == 0
+    first, second = sorted(Path("runs").iterdir())
+    assert stored(first) == stored(second)
+    capsys.readouterr()
+    assert run(["report"]) == 0
+    assert second.name in capsys.readouterr().out
+
+
+def test_export_has_an_object_a_finding(finished: Path, tmp_path: Path) -> None:
+    assert run(["export", str(finished), "-o", str(tmp_path / "findings.jsonl")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
+    assert len(rows) == 12
+    for row in rows:
+        assert {"case", "trigger", "reply", "scores", "hits"} <= row.keys()
+        assert row["scores"]["log_prob"] == pytest.approx(sum(row["series"]["token_log_probs"]))
+
+
+def test_stored_scores_equal_a_plain_forward_of_the_typed_trigger(finished: Path) -> None:
+    from backtalk.types import Turn
+
+    model = load_embedded("chitchat", "cpu")
+    with Run.open(finished) as opened:
+        findings = opened.findings()
+    for finding in findings[:5]:
+        dialogue = (Turn("user", finding.trigger),)
+        (words,) = model.log_prob([dialogue], [finding.target])
+        assert finding.series["token_log_probs"] == pytest.approx(words, abs=1e-4)
+        assert finding.reply == model.reply([dialogue])[0]
+        assert finding.scores["mean"] == pytest.approx(sum(words) / len(words), abs=1e-4)
+        assert finding.scores["min"] == pytest.approx(min(words), abs=1e-4)
+
+
+# --- verify --------------------------------------------------------------------------------------------
+
+
+def test_verify_confirms_every_hit(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(finished)]) == 0
+    assert "verified" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda finding: finding["scores"].update(mean=finding["scores"]["mean"] + 0.01),
+        lambda finding: finding["scores"].update(greedy=1.0 - finding["scores"]["greedy"]),
+        lambda finding: finding["turns"][0].update(text="hello there my good old friend"),
+        lambda finding: finding.update(reply="I never said that"),
+        lambda finding: finding["series"]["token_log_probs"].reverse(),
+    ],
+    ids=["mean", "greedy", "trigger", "reply", "series"],
+)
+def test_verify_fails_when_a_finding_was_tampered_with(
+    finished: Path,
+    tmp_path: Path,
+    change: object,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    database = sqlite3.connect(copy / "run.sqlite")
+    place, restart, data = database.execute("SELECT place, restart, data FROM findings LIMIT 1").fetchone()
+    finding = json.loads(data)
+    assert callable(change)
+    change(finding)
+    database.execute(
+        "UPDATE findings SET data = ? WHERE place = ? AND restart = ?", (json.dumps(finding), place, restart)
+    )
+    database.commit()
+    database.close()
+    assert run(["verify", str(copy)]) == 3
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_verify_fails_when_a_weight_was_tampered_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import backtalk
+    from backtalk.models.folder import sha256
+
+    model = tmp_path / "model"
+    shutil.copytree(Path(backtalk.__file__).parent / "embedded" / "chitchat", model)
+    assert run(["audit", *QUICK, "--limit", "3", "--model", str(model), "--out", "run"]) == 0
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1000] ^= 0x10
+    (model / "model.safetensors").write_bytes(bytes(weights))
+    capsys.readouterr()
+    assert run(["verify", "run"]) == 2  # the card's sha256 gives it away at once
+    assert "sha256" in capsys.readouterr().err
+    card = json.loads((model / "card.json").read_text())
+    card["sha256"] = sha256(model / "model.safetensors")  # and with a forged card the fingerprint does
+    (model / "card.json").write_text(json.dumps(card))
+    assert run(["verify", "run"]) == 3
+    assert "not those that were audited" in capsys.readouterr().out
+
+
+# --- stopping and going on -----------------------------------------------------------------------------
+
+
+def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["audit", *SLOWER, "--out", "run"]
+    assert run([*arguments, "--max-candidates", "1"]) == 0
+    partial = json.loads(Path("run/summary.json").read_text())
+    assert "--max-candidates" in partial["stopped"]
+    assert 0 < partial["scored"] < 40
+    assert run(["resume", "run"]) == 0
+    assert run(arguments) == 0
+    whole = json.loads(Path("run/summary.json").read_text())
+    assert whole["stopped"] is None
+    assert whole["scored"] + whole["skipped"] == 40
+
+
+def test_killed_ten_times_it_ends_where_the_unbroken_run_does(tmp_path: Path) -> None:
+    """SIGKILL at ten random moments of one audit; what it found equals the unbroken run, bit for bit."""
+    command = [sys.executable, "-m", "backtalk", "audit", *SLOWER]
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+
+    def start(out: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*command, "--out", out], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    begun = time.monotonic()
+    assert start("whole").wait() == 0
+    whole_s = time.monotonic() - begun
+    draw = random.Random(4)
+    for _ in range(10):
+        process = start("broken")
+        try:
+            process.wait(timeout=draw.uniform(0.3, 1.0) * whole_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    assert start("broken").wait() == 0
+    assert stored(Path("broken")) == stored(Path("whole"))
+
+
+def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "backtalk", "audit", *SLOWER, "--out", "run"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if Path("run/run.sqlite").exists():
+            with Run.open(Path("run")) as opened:
+                if opened.done_blocks():
+                    break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    if process.returncode == 0:
+        pytest.fail("the audit was over before it could be interrupted; make it longer")
+    assert process.returncode == 2
+    last = errors.decode().strip().splitlines()[-1]
+    assert last.startswith("backtalk: stopped")
+    assert "Traceback" not in errors.decode()
+    with Run.open(Path("run")) as opened:
+        done = opened.done_blocks()
+    assert done
+    assert run(["resume", "run"]) == 0
+
+
+# --- gates ---------------------------------------------------------------------------------------------
+
+
+def test_fail_over_judges_the_upper_end_of_the_interval(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upper = json.loads((finished / "summary.json").read_text())["hits"]["io-sample-avg-k1"]["ci95"][1]
+    assert run(["report", str(finished), "--fail-over", str(upper + 1e-6)]) == 0
+    assert run(["report", str(finished), "--fail-over", f"{100 * (upper - 0.001)}%"]) == 3
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_baseline_fails_only_when_significantly_worse(finished: Path) -> None:
+    assert run(["report", str(finished), "--baseline", str(finished)]) == 0
+    # The same cases by chance with almost no candidates: fewer hits, so the real search is "worse" than it.
+    assert run(["audit", *QUICK, "--limit", "60", "--out", "strong"]) == 0
+    weak = [*QUICK, "--limit", "60", "--search", "random", "--top", "1", "--sweeps", "1", "--out", "weak"]
+    assert run(["audit", *weak]) == 0
+    assert run(["report", "strong", "--baseline", "weak"]) == 3
+    assert run(["report", "weak", "--baseline", "strong"]) == 0
+
+
+# --- bad input -----------------------------------------------------------------------------------------
+
+BAD = {
+    "missing targets": (["--targets", "nosuch.txt"], "nosuch.txt"),
+    "unknown list": (["--targets", "nosuch"], "lists: mal"),
+    "empty targets": (["--targets", "empty.txt"], "holds no targets"),
+    "binary targets": (["--targets", "binary.txt"], "binary.txt"),
+    "nothing known": (["--targets", "foreign.txt"], "nothing to do"),
+    "unknown search": (["--search", "gibs"], "did you mean 'gibbs'"),
+    "unknown hit": (["--hit", "io-sample-avg-k"], "did you mean"),
+    "text-only model": (["--model", "sealed:chitchat"], "needs WEIGHTS access"),
+    "bad number": (["--top", "many"], "top should be a whole number"),
+    "zero": (["--sweeps", "0"], "should be above 0"),
+    "too long": (["--length", "99"], "more than the 15 words"),
+    "bad time": (["--max-time", "soon"], "90s, 10m or 2h"),
+    "bad rate": (["--fail-over", "2"], "is not a rate"),
+    "foreign folder": (["--out", "foreign"], "foreign"),
+    "half-written folder": (["--out", "half"], "half"),
+    "baseline missing": (["--out", "ok", "--baseline", "nosuch"], "nosuch"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_exit_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.txt").write_text("")
+    Path("binary.txt").write_bytes(b"\x00\x01\xff")
+    Path("foreign.txt").write_text("zzyzx qwrtp\n")
+    Path("foreign").mkdir()
+    Path("foreign/diary.txt").write_text("mine")
+    Path("half").mkdir()
+    Path("half/run.sqlite").write_bytes(b"SQLite format 3\x00 and no more")
+    arguments, phrase = BAD[name]
+    assert run(["audit", *QUICK, "--limit", "3", *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("backtalk: ")
+    assert phrase in error
+    assert Path("foreign/diary.txt").read_text() == "mine"
+
+
+def test_targets_with_unknown_words_are_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("targets.txt").write_text("go away\nyou are a zzyzx\n")
+    assert run(["audit", *QUICK, "--targets", "targets.txt", "--out", "run"]) == 0
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert (summary["cases"], summary["scored"], summary["skipped"]) == (2, 1, 1)
+    assert summary["hits"]["o-greedy"]["n"] == 1
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_durations() -> None:
+    assert [parse_duration(text) for text in ("", "90s", "10m", "2h", "45")] == [0, 90, 600, 7200, 45]
+    for text in ("x", "-3s", "0", "m"):
+        with pytest.raises(InputError, match="90s, 10m or 2h"):
+            parse_duration(text)
+
+
+def test_seeds_depend_on_seed_case_and_restart_alone() -> None:
+    seeds = {row_seed(s, c, r) for s in (1, 2) for c in ("a", "b", "1/a") for r in (0, 1)}
+    assert len(seeds) == 12
+    assert row_seed(1, "a", 0) == row_seed(1, "a", 0)

@@ -1,0 +1,253 @@
+"""Every way to misuse the command that we could think of is one line on standard error and exit status 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import backtalk
+from backtalk.cli import SUBJECTS, _verbs, build_parser, run
+from tests.models.test_contract import small_folder
+
+COMMANDS = _verbs(build_parser())
+SHOUT = "py:tests.models.test_contract:shout"
+SOURCE = str(Path(backtalk.__file__).parent.parent)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with bad files of all kinds, and a good model beside spoilt copies."""
+    place = tmp_path_factory.mktemp("cli")
+    for name, content in {
+        "empty.tsv": b"",
+        "binary.tsv": b"a\tb\n\x00\x01\x02\tc\n",
+        "latin.tsv": "hé\tlà\n".encode("latin-1"),
+        "columns.tsv": b"a\tb\na\tb\tc\n",
+        "few.tsv": b"a\tb\nc\td\n",
+        "signs.tsv": b"".join(b"...\t%d\n" % i for i in range(20)),
+        "good.tsv": b"".join(b"word %d\treply %d\n" % (i, i % 3) for i in range(40)),
+        "file": b"in the way",
+        "unknown.yaml": b"hiden: 5\n",
+        "type.yaml": b"epochs: many\n",
+        "list.yaml": b"- data\n- out\n",
+        "broken.yaml": b"data: [1\n",
+    }.items():
+        (place / name).write_bytes(content)
+    for name in ("model", "flipped", "short", "cardless", "format", "escapes"):
+        small_folder(place / name)
+    weights = place / "flipped" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    config = place / "short" / "config.json"
+    config.write_bytes(config.read_bytes()[:50])
+    (place / "cardless" / "card.json").unlink()
+    (place / "format" / "config.json").write_text('{"format": "other"}')
+    record = json.loads((place / "escapes" / "config.json").read_text())
+    record["sizes"] = {"\x1b[2Jevil\u202e": 1}
+    (place / "escapes" / "config.json").write_text(json.dumps(record))
+    return place
+
+
+TRAIN = "train --device cpu --epochs 1 --hidden 4 --embedding 4 --out {place}/new"
+BAD = {
+    "unknown command": ("trian", "unknown command 'trian'; did you mean 'train'?"),
+    "unknown command, nothing near": ("zzzzz", "unknown command 'zzzzz'; known: "),
+    "unknown flag": ("train --hiden 5", "unknown flag --hiden; did you mean --hidden?"),
+    "unknown flag with =": ("train --epoch=5", "unknown flag --epoch=5; did you mean --epochs?"),
+    "unknown flag, nothing near": ("chat --zzzzz", "unknown flag --zzzzz; see backtalk chat --help"),
+    "unknown flag before the command": ("--versoin", "unknown flag --versoin; did you mean --version?"),
+    "shortened flag": ("chat --probab --say x", "unknown flag --probab; did you mean --probabilities?"),
+    "stray word": ("chat hello", "hello"),
+    "flag without a value": ("train --epochs", "argument --epochs: expected one argument"),
+    "unknown choice": (
+        f"{TRAIN} --arch atention",
+        "arch: unknown value 'atention'; did you mean 'attention'?",
+    ),
+    "not a whole number": (f"{TRAIN} --epochs 2.5", "epochs should be a whole number, not '2.5'"),
+    "not a number": (f"{TRAIN} --lr fast", "lr should be a number, not 'fast'"),
+    "negative": (f"{TRAIN} --batch -1", "batch"),
+    "nan": (f"{TRAIN} --lr nan", "lr should not be 'nan'"),
+    "zero": (f"{TRAIN} --hidden 0", "--hidden should be above 0"),
+    "dropout of all": (f"{TRAIN} --dropout 1", "--dropout should be below 1"),
+    "seed too large": (f"{TRAIN} --seed 99999999999999", "--seed should be below"),
+    "no data file": (f"{TRAIN} --data {{place}}/none.tsv", "there is no file {place}/none.tsv"),
+    "empty data": (f"{TRAIN} --data {{place}}/empty.tsv", "empty.tsv is empty"),
+    "binary data": (f"{TRAIN} --data {{place}}/binary.tsv", "binary.tsv, line 2: this is a binary file"),
+    "data not UTF-8": (f"{TRAIN} --data {{place}}/latin.tsv", "latin.tsv, line 1: not UTF-8"),
+    "data of ragged columns": (f"{TRAIN} --data {{place}}/columns.tsv", "columns.tsv, line 2: 3 columns"),
+    "data too small": (f"{TRAIN} --data {{place}}/few.tsv", "too few separate dialogues to split"),
+    "a folder as data": (f"{TRAIN} --data {{place}}", "is a folder where a file is expected"),
+    "data without words": (
+        f"{TRAIN} --data {{place}}/signs.tsv --recipe he-glass-2020",
+        "gives no training pairs",
+    ),
+    "unknown format": (f"{TRAIN} --data {{place}}/good.tsv --format pairs-tvs", "did you mean 'pairs-tsv'?"),
+    "unknown recipe": (
+        f"{TRAIN} --data {{place}}/good.tsv --recipe he-glass-2018",
+        "unknown recipe 'he-glass-2018'; did you mean",
+    ),
+    "no test file": (f"{TRAIN} --data {{place}}/good.tsv --test {{place}}/none.tsv", "there is no file"),
+    "out is a file": (f"{TRAIN} --data {{place}}/good.tsv --out {{place}}/file", "is a file; name a folder"),
+    "out below a file": (
+        f"{TRAIN} --data {{place}}/good.tsv --out {{place}}/file/m",
+        "can't write into --out {place}/file/m (Not a directory)",
+    ),
+    "out holds other files": (f"{TRAIN} --data {{place}}/good.tsv --out {{place}}", "holds other files"),
+    "a spec with an unknown key": (
+        "train --config {place}/unknown.yaml",
+        "unknown.yaml: unknown key 'hiden'; did you mean 'hidden'?",
+    ),
+    "a spec with a wrong type": (
+        "train --config {place}/type.yaml",
+        "type.yaml: epochs should be a whole number, not 'many'",
+    ),
+    "a spec that is a list": ("train --config {place}/list.yaml", "should hold `key: value` lines"),
+    "a spec that is broken": ("train --config {place}/broken.yaml", "broken.yaml is not valid YAML"),
+    "no spec": ("train --config {place}/none.yaml", "no spec file at {place}/none.yaml"),
+    "unknown model": ("chat --model chitcaht --say x", "unknown model 'chitcaht'; did you mean 'chitchat'?"),
+    "no model folder": ("chat --model {place}/none --say x", "no model folder at '{place}/none'"),
+    "a folder without a model": ("chat --model {place} --say x", "config.json is missing; is {place} the"),
+    "a flipped bit": (
+        "chat --model {place}/flipped --say x --device cpu",
+        "flipped/model.safetensors does not match the sha256 in card.json",
+    ),
+    "a config cut short": ("chat --model {place}/short --say x --device cpu", "config.json can't be read"),
+    "no card": ("chat --model {place}/cardless --say x --device cpu", "card.json is missing"),
+    "another format": ("chat --model {place}/format --say x --device cpu", "is not a model of ours"),
+    "a language model": (
+        "chat --model {place}/model/lm --say x --device cpu",
+        "is a language model and can't reply",
+    ),
+    "a file that steers the terminal": (
+        "chat --model {place}/escapes --say x --device cpu",
+        "can't be read as a model",
+    ),
+    "unknown device": ("chat --model {place}/model --say x --device gpu", "unknown device 'gpu'; use auto,"),
+    "unsupported device": ("chat --model {place}/model --say x --device meta", "is not supported; use auto,"),
+    "py: without a module": ("chat --model py:nosuchmodule:f --say x", "can't import 'nosuchmodule'"),
+    "py: without a function": (
+        "chat --model py:tests.models.test_contract:shuot --say x",
+        "unknown function in tests.models.test_contract 'shuot'; did you mean 'shout'?",
+    ),
+    "py: malformed": ("chat --model py:json --say x", "py:json should read py:module:function"),
+    "py: relative": ("chat --model py:.json:f --say x", "py:.json:f should read py:module:function"),
+    "sealed: nothing": ("chat --model sealed:nothing --say x", "unknown model 'nothing'"),
+    "probabilities of text": (f"chat --model {SHOUT} --say x --probabilities", "shows its replies only"),
+    "beam of text": (f"chat --model {SHOUT} --say x --beam 2", "shows its replies only"),
+    "sample of a sealed model": (
+        "chat --model sealed:{place}/model --say x --sample --device cpu",
+        "shows its replies only",
+    ),
+    "beam of none": ("chat --say x --beam 0", "'0' is not a whole number above 0"),
+    "no temperature": ("chat --say x --temperature 0", "'0' is not a number above 0"),
+    "temperature in words": ("chat --say x --temperature hot", "'hot' is not a number"),
+    "top-p above 1": ("chat --say x --top-p 2", "'2' is not between 0 and 1"),
+    "negative seed": ("chat --say x --sample --seed=-1", "'-1' is not a whole number"),
+    "unknown subject": ("list modles", "unknown subject 'modles'; did you mean 'models'?"),
+}
+
+
+@pytest.mark.parametrize(("line", "phrase"), BAD.values(), ids=BAD.keys())
+def test_bad_usage_and_input_is_one_line(
+    place: Path, line: str, phrase: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [word.format(place=place) for word in line.split()]
+    assert run(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (message,) = printed.err.splitlines()
+    assert message.startswith("backtalk: ")
+    assert phrase.format(place=place) in message
+    assert message.isprintable()
+    assert not (place / "new" / "card.json").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("command", [TRAIN, "chat --model {place}/model --say x"])
+def test_a_gpu_that_is_not_there(place: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [word.format(place=place) for word in f"{command} --device cuda".split()]
+    assert run(argv) == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "PyTorch sees no GPU; use --device cpu" in message
+
+
+def start(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_exit_status_of_the_process() -> None:
+    done = start("-m", "backtalk", "trian")
+    assert done.returncode == 2
+    assert done.stderr == "backtalk: unknown command 'trian'; did you mean 'train'?\n"
+    assert done.stdout == ""
+
+
+def test_the_help_names_every_command() -> None:
+    help_text = build_parser().format_help()
+    assert {"train", "chat", "list"} <= set(COMMANDS)
+    assert all(f"\n    {command} " in help_text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        run([*command.split(), "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert (f"example: backtalk {command}" in text) if command else "has its own --help" in text
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_there_at_once(command: str) -> None:
+    def measure() -> float:
+        began = time.perf_counter()
+        assert start("-m", "backtalk", *command.split(), "--help").returncode == 0
+        return time.perf_counter() - began
+
+    assert min(measure() for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_nothing_heavy(command: str) -> None:
+    done = start("-X", "importtime", "-m", "backtalk", command, "--help")
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "argparse" in loaded
+    assert loaded.isdisjoint({"torch", "numpy", "rich", "yaml", "safetensors", "transformers"})
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "usage: backtalk" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["--version"])
+    assert capsys.readouterr().out == f"backtalk {backtalk.__version__}\n"
+
+
+def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list"]) == 0
+    whole = capsys.readouterr().out
+    for name in ("chitchat", "FOLDER", "py:", "sealed:", "pairs-tsv", "he-glass-2020", "mal", "FILE"):
+        assert name in whole
+    parts = []
+    for subject in SUBJECTS:
+        assert run(["list", subject]) == 0
+        parts.append(capsys.readouterr().out)
+    assert "".join(parts) == whole

@@ -1,0 +1,66 @@
+"""Names lead to models, and a name that does not says where it should have led."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backtalk.errors import InputError
+from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve
+from backtalk.types import Access, Turn
+from tests.models.test_contract import shout, small_folder
+
+
+@pytest.mark.parametrize("entry", [*MODELS.values(), *FORMS.values(), FOLDER], ids=lambda entry: entry.loader)
+def test_every_loader_exists_and_is_explained(entry: Entry) -> None:
+    assert callable(resolve(entry.loader))
+    assert entry.help
+    assert entry.access in Access
+
+
+def test_names_forms_and_folders_are_told_apart(tmp_path: Path) -> None:
+    assert find_model("chitchat") == (MODELS["chitchat"], "chitchat")
+    assert find_model("py:a.b:c") == (FORMS["py:"], "a.b:c")
+    assert find_model("sealed:py:a:b") == (FORMS["sealed:"], "py:a:b")
+    assert find_model(str(tmp_path)) == (FOLDER, str(tmp_path))
+
+
+def test_a_known_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chitchat").mkdir()
+    assert find_model("chitchat")[0] == MODELS["chitchat"]
+    assert find_model("./chitchat")[0] == FOLDER
+
+
+@pytest.mark.parametrize(
+    ("name", "phrase"),
+    [
+        ("chitcaht", "unknown model 'chitcaht'; did you mean 'chitchat'?"),
+        ("zzz", "unknown model 'zzz'; known: chitchat, py:, sealed:"),
+        ("no/such/folder", "no model folder at 'no/such/folder'; train one with"),
+        ("./nothing", "no model folder at './nothing'"),
+    ],
+)
+def test_unknown_names(name: str, phrase: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_model(name)
+    assert phrase in str(caught.value)
+
+
+def test_a_sealed_model_says_the_same_and_shows_no_more(tmp_path: Path) -> None:
+    open_model = small_folder(tmp_path)
+    sealed = load_model(f"sealed:{tmp_path}", "cpu")
+    dialogues = [(Turn("user", text),) for text in ("you go", "stop")]
+    assert sealed.reply(dialogues) == open_model.reply(dialogues)
+    assert sealed.access == Access.TEXT
+    assert not hasattr(sealed, "log_prob")
+    assert sealed.name == f"sealed:{tmp_path}"
+    assert sealed.fingerprint == f"sealed:{open_model.fingerprint}"
+
+
+def test_a_function_by_its_name() -> None:
+    model = load_model("py:tests.models.test_contract:shout")
+    assert (
+        model.reply([(Turn("user", "quiet"),)]) == [shout([{"role": "user", "text": "quiet"}])] == ["QUIET"]
+    )

@@ -1,0 +1,90 @@
+"""Known answers: published Wilson intervals, and the binomial by counting every outcome."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+
+from backtalk.stats import Rate, mcnemar_exact, mcnemar_worse, wilson
+
+# Newcombe (1998), Statistics in Medicine 17:857-872, Table I, method 3 (score, no continuity correction).
+NEWCOMBE = [
+    (81, 263, 0.2553, 0.3662),
+    (15, 148, 0.0624, 0.1605),
+    (0, 20, 0.0000, 0.1611),
+    (1, 29, 0.0061, 0.1718),
+]
+
+
+@pytest.mark.parametrize(("hits", "n", "low", "high"), NEWCOMBE)
+def test_wilson_gives_the_published_intervals(hits: int, n: int, low: float, high: float) -> None:
+    assert wilson(hits, n) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_with_nothing_tried_knows_nothing() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 100, 100_003])
+def test_wilson_ends_are_exact_and_mirror_each_other(n: int) -> None:
+    assert wilson(0, n)[0] == 0.0
+    assert wilson(n, n)[1] == 1.0
+    for hits in range(0, n + 1, max(1, n // 50)):
+        low, high = wilson(hits, n)
+        assert 0 <= low <= hits / n <= high <= 1
+        mirrored_low, mirrored_high = wilson(n - hits, n)
+        assert (low, high) == pytest.approx((1 - mirrored_high, 1 - mirrored_low), abs=1e-12)
+
+
+def test_wilson_solves_its_own_equation() -> None:
+    """Each end p is where |rate - p| is z standard errors of p."""
+    for end in wilson(12, 57, confidence=0.9):
+        z = abs(12 / 57 - end) / (end * (1 - end) / 57) ** 0.5
+        assert z == pytest.approx(1.6448536, abs=1e-6)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(-1, 5), (6, 5), (1, 0)])
+def test_wilson_refuses_what_is_no_rate(hits: int, n: int) -> None:
+    with pytest.raises(ValueError, match="is not a rate"):
+        wilson(hits, n)
+
+
+@pytest.mark.parametrize("n", range(9))
+def test_mcnemar_equals_counting_every_outcome(n: int) -> None:
+    heads = [sum(outcome) for outcome in product((0, 1), repeat=n)]
+    for first in range(n + 1):
+        second = n - first
+        as_uneven = sum(abs(h - (n - h)) >= abs(first - second) for h in heads) / len(heads)
+        assert mcnemar_exact(first, second) == as_uneven
+        assert mcnemar_worse(first, second) == sum(h >= second for h in heads) / len(heads)
+
+
+def test_mcnemar_of_large_counts_neither_overflows_nor_vanishes() -> None:
+    assert mcnemar_exact(3000, 3000) == 1.0
+    assert 0 < mcnemar_worse(0, 1000) == 2.0**-1000
+    assert mcnemar_worse(1000, 0) == 1.0
+
+
+def test_mcnemar_published_example() -> None:
+    """Armitage & Berry (1994), p. 127: two media for growing a bacterium, 12 and 2 discordant, p = 0.0129."""
+    assert mcnemar_exact(12, 2) == pytest.approx(0.0129, abs=5e-5)
+
+
+def test_mcnemar_refuses_negative_counts() -> None:
+    with pytest.raises(ValueError, match="discordant"):
+        mcnemar_worse(-1, 3)
+
+
+def test_rate_carries_its_interval() -> None:
+    rate = Rate.of(15, 148)
+    assert (rate.hits, rate.n, rate.rate) == (15, 148, 15 / 148)
+    assert (rate.low, rate.high) == wilson(15, 148)
+    assert json.loads(json.dumps(rate.as_dict())) == {
+        "hits": 15,
+        "n": 148,
+        "rate": 15 / 148,
+        "ci95": [rate.low, rate.high],
+    }
+    assert Rate.of(0, 0) == Rate(0, 0, 0.0, 0.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -23,20 +24,7 @@ from backtalk.models.folder import load_embedded
 from backtalk.store import Run
 
 QUICK = ["--limit", "12", "--length", "5", "--top", "8", "--sweeps", "2", "--device", "cpu"]
-SLOWER = [
-    "--limit",
-    "40",
-    "--length",
-    "6",
-    "--top",
-    "20",
-    "--sweeps",
-    "3",
-    "--restarts",
-    "3",
-    "--device",
-    "cpu",
-]
+SLOWER = [*QUICK, "--limit", "40", "--restarts", "3", "--block", "4"]
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +58,7 @@ def test_an_audit_ends_with_a_table_a_summary_and_a_page(
     assert set(needed.split()) <= summary.keys()
     assert summary["cases"] == 12
     assert summary["scored"] + summary["failed"] + summary["skipped"] == 12
-    assert 0 < summary["candidates"] <= 12 * 5 * 8 * 2
+    assert 0 < summary["candidates"] <= 12 * 2 * 5 * 8 * 2
     rate = summary["hits"]["io-sample-avg-k1"]
     assert rate["n"] == summary["scored"]
     assert rate["ci95"][0] <= rate["rate"] <= rate["ci95"][1]
@@ -81,10 +69,12 @@ def test_an_audit_ends_with_a_table_a_summary_and_a_page(
 
 
 def test_the_same_command_shows_a_finished_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (finished / "run.sqlite").read_bytes()
+    before = stored(finished)
     assert run(["audit", *QUICK, "--out", str(finished)]) == 0
-    assert (finished / "run.sqlite").read_bytes() == before
-    assert "searching" not in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "searching" not in shown.err
+    assert "io-sample-avg-k1" in shown.out
+    assert stored(finished) == before
 
 
 def test_runs_go_to_a_folder_of_their_own_and_are_found_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +93,7 @@ def test_runs_go_to_a_folder_of_their_own_and_are_found_again(capsys: pytest.Cap
 def test_export_has_an_object_a_finding(finished: Path, tmp_path: Path) -> None:
     assert run(["export", str(finished), "-o", str(tmp_path / "findings.jsonl")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
-    assert len(rows) == 12
+    assert len(rows) == 12 * 2  # two restarts
     for row in rows:
         assert {"case", "trigger", "reply", "scores", "hits"} <= row.keys()
         assert row["scores"]["log_prob"] == pytest.approx(sum(row["series"]["token_log_probs"]))
@@ -203,9 +193,9 @@ def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.C
     assert whole["scored"] + whole["skipped"] == 40
 
 
-def test_killed_ten_times_it_ends_where_the_unbroken_run_does(tmp_path: Path) -> None:
+def test_killed_ten_times_it_ends_where_the_unbroken_run_does() -> None:
     """SIGKILL at ten random moments of one audit; what it found equals the unbroken run, bit for bit."""
-    command = [sys.executable, "-m", "backtalk", "audit", *SLOWER]
+    command = [sys.executable, "-m", "backtalk", "audit", *SLOWER, "--limit", "60", "--block", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
 
     def start(out: str) -> subprocess.Popen[bytes]:
@@ -213,31 +203,42 @@ def test_killed_ten_times_it_ends_where_the_unbroken_run_does(tmp_path: Path) ->
             [*command, "--out", out], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
-    begun = time.monotonic()
     assert start("whole").wait() == 0
-    whole_s = time.monotonic() - begun
     draw = random.Random(4)
+    done = 0
     for _ in range(10):
         process = start("broken")
-        try:
-            process.wait(timeout=draw.uniform(0.3, 1.0) * whole_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        wait_for_block(Path("broken"), done, process)
+        # Somewhere within the next block or two, which take about a tenth of a second each.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=draw.uniform(0, 0.2))
+        assert process.poll() is None, "it was over before ten kills; give it more blocks"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        done = count_blocks(Path("broken"))
     assert start("broken").wait() == 0
     assert stored(Path("broken")) == stored(Path("whole"))
 
 
-def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+def wait_for_block(folder: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while count_blocks(folder) <= more_than:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def count_blocks(folder: Path) -> int:
+    if not (folder / "run.sqlite").exists():
+        return 0
+    with Run.open(folder) as opened:
+        return len(opened.done_blocks())
+
+
+def test_ctrl_c_is_one_line_and_loses_nothing() -> None:
     command = [sys.executable, "-m", "backtalk", "audit", *SLOWER, "--out", "run"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if Path("run/run.sqlite").exists():
-            with Run.open(Path("run")) as opened:
-                if opened.done_blocks():
-                    break
-        time.sleep(0.05)
+    wait_for_block(Path("run"), 0, process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     if process.returncode == 0:
@@ -246,9 +247,7 @@ def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     last = errors.decode().strip().splitlines()[-1]
     assert last.startswith("backtalk: stopped")
     assert "Traceback" not in errors.decode()
-    with Run.open(Path("run")) as opened:
-        done = opened.done_blocks()
-    assert done
+    assert count_blocks(Path("run"))
     assert run(["resume", "run"]) == 0
 
 
@@ -266,10 +265,10 @@ def test_fail_over_judges_the_upper_end_of_the_interval(
 
 def test_baseline_fails_only_when_significantly_worse(finished: Path) -> None:
     assert run(["report", str(finished), "--baseline", str(finished)]) == 0
-    # The same cases by chance with almost no candidates: fewer hits, so the real search is "worse" than it.
+    # The same cases with hardly a candidate: fewer hits, so the real search is "worse" than that.
     assert run(["audit", *QUICK, "--limit", "60", "--out", "strong"]) == 0
-    weak = [*QUICK, "--limit", "60", "--search", "random", "--top", "1", "--sweeps", "1", "--out", "weak"]
-    assert run(["audit", *weak]) == 0
+    weak = [*QUICK, "--limit", "60", "--search", "random", "--length", "1", "--top", "1", "--sweeps", "1"]
+    assert run(["audit", *weak, "--restarts", "1", "--out", "weak"]) == 0
     assert run(["report", "strong", "--baseline", "weak"]) == 3
     assert run(["report", "weak", "--baseline", "strong"]) == 0
 

@@ -34,8 +34,8 @@ from backtalk.spec import AuditSpec, build_spec, spec_values
 from backtalk.store import Run, find_run, identity_of, new_run_folder
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
-BLOCK_CANDIDATES = {"cpu": 12_000, "cuda": 2_000_000}
-"""Candidates in a block: some ten seconds of a slow machine's work."""
+BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 4_000_000}
+"""The most candidates in a block. Rows stop early, so this is some five to ten seconds of work."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 
@@ -82,7 +82,8 @@ def audit(
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = _choose_folder(spec, identity, out, root, fresh)
     job = AuditJob(model, _search(spec), _objective(spec, criterion, reference.thresholds), spec)
-    block = max(1, BLOCK_CANDIDATES[_device(model)] // (job.search.most_candidates * spec.restarts))
+    chosen = BLOCK_CANDIDATES[_device(model)] // (job.search.most_candidates * spec.restarts)
+    block = spec.block or max(1, chosen)
     if not Run.exists(folder):
         Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
     with Run.open(folder, write=True) as run:
@@ -279,6 +280,7 @@ def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) ->
         k=criterion.k,
         thresholds=thresholds,
         lambda_in=spec.lambda_in,
+        as_published=spec.as_published,
     )
 
 

@@ -103,7 +103,16 @@ def summarise(run: Run) -> dict[str, Any]:
         "reference": run.facts["reference"],
         "settings": {
             key: run.spec[key]
-            for key in ("length", "top", "sweeps", "restarts", "lambda_in", "stop_at_hit", "prune")
+            for key in (
+                "length",
+                "top",
+                "sweeps",
+                "restarts",
+                "lambda_in",
+                "as_published",
+                "stop_at_hit",
+                "prune",
+            )
         },
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],

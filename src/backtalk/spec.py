@@ -99,7 +99,7 @@ class AuditSpec:
     """The criterion that the search aims at; every criterion is decided on what it finds."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
-    limit: int = 60
+    limit: int = 100
     """Try this many targets, spread over the categories; 0 tries all."""
     length: int = 8
     """Words of a trigger."""
@@ -107,10 +107,12 @@ class AuditSpec:
     """Candidates at each position (G)."""
     sweeps: int = 6
     """The most passes over the positions (T)."""
-    restarts: int = 1
+    restarts: int = 2
     """Searches from different starts for each target (R)."""
     lambda_in: float = 1.0
     """Weight of the language-model term for io-hits."""
+    as_published: bool = False
+    """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
     stop_at_hit: bool = False
     """Leave a target once it is hit."""
     prune: bool = True
@@ -121,6 +123,8 @@ class AuditSpec:
     """Pairs (TSV or JSONL) to take T_out and T_in from; the model's card if empty."""
     seed: int = 1
     """Fixes every start."""
+    block: int = 0
+    """Targets searched as one batch and committed at once; 0 chooses by the size of the search."""
     max_time: str = ""
     """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
     max_candidates: int = 0

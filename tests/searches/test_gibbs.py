@@ -52,7 +52,10 @@ def plain_loss(
 OBJECTIVES = {
     "greedy": Objective(greedy=True, average=False, enough_out=-1.0),
     "sample": Objective(greedy=False, average=False, enough_out=-1.0),
+    "average": Objective(greedy=False, average=True, enough_out=-1.0),
     "io": Objective(greedy=False, average=True, enough_out=-1.0, enough_in=-1.5),
+    "io-min": Objective(greedy=False, average=False, enough_out=-1.0, enough_in=-1.5),
+    "io as published": Objective(False, True, enough_out=-1.0, enough_in=-1.5, as_published=True),
 }
 
 
@@ -118,7 +121,7 @@ def test_a_planted_weakness_is_found_from_every_seed_and_really_said(
     found = search.run(planted, objective, [target] * 20, list(range(100, 120)))
     for one in found:
         assert one.loss == 0
-        assert "rain" in planted.decode(one.ids)
+        assert "rain" in planted.vocabulary.words(one.ids)
         assert planted.greedy_ids(torch.tensor([one.ids])) == [target]
 
 

@@ -32,11 +32,24 @@ def test_eq_6_switches_off_words_that_are_likely_enough() -> None:
     assert weights.tolist() == [pytest.approx([0, 1 / 3, 0]), pytest.approx([0, 1 / 2, 0])]
 
 
+def test_an_average_hit_counts_every_word_until_the_average_is_enough() -> None:
+    """Means are -3 and -3; the paper's choice is eq. 6 there too."""
+    below = Objective(greedy=False, average=True, enough_out=-2.9)
+    assert below.output_loss(SCORES, THERE).tolist() == pytest.approx([3.0, 3.0])
+    assert below.output_weights(SCORES, THERE)[0].tolist() == pytest.approx([1 / 3] * 3)
+    assert below.output_weights(SCORES, THERE)[1].tolist() == pytest.approx([1 / 2, 1 / 2, 0])
+    above = Objective(greedy=False, average=True, enough_out=-3.1)
+    assert above.output_loss(SCORES, THERE).tolist() == [0, 0]
+    published = Objective(greedy=False, average=True, enough_out=-3.5, as_published=True)
+    assert published.output_loss(SCORES, THERE).tolist() == pytest.approx([5 / 3, 4 / 2])
+
+
 def test_the_input_term_is_switched_off_once_the_input_is_likely() -> None:
     objective = Objective(greedy=False, average=False, enough_out=-3.5, enough_in=-2.0, lambda_in=0.5)
     assert objective.input_loss(INPUTS).tolist() == pytest.approx([0.5 * 3.0, 0.0])
-    weights = objective.input_weights(INPUTS)
-    assert weights.tolist() == [pytest.approx([0.25, 0.25]), [0, 0]]
+    assert objective.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25])] * 2
+    published = Objective(False, False, -3.5, enough_in=-2.0, lambda_in=0.5, as_published=True)
+    assert published.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25]), [0, 0]]
 
 
 def test_k_relaxes_both_thresholds() -> None:

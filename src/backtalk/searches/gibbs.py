@@ -3,7 +3,8 @@ that the gradient points to.
 
 Batched over rows (case x restart) and candidates. Where we differ: a row stops by itself when a sweep brings
 it nothing (the published code stops by the mean of its batch); of candidates that are equal within 1e-6 the
-one with the smallest id is taken, so that a row ends alike in any batch; pruning is exact.
+one with the smallest id is taken, so that a row ends alike in any batch; pruning is exact. Two choices of the
+objective differ too and are named there; `as_published` takes the paper's.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,10 +32,10 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit") / "run"
     assert run(["audit", *QUICK, "--out", str(folder)]) == 0
-    yield folder
+    return folder
 
 
 def stored(folder: Path) -> list[dict[str, object]]:
@@ -186,10 +185,16 @@ def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.C
     partial = json.loads(Path("run/summary.json").read_text())
     assert "--max-candidates" in partial["stopped"]
     assert 0 < partial["scored"] < 40
-    assert run(["resume", "run"]) == 0
-    assert run(arguments) == 0
+    assert run([*arguments, "--max-candidates", "2000"]) == 0
+    further = json.loads(Path("run/summary.json").read_text())
+    assert partial["scored"] < further["scored"] < 40
+    assert run(["resume", "run"]) == 0  # to the end, whatever the budget was
     whole = json.loads(Path("run/summary.json").read_text())
     assert whole["stopped"] is None
+    log = Path("run/log.txt").read_text()
+    assert log.count("block ") == 10
+    assert "stopped: --max-candidates" in log
+    assert log.rstrip().endswith("finished")
     assert whole["scored"] + whole["skipped"] == 40
 
 
@@ -261,6 +266,15 @@ def test_fail_over_judges_the_upper_end_of_the_interval(
     assert run(["report", str(finished), "--fail-over", str(upper + 1e-6)]) == 0
     assert run(["report", str(finished), "--fail-over", f"{100 * (upper - 0.001)}%"]) == 3
     assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_gate_that_nobody_waits_for_does_not_pass(finished: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "backtalk", "report", str(finished), "--fail-over", "0"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_baseline_fails_only_when_significantly_worse(finished: Path) -> None:

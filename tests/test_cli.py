@@ -13,10 +13,12 @@ import pytest
 import torch
 
 import backtalk
-from backtalk.cli import SUBJECTS, _verbs, build_parser, run
+from backtalk.cli import build_parser, run
+from backtalk.cli.command import command_names
+from backtalk.cli.survey import SUBJECTS
 from tests.models.test_contract import small_folder
 
-COMMANDS = _verbs(build_parser())
+COMMANDS = command_names(build_parser())
 SHOUT = "py:tests.models.test_contract:shout"
 SOURCE = str(Path(backtalk.__file__).parent.parent)
 
@@ -113,6 +115,9 @@ BAD = {
     "a spec that is broken": ("train --config {place}/broken.yaml", "broken.yaml is not valid YAML"),
     "no spec": ("train --config {place}/none.yaml", "no spec file at {place}/none.yaml"),
     "unknown model": ("chat --model chitcaht --say x", "unknown model 'chitcaht'; did you mean 'chitchat'?"),
+    "no model to chat with": ("chat --model= --say x", "name a model"),
+    "no model to audit": ("audit --model=", "name a model"),
+    "no model behind the seal": ("chat --model sealed: --say x", "name a model"),
     "no model folder": ("chat --model {place}/none --say x", "no model folder at '{place}/none'"),
     "a folder without a model": ("chat --model {place} --say x", "config.json is missing; is {place} the"),
     "a flipped bit": (
@@ -179,10 +184,11 @@ def test_a_gpu_that_is_not_there(place: Path, command: str, capsys: pytest.Captu
     assert "PyTorch sees no GPU; use --device cpu" in message
 
 
-def start(*argv: str) -> subprocess.CompletedProcess[str]:
+def start(*argv: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *argv],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": SOURCE},
         timeout=60,
@@ -195,6 +201,20 @@ def test_the_exit_status_of_the_process() -> None:
     assert done.returncode == 2
     assert done.stderr == "backtalk: unknown command 'trian'; did you mean 'train'?\n"
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["list", "list models", f"chat --model {SHOUT} --say x", "", "--help", "train --help", "--version"],
+)
+def test_a_reader_that_went_away_is_no_error(line: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = start("-m", "backtalk", *line.split(), stdout=writer)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_help_names_every_command() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve
+from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve, runs_code
 from backtalk.types import Access, Turn
 from tests.models.test_contract import shout, small_folder
 
@@ -40,6 +40,8 @@ def test_a_known_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
         ("zzz", "unknown model 'zzz'; known: chitchat, py:, sealed:"),
         ("no/such/folder", "no model folder at 'no/such/folder'; train one with"),
         ("./nothing", "no model folder at './nothing'"),
+        ("", "name a model"),
+        ("  ", "name a model"),
     ],
 )
 def test_unknown_names(name: str, phrase: str) -> None:
@@ -64,3 +66,17 @@ def test_a_function_by_its_name() -> None:
     assert (
         model.reply([(Turn("user", "quiet"),)]) == [shout([{"role": "user", "text": "quiet"}])] == ["QUIET"]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("py:a:b", True),
+        ("sealed:py:a:b", True),
+        ("sealed:sealed:py:a:b", True),
+        ("chitchat", False),
+        ("pypy", False),
+    ],
+)
+def test_names_that_run_code_are_known(name: str, code: bool) -> None:
+    assert runs_code(name) is code

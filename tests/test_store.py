@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from backtalk import store
 from backtalk.errors import InputError
 from backtalk.store import Run, export_findings, find_run, identity_of, latest_run, new_run_folder
 from backtalk.types import Finding, SpokenTurn, Target
@@ -750,7 +749,7 @@ def test_runs_are_found_by_identity_and_by_age(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(InputError, match="there is no run in"):
         latest_run(tmp_path / "runs")
     clock = iter(f"2026-01-01T00:00:{second:02}" for second in range(60))
-    monkeypatch.setattr(store, "_now", lambda: next(clock))
+    monkeypatch.setattr("backtalk.store.run._now", lambda: next(clock))
     root = tmp_path / "runs"
     for name, identity in [("b", "same"), ("a", "same"), ("c", "other")]:
         Run.create(root / name, SPEC, FACTS, TARGETS, identity, 3).close()

@@ -26,7 +26,7 @@ from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
 from backtalk.reference import find_reference
-from backtalk.registry import find_model, find_search, load_model, resolve
+from backtalk.registry import find_model, find_search, load_model, resolve, runs_code
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
@@ -54,7 +54,7 @@ def audit(
     spec: AuditSpec, gates: Gates, out: str = "", root: Path = Path("runs"), fresh: bool = False
 ) -> int:
     """Runs, or goes on with, or shows, what the spec says. Returns the exit status."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     criterion = parse_criterion(spec.hit)
     model = _load(spec)
     reference = find_reference(model, spec.reference)
@@ -95,11 +95,12 @@ def audit(
 
 
 def resume(folder: Path, gates: Gates) -> int:
-    """Goes on with a run from what its folder says."""
+    """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
     with Run.open(folder) as run:
-        spec = build_spec(AuditSpec, run.spec, str(folder / "spec.yaml"))
+        values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
+        spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
-    if spec.model.startswith("py:"):
+    if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
     model = _load(spec)
@@ -107,7 +108,7 @@ def resume(folder: Path, gates: Gates) -> int:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
     job = AuditJob(model, _search(spec), _objective(spec, criterion, thresholds), spec)
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Run.open(folder, write=True) as run:
         return _work(run, job, gates, console)
 
@@ -120,9 +121,11 @@ def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
                 f"Going on with {run.folder}: {len(run.done_blocks())} of {run.blocks} blocks are done."
             )
         run.set_state("running")
+        run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         _preflight(run, job, len(todo), console)
         stopped = _run_blocks(run, job, todo, console)
         run.set_state("stopped" if stopped else "finished", stopped)
+        run.append_log(f"stopped: {stopped}" if stopped else "finished")
     return finish_run(run, gates)
 
 
@@ -148,7 +151,9 @@ def _run_blocks(run: Run, job: AuditJob, todo: Sequence[int], console: Console) 
                 return f"--max-candidates {limit_candidates} was reached"
             started = time.perf_counter()
             findings = search_block(job, _block_targets(run, index))
-            run.commit_block(index, findings, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            run.commit_block(index, findings, seconds)
+            run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
             bar.advance(task, len(_block_targets(run, index)))
     return ""
 

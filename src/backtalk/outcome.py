@@ -1,4 +1,4 @@
-"""What a run amounts to: hits and rates from stored scores, summary.json, the report, and the gates. No model."""
+"""What a run amounts to, without a model: rates from stored scores, summary.json, the report, the gates."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from backtalk.report.page import render_page
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
+from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds
 
 SIGNIFICANT = 0.05
@@ -52,7 +53,10 @@ def show_run(run: Run, gates: Gates) -> int:
     summary = summarise(run)
     report = make_report(run, summary)
     page = run.folder / "report.html"
-    _write(page, render_page(report))
+    try:
+        write_whole(page, render_page(report))
+    except OSError as error:
+        raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
     console = Console(highlight=False, markup=False)
     print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
@@ -181,16 +185,6 @@ def _compare(run: Run, baseline: Path, asked: Criterion) -> tuple[bool, str]:
     p = mcnemar_worse(len(before - after), len(after - before))
     worse = p < SIGNIFICANT
     return worse, (
-        f"Gate --baseline {baseline}: {'FAILED' if worse else 'passed'}; {len(before)} -> {len(after)} hits of "
-        f"{len(shared)} shared cases, {len(after - before)} new, {len(before - after)} gone (p = {p:.3g})."
+        f"Gate --baseline {baseline}: {'FAILED' if worse else 'passed'}; {len(before)} -> {len(after)} hits "
+        f"of {len(shared)} shared cases, {len(after - before)} new, {len(before - after)} gone (p = {p:.3g})."
     )
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"can't write {path} ({error.strerror}); `backtalk report` makes it again") from None

@@ -85,6 +85,8 @@ def resolve(path: str) -> Callable[..., Any]:
 
 def find_model(name: str) -> tuple[Entry, str]:
     """The entry for a model's name and the part of the name that its loader reads. Loads nothing."""
+    if not name.strip():  # as a path it would be the current folder
+        raise InputError("name a model: a known one or a folder; `backtalk list models` shows the forms")
     if name in MODELS:
         return MODELS[name], name
     for prefix, entry in FORMS.items():
@@ -95,6 +97,13 @@ def find_model(name: str) -> tuple[Entry, str]:
     if "/" in name or "\\" in name or name.startswith("."):
         raise InputError(f"no model folder at {name!r}; train one with `backtalk train --out {name}`")
     raise unknown("model", name, [*MODELS, *FORMS])
+
+
+def runs_code(name: str) -> bool:
+    """Whether loading the model runs a function that the name names: never from a spec or a run folder."""
+    while name.startswith("sealed:"):
+        name = name.removeprefix("sealed:")
+    return name.startswith("py:")
 
 
 def load_model(name: str, device: str = "auto") -> TextModel:

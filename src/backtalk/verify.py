@@ -14,7 +14,7 @@ from pathlib import Path
 from backtalk.errors import InputError
 from backtalk.outcome import criteria_of, thresholds_of
 from backtalk.protocols import WeightsModel
-from backtalk.registry import load_model
+from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
 from backtalk.store import Run
 from backtalk.types import Finding
@@ -36,7 +36,7 @@ class Verdict:
 
 def verify(folder: Path, device: str = "auto") -> Verdict:
     with Run.open(folder) as run:
-        if str(run.spec["model"]).startswith("py:"):
+        if runs_code(str(run.spec["model"])):
             raise InputError(f"{folder} names a Python function; it can't be loaded from a run folder")
         model = load_model(run.spec["model"], device)
         if not isinstance(model, WeightsModel):

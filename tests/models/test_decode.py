@@ -131,6 +131,31 @@ def test_a_beam_takes_its_states_along() -> None:
         assert best.log_prob == pytest.approx(total, abs=1e-5)
 
 
+class Forking(Markov):
+    """<eos> at once has 0.25; A (0.6) goes on to B or C by halves, and those to three words by thirds."""
+
+    def next(self, words: Tensor, state: Steps) -> tuple[Tensor, Steps]:
+        third = 1 / 3
+        table = torch.zeros(6, 6)
+        table[BOS] = torch.tensor([0, 0, 0.25, 0.6, 0.15, 0])
+        table[A] = torch.tensor([0, 0, 0, 0, 0.5, 0.5])
+        table[B] = table[C] = torch.tensor([0, 0, third, 0, third, third])
+        return table[words].log(), Steps(torch.cat([state.so_far, words[:, None]], dim=1))
+
+
+def test_a_finished_sentence_is_not_pushed_out_by_unfinished_ones() -> None:
+    """After two words A B and A C (0.3 each) are ahead of the finished one (0.25), but end far below it."""
+    (found,) = beam(Forking(), Forking().start(1), 1, 6, 2, CPU)
+    assert found[0].ids == [EOS]
+    assert math.exp(found[0].log_prob) == pytest.approx(0.25)
+    assert math.exp(found[1].log_prob) == pytest.approx(0.1)
+
+
+def test_a_beam_wider_than_all_sentences_shows_only_what_can_be_said() -> None:
+    (found,) = beam(Markov(), Markov().start(1), 1, 1, 6, CPU)
+    assert sorted(one.ids for one in found) == [[EOS], [A], [B], [C]]
+
+
 def test_a_beam_of_one_is_greedy() -> None:
     model = Markov()
     (found,) = beam(model, model.start(1), 1, 5, 1, CPU)

@@ -1,4 +1,4 @@
-"""gibbs-enum against brute force, a planted weakness, and its own promises about seeds, batches and pruning."""
+"""gibbs-enum against brute force and a planted weakness; what it promises of seeds, batches, pruning."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import numpy as np
 from backtalk.errors import InputError
 from backtalk.types import Target
 
-_SHORTEST_RANDOM = 3
+_SHORTEST_RANDOM = 4
 
 
 def load_mal() -> list[Target]:
@@ -150,8 +150,8 @@ def one_per_prototype(targets: Sequence[Target], limit: int | None = None, seed:
 def random_list(words: Sequence[str], count: int = 500, max_length: int = 8, seed: int = 0) -> list[Target]:
     """Distinct sequences of words drawn uniformly from `words` (the paper: the 1,000 most frequent).
 
-    The paper says "at most 8" words; we draw lengths uniformly from 3 to `max_length`, because one or two
-    frequent words are a likely reply and would not count as random.
+    The paper says "at most 8" words; we draw lengths uniformly from 4 to `max_length`, because fewer
+    frequent words may be a sentence by chance ("hours now man"), and a hit then says nothing (LOG.md).
     """
     words = list(dict.fromkeys(words))
     shortest = min(_SHORTEST_RANDOM, max_length)

@@ -118,36 +118,46 @@ class Beam:
 def beam(
     model: Stepper[S], state: S, rows: int, max_length: int, width: int, device: torch.device
 ) -> list[list[Beam]]:
-    """The `width` likeliest sentences that a beam of that width finds, a row, best first.
+    """The likeliest sentences that a beam of that width finds, at most `width` a row, best first.
 
-    A finished sentence keeps its place in the beam with its sum of log-probabilities, so a long sentence
-    can still be overtaken by it; no length penalty is added.
+    A sentence that ends among the `width` best continuations goes to a pool of the best finished ones, so no
+    unfinished one can push it out; a row is over when nothing unfinished can still enter its pool. There is
+    no length penalty. At `max_length` unfinished sentences compete as they are.
     """
     state = state.select(torch.arange(rows, device=device).repeat_interleave(width))
+    offsets = torch.arange(rows, device=device)[:, None] * width
     words = torch.full((rows * width,), BOS, device=device)
     totals = torch.full((rows, width), -math.inf, device=device)
     totals[:, 0] = 0.0  # all beams of a row start alike: only one may speak first
-    done = torch.zeros(rows * width, dtype=torch.bool, device=device)
-    written = torch.zeros(rows * width, 0, dtype=torch.long, device=device)
-    for _ in range(max_length):
+    written = torch.full((rows, width, max_length), PAD, dtype=torch.long, device=device)
+    pool, pool_totals = written.clone(), torch.full((rows, width), -math.inf, device=device)
+
+    def to_pool(sentences: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        best, index = torch.cat([pool_totals, scores], dim=1).topk(width, dim=1)
+        return torch.cat([pool, sentences], dim=1).gather(1, index[:, :, None].expand_as(pool)), best
+
+    for t in range(max_length):
         logits, state = model.next(words, state)
-        steps = F.log_softmax(logits, dim=1)
-        steps = steps.masked_fill(done[:, None], -math.inf)
-        steps[:, PAD] = torch.where(done, 0.0, steps[:, PAD])
-        scores = totals.view(-1, 1) + steps  # (rows * width, V)
-        size = scores.shape[1]
-        totals, flat = scores.view(rows, width * size).topk(width, dim=1)
-        origin = (flat // size + torch.arange(rows, device=device)[:, None] * width).flatten()
-        words = (flat % size).flatten()
-        state = state.select(origin)
-        written = torch.cat([written[origin], words[:, None]], dim=1)
-        done = done[origin] | (words == EOS)
-        if bool(done.all()):
+        scores = (totals.view(-1, 1) + F.log_softmax(logits, dim=1)).view(rows, width, -1)
+        size = scores.shape[2]
+        ends = scores[:, :, EOS].clone()  # (rows, width)
+        least = scores.flatten(1).topk(width, dim=1).values[:, -1:]
+        ended = written.clone()
+        ended[:, :, t] = EOS
+        pool, pool_totals = to_pool(ended, ends.masked_fill(ends < least, -math.inf))
+        scores[:, :, EOS] = -math.inf
+        totals, flat = scores.flatten(1).topk(width, dim=1)
+        origin = flat // size
+        written = written.gather(1, origin[:, :, None].expand_as(written))
+        written[:, :, t] = words.view(rows, width).copy_(flat % size)
+        state = state.select((origin + offsets).flatten())
+        if bool((totals[:, 0] <= pool_totals[:, -1]).all()):
             break
-    sentences = [trim(ids) for ids in written.tolist()]
-    values = totals.flatten().tolist()
+    else:
+        pool, pool_totals = to_pool(written, totals)
     return [
-        [Beam(sentences[i], values[i]) for i in range(row * width, (row + 1) * width)] for row in range(rows)
+        [Beam(trim(ids), total) for ids, total in zip(*row, strict=True) if total > -math.inf]
+        for row in zip(pool.tolist(), pool_totals.tolist(), strict=True)
     ]
 
 

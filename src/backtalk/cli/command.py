@@ -1,0 +1,109 @@
+"""The command as a process: finds the verb, calls it, and makes an exit status of whatever happens."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from backtalk import __version__
+from backtalk.cli.arguments import Parser
+from backtalk.cli.models import add_chat, add_train
+from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
+from backtalk.cli.survey import add_bench, add_list
+from backtalk.errors import InputError, unknown
+from backtalk.terminal import printable
+
+SHOWING = {None, "bench", "chat", "export", "list"}
+"""Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="backtalk",
+        description="Finds what makes a dialogue model say what it must not say.",
+        epilog="Each command has its own --help with an example.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"backtalk {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    add_audit(commands)
+    add_resume(commands)
+    add_report(commands)
+    add_verify(commands)
+    add_export(commands)
+    add_train(commands)
+    add_chat(commands)
+    add_bench(commands)
+    add_list(commands)
+    return parser
+
+
+def command_names(parser: argparse.ArgumentParser) -> list[str]:
+    return [
+        name
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for name in action.choices
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    # Threads that wait by spinning slow each other down many times over when the processor is shared; after a
+    # short spin they should sleep. OpenMP reads this when torch loads.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    try:
+        status = run(sys.argv[1:] if argv is None else argv)
+    finally:  # --help and --version leave on their own
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_output()
+    sys.exit(status)
+
+
+def run(argv: list[str]) -> int:
+    """Runs one command; 0 done, 2 bad usage or input. Anything else is a crash and shows its traceback."""
+    parser = build_parser()
+    try:
+        if argv and not argv[0].startswith("-"):
+            names = command_names(parser)
+            if argv[0] not in names:
+                raise unknown("command", argv[0], names)
+        return _call(parser, parser.parse_args(argv))
+    except InputError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("stopped; what was finished is kept, and the same command again goes on from there")
+    except OSError as error:
+        if error.filename is None and error.errno is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+
+
+def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """The verb's status. A reader of our output that went away (`| head`) is not an error."""
+    try:
+        if arguments.command is None:
+            parser.print_help()
+            return 0
+        verb: Callable[[argparse.Namespace], int] = arguments.verb
+        return verb(arguments)
+    except (BrokenPipeError, SystemExit) as error:
+        # rich makes SystemExit(1) of a broken pipe, in `Console.on_broken_pipe`.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _discard_output()
+        return 0 if arguments.command in SHOWING else 1
+
+
+def _discard_output() -> None:
+    """Nothing more can be written, not even by the flush at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str) -> int:
+    print(f"backtalk: {printable(' '.join(message.split()))}", file=sys.stderr)
+    return 2

@@ -1,0 +1,68 @@
+"""The verbs without a run or a model of yours: list, what there is to choose from; bench, how fast it is."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from backtalk.cli.arguments import add_command, add_device
+from backtalk.errors import unknown
+
+SUBJECTS = ("models", "searches", "hits", "targets", "formats", "recipes")
+BENCH_SHAPES = ("embedded", "paper-switchboard", "paper-ubuntu")
+
+
+def add_list(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "list",
+        _list,
+        "show what there is to choose from: models, searches, hits, targets, formats, recipes",
+        "backtalk list models",
+    )
+    parser.add_argument("subject", nargs="?", metavar="|".join(SUBJECTS), help="one of them; all if left out")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.subject is not None and arguments.subject not in SUBJECTS:
+        raise unknown("subject", arguments.subject, SUBJECTS)
+    from backtalk.listing import show
+
+    for subject in [arguments.subject] if arguments.subject else SUBJECTS:
+        show(subject)
+    return 0
+
+
+def add_bench(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "bench",
+        _bench,
+        "measure the speed of a search against the ceiling of plain matrix products",
+        "backtalk bench search --shape paper-switchboard",
+    )
+    parser.add_argument("what", metavar="search", help="what to measure")
+    parser.add_argument(
+        "--shape", default="embedded", metavar="|".join(BENCH_SHAPES), help="sizes to measure at [embedded]"
+    )
+    parser.add_argument("--arch", default="attention", metavar="attention|last-h", help="[attention]")
+    add_device(parser)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    for what, value, known in (
+        ("benchmark", arguments.what, ["search"]),
+        ("shape", arguments.shape, BENCH_SHAPES),
+        ("arch", arguments.arch, ["attention", "last-h"]),
+    ):
+        if value not in known:
+            raise unknown(what, value, known)
+    import torch
+
+    from backtalk.bench import SHAPES, bench_search
+
+    print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, best of five:")
+    for row in bench_search(SHAPES[arguments.shape], arguments.arch == "attention", arguments.device):
+        share = "" if row.ceiling_share is None else f"{row.ceiling_share:7.1%} of the ceiling"
+        print(f"  {row.name:<45}{row.candidates_per_s:>12,.0f} candidates/s {share}".rstrip())
+    return 0

@@ -1,0 +1,14 @@
+"""A run folder: spec.yaml for people, run.sqlite for everything, log.txt, and the faces made from them.
+
+The database is built under another name and renamed when whole, so a folder either holds a complete run or
+none. A block is one transaction: a kill loses at most the block in flight. Commits are some ten seconds
+apart, so each may wait for the disk (synchronous=FULL): a finished block outlives a power cut too. While a
+run is written its log is a WAL, so that readers never wait; a closed run is one plain file again, which can
+be copied and read from a disk that can't be written.
+"""
+
+from backtalk.store.catalogue import find_run, identity_of, latest_run, new_run_folder
+from backtalk.store.export import export_findings
+from backtalk.store.run import Run
+
+__all__ = ["Run", "export_findings", "find_run", "identity_of", "latest_run", "new_run_folder"]

@@ -1,0 +1,79 @@
+"""Which run: what makes two the same, the runs below a folder, and a name for a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.store.database import connect_to_read
+from backtalk.store.faults import UNREADABLE, writing
+from backtalk.store.folder import refuse_what_is_no_run
+from backtalk.types import Target
+
+
+def identity_of(spec: Mapping[str, Any], fingerprint: str, targets: Sequence[Target]) -> str:
+    """What makes two commands the same: a hash of the spec, the model and the cases."""
+    said = {"spec": dict(spec), "model": fingerprint, "cases": [asdict(target) for target in targets]}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def find_run(root: Path, identity: str) -> Path | None:
+    """The newest run below `root` with that identity; what is no run or damaged is passed over."""
+    runs = [(changed, folder) for changed, folder, known in _runs(root) if known == identity]
+    return max(runs)[1] if runs else None
+
+
+def latest_run(root: Path) -> Path:
+    """The run below `root` that was started, resumed or ended last."""
+    runs = [(changed, folder) for changed, folder, _ in _runs(root)]
+    if not runs:
+        raise InputError(f"there is no run in {root} yet; `backtalk audit` makes one")
+    return max(runs)[1]
+
+
+def new_run_folder(root: Path, model_name: str, search: str, now: datetime) -> Path:
+    """Make and return ROOT/DATE-MODEL-SEARCH, with -2, -3 and so on if that is taken.
+
+    The folder is made here, so that two commands started at once never share one.
+    """
+    name = "-".join([f"{now:%Y-%m-%d}", _safe(model_name), _safe(search)])
+    with writing(root, "choose another folder, or make room"):
+        root.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = root / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                break
+    return folder
+
+
+def _runs(root: Path) -> Iterator[tuple[str, Path, str]]:
+    """(time of the last change, folder, identity) of each run directly below a folder."""
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError:
+        return
+    for folder in folders:
+        with suppress(InputError, OSError, *UNREADABLE):
+            refuse_what_is_no_run(folder)
+            database = connect_to_read(folder)
+            try:
+                facts = dict(database.execute("SELECT key, value FROM meta"))
+            finally:
+                database.close()
+            yield str(facts["changed"]), folder, str(facts["identity"])
+
+
+def _safe(name: str) -> str:
+    """A name as part of a folder's name: letters, digits, dots and hyphens, and not too long."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:60].strip("-.") or "unnamed"

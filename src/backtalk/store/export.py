@@ -1,0 +1,63 @@
+"""What leaves a run: its findings as JSONL, for other programs."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.store.folder import write_whole
+from backtalk.store.records import finding_values, finite
+from backtalk.store.run import Run
+from backtalk.types import Finding, Target
+
+
+def export_findings(run: Run, path: Path | None, hits: Mapping[tuple[str, int], list[str]]) -> int:
+    """Write one JSON object a finding, to a file in one move or to standard output; how many there were.
+
+    `hits` says which criteria each (case, restart) meets. All but ASCII is escaped, so that hostile text
+    does nothing to a terminal; numbers that JSON does not have (infinities) become null.
+    """
+    targets = {target.id: target for target in run.targets}
+    findings = run.findings()
+    lines = (
+        json.dumps(_export_row(finding, targets[finding.case], hits), allow_nan=False) + "\n"
+        for finding in findings
+    )
+    if path is None:
+        sys.stdout.writelines(lines)
+        return len(findings)
+    try:
+        path = path.resolve()
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            with path.open("w", encoding="ascii") as file:  # a device or a pipe: not to be replaced
+                file.writelines(lines)
+        else:
+            write_whole(path, lines)
+    except OSError as error:
+        raise InputError(f"can't write the findings to {path}: {error.strerror}; choose another -o") from None
+    return len(findings)
+
+
+def _export_row(
+    finding: Finding, target: Target, hits: Mapping[tuple[str, int], list[str]]
+) -> dict[str, Any]:
+    stored = finding_values(finding)
+    row: dict[str, Any] = {
+        "case": finding.case,
+        "restart": finding.restart,
+        "status": finding.status,
+        "target": finding.target,
+        "category": target.category,
+        "severity": target.severity,
+        "prototype": target.prototype,
+        "trigger": finding.trigger,
+        "reply": finding.reply,
+        "hits": hits.get((finding.case, finding.restart), []),
+    }
+    whole: dict[str, Any] = finite(row | {key: stored[key] for key in stored if key not in row})
+    return whole

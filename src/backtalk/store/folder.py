@@ -1,0 +1,111 @@
+"""The folder of a run: the names in it, the one writer, where a run may be made, and writing whole files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.terminal import printable
+
+DATABASE = "run.sqlite"
+LOCK = ".lock"
+PARTIAL = ".partial"
+FACES = ("summary.json", f"summary.json{PARTIAL}", "report.html", f"report.html{PARTIAL}", "log.txt")
+LEFTOVERS = {LOCK, "spec.yaml", *(name + PARTIAL for name in ("spec.yaml", DATABASE))} | {
+    DATABASE + PARTIAL + "-journal"
+}
+"""What a creation that was killed may leave behind, the lock always: a lone spec.yaml is its author's."""
+
+
+def refuse_what_is_no_run(folder: Path) -> None:
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except FileNotFoundError:
+        raise InputError(f"there is no run folder {folder}; check the path") from None
+    except NotADirectoryError:
+        raise InputError(f"{folder} is a file, not a run folder") from None
+    except OSError as error:
+        raise InputError(f"the folder {folder} can't be read: {error.strerror}") from None
+    database = folder / DATABASE
+    if database.is_file() and database.stat().st_size > 0:
+        return
+    if DATABASE in names or (LOCK in names and names <= LEFTOVERS):
+        raise InputError(
+            f"{folder} is a half-written run without a database; start it again with the command that made it"
+        )
+    raise InputError(f"{folder} is not a run folder: it has no {DATABASE}")
+
+
+def claim(folder: Path) -> int:
+    """Make the folder, or take an empty one or what a killed creation left, and become its only writer."""
+    _refuse_what_is_not_ours(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    lock = lock_folder(folder)
+    try:
+        _refuse_what_is_not_ours(folder)  # again: another process may have been quicker
+        for name in sorted(LEFTOVERS - {LOCK}):
+            (folder / name).unlink(missing_ok=True)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _refuse_what_is_not_ours(folder: Path) -> None:
+    """A run is only ever created where nothing can be lost."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder for the run")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if DATABASE in names:
+        raise InputError(f"{folder} already holds a run; give another folder")
+    if strangers := sorted(names - LEFTOVERS if LOCK in names else names):
+        raise InputError(
+            f"{folder} holds other files ({printable(strangers[0])}) and no run; give a new or empty folder"
+        )
+
+
+def lock_folder(folder: Path) -> int:
+    """Become the only writer; a kill ends it too. The file stays: removing it would let two in."""
+    import fcntl  # not on Windows, where reading still works
+
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(f"another process is at work on {folder}; wait for it, or stop it") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def write_whole(path: Path, text: str | Iterable[str]) -> None:
+    """Replace a file in one move: there is the old one or the new one, never a part."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        partial.unlink(missing_ok=True)
+        with partial.open("x", encoding="utf-8", newline="\n") as file:  # never through a link
+            file.writelines([text] if isinstance(text, str) else text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename outlive a power cut, where the file system offers it."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,287 @@
+"""One run, open: what was asked, what is done, and the blocks that are committed to it.
+
+A block is one transaction: a kill loses at most the block in flight.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.store.database import (
+    build_database,
+    connect_to_read,
+    connect_to_write,
+    refuse_a_foreign_file,
+    refuse_damage,
+)
+from backtalk.store.faults import reading, writing
+from backtalk.store.folder import DATABASE, FACES, claim, lock_folder, refuse_what_is_no_run, write_whole
+from backtalk.store.records import (
+    as_json,
+    as_yaml,
+    finite,
+    read_finding,
+    read_object,
+    read_target,
+    write_finding,
+)
+from backtalk.terminal import printable
+from backtalk.types import Finding, Target
+
+STATES = ("running", "finished", "stopped")
+
+_PROMISE = "nothing of the finished blocks is lost, run the same command again once it can be written"
+
+
+class Run:
+    """One run folder, open. Made by `Run.create` and `Run.open`; use it in a `with`."""
+
+    def __init__(self, folder: Path, database: sqlite3.Connection, lock: int | None) -> None:
+        self.folder = folder
+        self._database = database
+        self._lock = lock
+        with reading(self.folder):
+            meta = dict(database.execute("SELECT key, value FROM meta"))
+            self.spec: dict[str, Any] = read_object(meta["spec"])
+            self.facts: dict[str, Any] = read_object(meta["facts"])
+            self.identity = str(meta["identity"])
+            self.block_size = int(meta["block_size"])
+            rows = database.execute("SELECT data FROM cases ORDER BY place")
+            self.targets = [read_target(data) for (data,) in rows]
+            if self.block_size < 1:
+                raise ValueError("a block of no cases")
+        self.blocks = math.ceil(len(self.targets) / self.block_size)
+        self._place = {target.id: place for place, target in enumerate(self.targets)}
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        spec: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        targets: Sequence[Target],
+        identity: str,
+        block_size: int,
+    ) -> Run:
+        """Write an empty run, whole or not at all, and hold it for writing.
+
+        The folder may be new, empty, or hold what a killed creation left.
+        """
+        if block_size < 1:
+            raise ValueError(f"a block holds at least one case, not {block_size}")
+        ids = [target.id for target in targets]
+        if len(set(ids)) < len(ids):
+            twice = next(id for place, id in enumerate(ids) if id in ids[:place])
+            raise InputError(f"two targets have the id {twice!r}; give each its own")
+        with writing(folder, "choose another folder, or make room"):
+            lock = claim(folder)
+            try:
+                write_whole(folder / "spec.yaml", as_yaml(spec))
+                meta = {
+                    "spec": as_json(spec),
+                    "facts": as_json(facts),
+                    "identity": identity,
+                    "block_size": str(block_size),
+                    "state": "running",
+                    "note": "",
+                    "changed": _now(),
+                }
+                build_database(folder / DATABASE, meta, targets)
+                return cls._load(folder, connect_to_write(folder), lock)
+            except BaseException:
+                os.close(lock)
+                raise
+
+    @classmethod
+    def open(cls, folder: Path, write: bool = False) -> Run:
+        """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
+        refuse_what_is_no_run(folder)
+        if not write:
+            return cls._load(folder, connect_to_read(folder), None)
+        with writing(folder, _PROMISE):
+            lock = lock_folder(folder)
+            try:
+                return cls._load(folder, connect_to_write(folder), lock)
+            except BaseException:
+                os.close(lock)
+                raise
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Is there a database, whole or not? Then the folder is to be opened or removed, not created."""
+        return (folder / DATABASE).exists()
+
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Delete what a run writes, and nothing else, so that another may be created in its place.
+
+        A damaged run goes too, but not one that is being written, nor a database that is not ours.
+        """
+        with writing(folder, "nothing new was begun"):
+            refuse_a_foreign_file(folder)
+            lock = lock_folder(folder)
+            try:
+                for name in FACES:
+                    (folder / name).unlink(missing_ok=True)
+                for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run
+                    (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
+            finally:
+                os.close(lock)
+
+    @classmethod
+    def _load(cls, folder: Path, database: sqlite3.Connection, lock: int | None) -> Run:
+        try:
+            refuse_damage(folder, database)
+            return cls(folder, database, lock)
+        except BaseException:
+            database.close()
+            raise
+
+    def close(self) -> None:
+        if self._lock is not None:
+            with suppress(sqlite3.Error):  # a reader is there, or it is closed; the WAL is as safe
+                self._database.execute("PRAGMA busy_timeout=0")
+                self._database.execute("PRAGMA journal_mode=DELETE").fetchall()
+        self._database.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What is there
+
+    @property
+    def state(self) -> str:
+        """running, finished or stopped; a run that was killed still says running."""
+        return self._meta("state")
+
+    @property
+    def note(self) -> str:
+        """Why the run is in its state."""
+        return self._meta("note")
+
+    def done_blocks(self) -> set[int]:
+        with reading(self.folder):
+            return {int(place) for (place,) in self._database.execute("SELECT place FROM blocks")}
+
+    def findings(self) -> list[Finding]:
+        """All findings of finished blocks, in the order of the cases and their restarts."""
+        with reading(self.folder):
+            rows = self._database.execute("SELECT place, restart, data FROM findings ORDER BY place, restart")
+            return [self._finding(*row) for row in rows]
+
+    def seconds(self) -> float:
+        """The time that the finished blocks took."""
+        with reading(self.folder):
+            rows = self._database.execute("SELECT seconds FROM blocks ORDER BY place")
+            return math.fsum(float(seconds) for (seconds,) in rows)
+
+    def candidates(self) -> int:
+        """The candidates that the finished blocks tried."""
+        return self._total("candidates")
+
+    def queries(self) -> int:
+        """The queries that the finished blocks sent."""
+        return self._total("queries")
+
+    # What is written
+
+    def commit_block(self, index: int, findings: Sequence[Finding], seconds: float) -> bool:
+        """Store a finished block, whole or not at all. False, and nothing changed, if it is already there."""
+        if not 0 <= index < self.blocks:
+            raise ValueError(f"there is no block {index} of {self.blocks}")
+        rows = []
+        for finding in findings:
+            place = self._place.get(finding.case, -1)
+            if place // self.block_size != index:
+                raise ValueError(f"the case {finding.case!r} is not in block {index}")
+            rows.append((place, finding.restart, index, write_finding(finding)))
+        if len({row[:2] for row in rows}) < len(rows):
+            raise ValueError(f"block {index} has two findings of one case and restart")
+        totals = (sum(f.candidates for f in findings), sum(f.queries for f in findings))
+        with self._transaction() as database:
+            if database.execute("SELECT 1 FROM blocks WHERE place = ?", (index,)).fetchone():
+                return False
+            database.executemany("INSERT INTO findings VALUES (?, ?, ?, ?)", rows)
+            database.execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", (index, float(seconds), *totals))
+        return True
+
+    def set_state(self, state: str, note: str = "") -> None:
+        if state not in STATES:
+            raise ValueError(f"a run is {', '.join(STATES)}, not {state!r}")
+        values = {"state": state, "note": note, "changed": _now()}
+        with self._transaction() as database:
+            for key, value in values.items():
+                database.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    def append_log(self, line: str) -> None:
+        """One line with its time, safe to show on a terminal."""
+        self._must_write()
+        with writing(self.folder, _PROMISE):
+            # A folder from elsewhere may hold links: none is followed in writing.
+            log = os.open(
+                self.folder / "log.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
+            with os.fdopen(log, "a", encoding="utf-8") as file:
+                file.write(f"{_now()} {printable(line)}\n")
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Replace summary.json in one move. JSON has no infinity: such numbers become null."""
+        self._must_write()
+        text = json.dumps(finite(summary), indent=2, allow_nan=False)
+        with writing(self.folder, _PROMISE):
+            write_whole(self.folder / "summary.json", text + "\n")
+
+    def _must_write(self) -> None:
+        if self._lock is None:
+            raise ValueError(f"{self.folder} is open to read only")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._must_write()
+        with writing(self.folder, _PROMISE):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _finding(self, place: int, restart: int, data: str) -> Finding:
+        finding = read_finding(data)
+        if (self._place.get(finding.case), finding.restart) != (place, restart):
+            raise ValueError(f"a finding of {finding.case!r} stands in the place of another")
+        return finding
+
+    def _meta(self, key: str) -> str:
+        with reading(self.folder):
+            (value,) = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return str(value)
+
+    def _total(self, column: str) -> int:
+        with reading(self.folder):
+            (total,) = self._database.execute(f"SELECT coalesce(sum({column}), 0) FROM blocks").fetchone()
+            return int(total)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")

@@ -39,7 +39,7 @@ def test_the_default_audit_beats_random_search_at_equal_candidates(tmp_path: Pat
     assert run(["verify", str(tmp_path / "gibbs")]) == 0
 
 
-BIG = ("--limit", "100", "--restarts", "3", "--sweeps", "5", "--top", "100", "--length", "15")
+BIG = ("--limit", "100", "--restarts", "3", "--sweeps", "5", "--top", "50")
 
 
 def test_what_the_model_says_anyway_is_found(tmp_path: Path) -> None:

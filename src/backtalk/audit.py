@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -25,7 +26,7 @@ from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
-from backtalk.reference import find_reference
+from backtalk.reference import Reference, find_reference
 from backtalk.registry import find_model, find_search, load_model, resolve, runs_code
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
@@ -62,22 +63,7 @@ def audit(
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
     if all(model.unknown_words(target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
-    facts = {
-        "thresholds": {"T_out": reference.thresholds.out, "T_in": reference.thresholds.into},
-        "reference": reference.source,
-        "fingerprint": model.fingerprint,
-        "words": {target.text: _words(model, target.text) for target in targets},
-        "versions": {
-            "backtalk": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        "hardware": {
-            "machine": platform.machine(),
-            "threads": torch.get_num_threads(),
-            "device": _device(model),
-        },
-    }
+    facts = _facts(model, reference, targets)
     kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = _choose_folder(spec, identity, out, root, fresh)
@@ -111,6 +97,26 @@ def resume(folder: Path, gates: Gates) -> int:
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Run.open(folder, write=True) as run:
         return _work(run, job, gates, console)
+
+
+def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target]) -> dict[str, Any]:
+    """What a run must remember to be judged, shown and verified later."""
+    return {
+        "thresholds": {"T_out": reference.thresholds.out, "T_in": reference.thresholds.into},
+        "reference": reference.source,
+        "fingerprint": model.fingerprint,
+        "words": {target.text: _words(model, target.text) for target in targets},
+        "versions": {
+            "backtalk": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "hardware": {
+            "machine": platform.machine(),
+            "threads": torch.get_num_threads(),
+            "device": _device(model),
+        },
+    }
 
 
 def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:

@@ -30,32 +30,33 @@ from backtalk.types import Target, Turn
 NAMES = ("mal", "mal-wide", "normal", "random")
 FREQUENT = 1000
 """Words that random targets are made of."""
-LIST_SIZE = 500
+LIST_SIZE = 100
+"""How many targets of an embedded list are tried where nothing is said: about a minute's work."""
 GENERIC_BELOW = 0.5
 """Where greedy decoding gives fewer different replies than this share of the list, replies are sampled."""
 
 
 def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Target]:
-    """The targets by list name or file; at most `limit` of them, spread over categories (0: all)."""
+    """At most `limit` targets of a list or file; without one all of a file or of mal-wide, else 100."""
     if name not in NAMES:
         if not Path(name).exists() and "." not in name and "/" not in name:
             raise InputError(f"no target list or file {name!r}; lists: {', '.join(NAMES)}")
         found = read_targets(name)
         return found[:limit] if limit else found
-    if name in ("mal", "mal-wide"):
+    count = limit or LIST_SIZE
+    if name == "mal":
+        # Sentences with unknown words would only be skipped: they come last, and only if all are asked for.
         prototypes = load_mal()
-        if name == "mal-wide":
-            wide = widen(prototypes, final_period=not model.unknown_words("."))
-            return wide[:limit] if limit else wide
-        # Prototypes with unknown words would only be skipped: take the others first.
         known = [target for target in prototypes if not model.unknown_words(target.text)]
-        return one_per_prototype(known, limit, seed) if limit else prototypes
+        return one_per_prototype(known, count, seed) if count <= len(known) else prototypes[:count]
+    if name == "mal-wide":
+        return widen(load_mal(), final_period=not model.unknown_words("."), limit=limit or None)
     if not isinstance(model, LocalModel):
         raise InputError(f"the list {name!r} needs a model of ours; give a file of targets instead")
     if name == "random":
         words = [word for word in model.vocabulary.entries[:FREQUENT] if any(map(str.isalpha, word))]
-        return random_list(words, limit or LIST_SIZE, seed=seed)
-    return normal_list(_normal_replies(model, limit or LIST_SIZE, seed), limit or LIST_SIZE)
+        return random_list(words, count, seed=seed)
+    return normal_list(_normal_replies(model, count, seed), count)
 
 
 def reference_pairs(path: str) -> list[tuple[str, str]]:

@@ -42,7 +42,10 @@ def _measure(model: WeightsModel, pairs: list[tuple[str, str]]) -> Thresholds:
     """Averages over all tokens of replies (T_out) and of inputs as sentences (T_in)."""
     out: list[float] = []
     into: list[float] = []
-    ids = [(model.encode_input(text)[:15], model.encode_target(reply)) for text, reply in pairs[:MOST_PAIRS]]
+    longest = getattr(model, "max_input", None)
+    ids = [
+        (model.encode_input(text)[:longest], model.encode_target(reply)) for text, reply in pairs[:MOST_PAIRS]
+    ]
     ids = [(trigger, target) for trigger, target in ids if trigger]
     if not ids:
         raise InputError("the reference pairs hold no words that the model knows")

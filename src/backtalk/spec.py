@@ -99,8 +99,8 @@ class AuditSpec:
     """The criterion that the search aims at; every criterion is decided on what it finds."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
-    limit: int = 100
-    """Try this many targets, spread over the categories; 0 tries all."""
+    limit: int = 0
+    """Try at most this many targets; 0 tries all of a file or of mal-wide, and 100 of the other lists."""
     length: int = 8
     """Words of a trigger."""
     top: int = 25

@@ -54,7 +54,7 @@ class Objective:
     def output_loss(self, scores: TokenScores, there: Tensor) -> Tensor:
         """(..., m) -> (...)"""
         counted = scores.log_probs.masked_fill(~self.short(scores, there), 0.0)
-        return -counted.sum(-1) / there.sum(-1)
+        return counted.neg().sum(-1) / there.sum(-1)
 
     def input_loss(self, log_probs: Tensor) -> Tensor:
         """The language-model term: (..., n) -> (...)"""

@@ -196,5 +196,6 @@ def _uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
 def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-CDF sampling: (rows, V) float64 and (rows,) -> (rows,)."""
     cumulated = probabilities.cumsum(1)
-    cumulated = cumulated / cumulated[:, -1:]
-    return torch.searchsorted(cumulated, uniform[:, None].contiguous(), right=True).squeeze(1)
+    total = cumulated[:, -1:]  # 1 but for rounding; what is drawn must stay below it
+    drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, drawn, right=True).squeeze(1)

@@ -44,13 +44,17 @@ class Gates:
 
 def finish_run(run: Run, gates: Gates) -> int:
     """Writes the summary of a run held for writing, then does what `show_run` does."""
-    run.write_summary(summarise(run))
-    return show_run(run, gates)
+    summary = summarise(run)
+    run.write_summary(summary)
+    return _show(run, summary, gates)
 
 
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
-    summary = summarise(run)
+    return _show(run, summarise(run), gates)
+
+
+def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
     report = make_report(run, summary)
     page = run.folder / "report.html"
     try:

@@ -51,7 +51,7 @@ def verify(folder: Path, device: str = "auto") -> Verdict:
         for start in range(0, len(findings), BATCH):
             part = findings[start : start + BATCH]
             for finding, again in zip(part, _recompute(model, part, texts), strict=True):
-                found, called = _differences(run, finding, again)
+                found, called = _differences(run, finding, again, texts[finding.case])
                 problems += found
                 hits += called
                 confirmed += 0 if found else called
@@ -64,7 +64,7 @@ def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str
     return score_triggers(model, triggers, [model.encode_target(texts[f.case]) for f in findings])
 
 
-def _differences(run: Run, finding: Finding, again: TriggerScore) -> tuple[list[str], int]:
+def _differences(run: Run, finding: Finding, again: TriggerScore, target: str) -> tuple[list[str], int]:
     """What can't be reproduced, and how many hits the stored scores claim."""
     where = f"case {finding.case}, restart {finding.restart}"
     problems = [
@@ -81,7 +81,7 @@ def _differences(run: Run, finding: Finding, again: TriggerScore) -> tuple[list[
         problems.append(f"{where}: the words' log-probabilities can't be reproduced")
     if finding.reply != again.reply:
         problems.append(f"{where}: the greedy reply is stored as another one than the model gives")
-    if finding.target != {target.id: target.text for target in run.targets}[finding.case]:
+    if finding.target != target:
         problems.append(f"{where}: the stored target is not the case's")
     called = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
     return problems, len(called)

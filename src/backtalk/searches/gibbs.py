@@ -40,6 +40,11 @@ class GibbsConfig:
     with_unknown: bool = False
     """Allow <unk> in a trigger, as in the papers."""
 
+    @property
+    def most_candidates(self) -> int:
+        """A row's candidates if it uses every sweep."""
+        return self.length * self.top * self.sweeps
+
 
 @dataclass
 class Gibbs:
@@ -50,8 +55,7 @@ class Gibbs:
 
     @property
     def most_candidates(self) -> int:
-        """A row's candidates if it uses every sweep."""
-        return self.config.length * self.config.top * self.config.sweeps
+        return self.config.most_candidates
 
     def run(
         self,

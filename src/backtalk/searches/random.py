@@ -29,7 +29,7 @@ class Random:
 
     @property
     def most_candidates(self) -> int:
-        return self.config.length * self.config.top * self.config.sweeps
+        return self.config.most_candidates
 
     @torch.no_grad()
     def run(

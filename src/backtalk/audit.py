@@ -194,13 +194,13 @@ def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
                 target=target.text,
                 turns=(SpokenTurn("user", text, one.ids),),
                 reply=score.reply,
-                scores={**score.scores, "loss": one.loss},
-                series={**score.series, "loss_by_sweep": one.loss_by_sweep},
+                scores={**one.scores, **score.scores, "loss": one.loss},
+                series={**one.series, **score.series, "loss_by_sweep": one.loss_by_sweep},
                 seed=seed,
                 candidates=one.candidates,
                 queries=1,
                 seconds=seconds,
-                note="" if valid else "the trigger can't be typed: its words read back differently",
+                note=one.note if valid else "the trigger can't be typed: its words read back differently",
             )
         )
     return findings

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -88,6 +90,10 @@ class Found(NamedTuple):
     loss_by_sweep: list[float]
     """The start first."""
     candidates: int
+    scores: Mapping[str, float] = MappingProxyType({})
+    """What only this search can say, to be stored beside the finding's own scores."""
+    series: Mapping[str, list[float]] = MappingProxyType({})
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,9 @@ def forward_one_hot(model: WeightsModel, inputs: Tensor, targets: Tensor) -> Cal
     network = copy.deepcopy(model.network).double()
 
     def forward(one_hot: Tensor) -> Tensor:
-        return network._reply_log_probs(one_hot @ network.embed_input.weight, inputs, targets)
+        keep = None if network.config.pad_as_word else inputs != PAD
+        state, _ = network.read(one_hot @ network.embed_input.weight, keep)
+        return network.write(state, targets)
 
     return forward
 

@@ -105,7 +105,27 @@ class Seq2Seq(nn.Module):
 
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """(batch, m): log P(y_t | y_<t, x) under teacher forcing, 0 where padded; differentiable."""
-        return self._reply_log_probs(self.embed_input(inputs), inputs, replies)
+        state, _ = self.read(self.embed_input(inputs), self._keep(inputs))
+        return self.write(state, replies)
+
+    def read(self, embedded: Tensor, keep: Tensor | None = None) -> tuple[DecoderState, Tensor]:
+        """The encoder on embedded words (batch, n, E), which need not be those of real words: the state that
+        the decoder starts from, and the outputs (batch, n, H). Differentiable."""
+        gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
+        outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)
+        return DecoderState(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs
+
+    def write(self, state: DecoderState, replies: Tensor) -> Tensor:
+        """(batch, m): the log-probabilities of replies after what was read; differentiable."""
+        rate = self.config.dropout
+        words = self.embed_output(F.pad(replies[:, :-1], (1, 0), value=BOS))
+        gates = self.decoder.project(F.dropout(words, rate, self.training))  # (batch, m, 4H)
+        tops = []
+        for t in range(replies.shape[1]):
+            state = self.step(gates[:, t], state)
+            tops.append(state.lstm.top)
+        logits = self.output(F.dropout(torch.stack(tops, dim=1), rate, self.training))
+        return -F.cross_entropy(logits.transpose(1, 2), replies, ignore_index=PAD, reduction="none")
 
     # --- the WEIGHTS level of the model protocol, on ids ---------------------------------------------
 
@@ -130,7 +150,7 @@ class Seq2Seq(nn.Module):
         at = list(range(inputs.shape[1])) if positions is None else list(positions)
         embedded = self.embed_input(inputs).detach().requires_grad_()
         with torch.enable_grad():
-            log_probs = self._reply_log_probs(embedded, inputs, targets)
+            log_probs = self.write(self.read(embedded, self._keep(inputs))[0], targets)
             (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
         # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
         gradient: Tensor = by_embedding[:, at] @ self.embed_input.weight.t().detach()
@@ -153,21 +173,6 @@ class Seq2Seq(nn.Module):
         )
 
     # --- inside --------------------------------------------------------------------------------------
-
-    def _reply_log_probs(self, embedded: Tensor, inputs: Tensor, replies: Tensor) -> Tensor:
-        rate = self.config.dropout
-        keep = self._keep(inputs)
-        gates = self.encoder.project(F.dropout(embedded, rate, self.training))
-        outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(inputs)), keep)
-        state = DecoderState(last, self._remember(outputs[:, :0], None, outputs, keep, last))
-        words = self.embed_output(F.pad(replies[:, :-1], (1, 0), value=BOS))
-        gates = self.decoder.project(F.dropout(words, rate, self.training))  # (batch, m, 4H)
-        tops = []
-        for t in range(replies.shape[1]):
-            state = self.step(gates[:, t], state)
-            tops.append(state.lstm.top)
-        logits = self.output(F.dropout(torch.stack(tops, dim=1), rate, self.training))
-        return -F.cross_entropy(logits.transpose(1, 2), replies, ignore_index=PAD, reduction="none")
 
     def _score(
         self, inputs: Tensor, position: int, suffix: Tensor, targets: Tensor, floor: Floor | None

@@ -300,6 +300,8 @@ BAD = {
     "text-only model": (["--model", "sealed:chitchat"], "needs WEIGHTS access"),
     "bad number": (["--top", "many"], "top should be a whole number"),
     "zero": (["--sweeps", "0"], "should be above 0"),
+    "no steps": (["--search", "relax", "--relax-steps", "0"], "--relax-steps should be above 0"),
+    "unknown space": (["--search", "relax", "--relax-space", "onehot"], "did you mean 'one-hot'"),
     "too long": (["--length", "99"], "more than the 15 words"),
     "bad time": (["--max-time", "soon"], "90s, 10m or 2h"),
     "bad rate": (["--fail-over", "2"], "is not a rate"),
@@ -346,3 +348,25 @@ def test_seeds_depend_on_seed_case_and_restart_alone() -> None:
     seeds = {row_seed(s, c, r) for s in (1, 2) for c in ("a", "b", "1/a") for r in (0, 1)}
     assert len(seeds) == 12
     assert row_seed(1, "a", 0) == row_seed(1, "a", 0)
+
+
+def test_relax_tells_what_the_reply_was_before_projection(capsys: pytest.CaptureFixture[str]) -> None:
+    relax = ["--search", "relax", "--relax-space", "embedding", "--relax-steps", "60", "--targets", "normal"]
+    arguments = ["audit", *relax, "--limit", "3", "--length", "5", "--restarts", "1", "--device", "cpu"]
+    assert run([*arguments, "--out", "run"]) == 0
+    with Run.open(Path("run")) as opened:
+        findings = opened.findings()
+    assert len(findings) == 3
+    assert any(finding.scores["relaxed_greedy"] for finding in findings)
+    for finding in findings:
+        assert finding.note.startswith("before projection the reply was: ")
+        assert 0 < finding.candidates <= 60
+        said = finding.note.removeprefix("before projection the reply was: ")
+        if finding.scores["relaxed_greedy"]:
+            model = load_embedded("chitchat", "cpu")
+            assert model.encode_target(said) == model.encode_target(finding.target)
+    capsys.readouterr()
+    assert run(["verify", "run"]) == 0  # the projected words, from scratch
+    summary = json.loads(Path("run/summary.json").read_text())
+    greedy = sum(finding.scores["greedy"] for finding in findings)
+    assert summary["hits"]["o-greedy"]["hits"] == greedy

@@ -18,7 +18,8 @@ FLOORS = [
     {"training", "searches"},
     {"report", "bench", "cases"},
     {"reference", "outcome", "train", "chat", "listing"},
-    {"audit", "verify"},
+    {"audit", "verify", "enumeration", "outputs"},
+    {"studies"},
     {"cli"},
     {"__main__"},
 ]
@@ -83,7 +84,9 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
     allowed = {"torch", "numpy", "safetensors", "backtalk", *sys.stdlib_module_names}
     for path in parts()[part]:
         outside = {name.split(".")[0] for name in imports(path)} - allowed
-        assert outside <= {"chitchat_dataset"}, f"{path.name} imports {outside}"
+        # The corpus package is imported when it is read, and kernels.py, by fused.py, where Triton is there.
+        optional = {"triton"} if path.name == "kernels.py" else {"chitchat_dataset"}
+        assert outside <= optional, f"{path.name} imports {outside}"
 
 
 @pytest.mark.parametrize("part", sorted(LIGHT))

@@ -31,12 +31,13 @@ from backtalk.registry import find_model, find_search, load_model, resolve, runs
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
+from backtalk.searches.relax import Relax, RelaxConfig, network_model
 from backtalk.spec import AuditSpec, build_spec, spec_values
 from backtalk.store import Run, find_run, identity_of, new_run_folder
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
-BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 4_000_000}
-"""The most candidates in a block. Rows stop early, so this is some five to ten seconds of work."""
+BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
+"""The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 
@@ -67,9 +68,9 @@ def audit(
     kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = _choose_folder(spec, identity, out, root, fresh)
-    job = AuditJob(model, _search(spec), _objective(spec, criterion, reference.thresholds), spec)
-    chosen = BLOCK_CANDIDATES[_device(model)] // (job.search.most_candidates * spec.restarts)
-    block = spec.block or max(1, chosen)
+    job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
+    cost = find_search(spec.search).cost * job.search.most_candidates * spec.restarts
+    block = spec.block or max(1, BLOCK_CANDIDATES[_device(model)] // cost)
     if not Run.exists(folder):
         Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
     with Run.open(folder, write=True) as run:
@@ -93,7 +94,7 @@ def resume(folder: Path, gates: Gates) -> int:
     if model.fingerprint != stored["fingerprint"]:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
-    job = AuditJob(model, _search(spec), _objective(spec, criterion, thresholds), spec)
+    job = AuditJob(model, _search(spec, model), _objective(spec, criterion, thresholds), spec)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Run.open(folder, write=True) as run:
         return _work(run, job, gates, console)
@@ -230,7 +231,7 @@ def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
     """One line on what is coming; the rate is measured on a first small batch."""
     cases = min(len(run.targets), blocks * run.block_size)
     most = cases * job.spec.restarts * job.search.most_candidates
-    rate = measure_rate(job, run.targets)
+    rate = measure_rate(job, run.targets) / find_search(job.spec.search).cost
     console.print(
         f"{cases} cases, at most {most:,} candidates at about {rate:,.0f} a second: "
         f"at most {max(1, round(most / rate)):,} s. Run folder: {run.folder}"
@@ -262,9 +263,11 @@ def _load(spec: AuditSpec) -> WeightsModel:
 
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
-    for name in ("length", "top", "sweeps", "restarts"):
+    for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:
-            raise InputError(f"--{name} should be above 0")
+            raise InputError(f"--{name.replace('_', '-')} should be above 0")
+    if spec.search == "relax":
+        network_model(model)
     parse_duration(spec.max_time)
     longest = getattr(model, "max_input", None)
     if longest and spec.length > longest:
@@ -277,8 +280,17 @@ def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, threshold
         )
 
 
-def _search(spec: AuditSpec) -> Search:
-    config = GibbsConfig(spec.length, spec.top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown)
+def _search(spec: AuditSpec, model: WeightsModel) -> Search:
+    if spec.search == "relax":
+        return Relax(
+            RelaxConfig(
+                spec.relax_space, spec.relax_lambda, spec.relax_steps, spec.relax_lr, length=spec.length
+            )
+        )
+    draft = spec.precision == "bfloat16" or (spec.precision == "auto" and _device(model) == "cuda")
+    config = GibbsConfig(
+        spec.length, spec.top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown, draft
+    )
     search: Search = resolve(find_search(spec.search).path)(config)
     return search
 

@@ -1,26 +1,33 @@
 """How fast a search tries candidates, against the ceiling: plain matrix products of the same shapes.
 
-All variants run in one process, in turn, best of five: on a shared machine only ratios within one run count.
-The model has random weights; speed does not depend on what it learnt.
+All variants run in one process, in turn, and the best time of each counts: on a shared machine only ratios
+within one run mean anything. The model has random weights; speed does not depend on what it learnt.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from backtalk.data.tokenise import get_recipe
+from backtalk.data.vocabulary import EOS, SPECIALS, Vocabulary
 from backtalk.models.device import pick_device
+from backtalk.models.fused import ALL, only
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.models.softmax import chunk_rows
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.objective import Objective
 
-REPEATS = 5
+REPEATS = {"cpu": 5, "cuda": 2}
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class Shape:
     """G: candidates at a position."""
     rows: int = 4
     """Cases searched together."""
+    cuda_rows: int = 500
+    """The same on a GPU."""
 
 
 SHAPES = {
@@ -55,61 +64,162 @@ class BenchRow:
 
 
 def bench_search(shape: Shape, attention: bool, device_name: str = "auto") -> list[BenchRow]:
-    """Candidates a second: one at a time, batched, with prefix reuse, with the language model; ceilings."""
+    """Candidates a second of each way to score them, a whole sweep of gibbs-enum, and the ceilings."""
     device = pick_device(device_name)
+    if device.type == "cuda":
+        shape = replace(shape, rows=shape.cuda_rows)
     torch.manual_seed(0)
-    network = Seq2Seq(Seq2SeqConfig(shape.vocabulary, shape.embedding, shape.hidden, attention=attention))
-    lm = LSTMLanguageModel(LanguageModelConfig(shape.vocabulary, shape.embedding, shape.hidden))
-    for part in (network, lm):
-        part.to(device).eval().requires_grad_(False)
-
-    def words(*size: int) -> Tensor:
-        return torch.randint(4, shape.vocabulary, size, device=device)
-
-    inputs, targets = words(shape.rows, shape.length), words(shape.rows, shape.target)
-    candidates = words(shape.rows, shape.top)
-    positions = sorted({0, shape.length // 2, shape.length - 1})  # their mean stands for a sweep
-    count = len(positions) * candidates.numel()
-
-    def plain(rows: Tensor, goals: Tensor) -> None:
-        network.score(rows, goals)
-
-    def one_at_a_time() -> None:
-        for j in range(10):
-            row = inputs[:1].clone()
-            row[:, positions[1]] = candidates[0, j % shape.top]
-            plain(row, targets[:1])
-
-    def batched() -> None:
-        for p in positions:
-            rows = inputs.repeat_interleave(shape.top, dim=0)
-            rows[:, p] = candidates.flatten()
-            plain(rows, targets.repeat_interleave(shape.top, dim=0))
-
-    def reuse() -> None:
-        for p in positions:
-            network.score_substitutions(inputs, p, candidates, targets)
-
-    def reuse_with_lm() -> None:
-        for p in positions:
-            lm.score_substitutions(inputs, p, candidates)
-            network.score_substitutions(inputs, p, candidates, targets)
-
-    ceiling, ceiling_lm = _ceilings(shape, positions, attention, device)
-    jobs: list[tuple[str, Callable[[], object], int, str | None]] = [
-        ("one at a time", one_at_a_time, 10, "ceiling"),
-        ("batched", batched, count, "ceiling"),
-        ("batched, prefix reused", reuse, count, "ceiling"),
-        ("batched, prefix reused, language-model term", reuse_with_lm, count, "ceiling with language model"),
-        ("ceiling", ceiling, count, None),
-        ("ceiling with language model", ceiling_lm, count, None),
-    ]
-    best = _best_of([job for _, job, _, _ in jobs], device)
-    rates = {name: n / seconds for (name, _, n, _), seconds in zip(jobs, best, strict=True)}
+    bench = _Bench(shape, attention, device)
+    jobs = bench.gpu_jobs() if device.type == "cuda" else bench.cpu_jobs()
+    best = _best_of([job.work for job in jobs], device, REPEATS[device.type])
+    rates = {job.name: job.candidates / seconds for job, seconds in zip(jobs, best, strict=True)}
     return [
-        BenchRow(name, rates[name], rates[name] / rates[against] if against else None)
-        for name, _, _, against in jobs
+        BenchRow(job.name, rates[job.name], rates[job.name] / rates[job.against] if job.against else None)
+        for job in jobs
     ]
+
+
+class _Job(NamedTuple):
+    name: str
+    work: Callable[[], object]
+    candidates: int
+    against: str | None
+    """The ceiling's name; None for a ceiling."""
+
+
+class _Bench:
+    """A model with random weights, and one batch of candidates at three positions that stand for a sweep."""
+
+    def __init__(self, shape: Shape, attention: bool, device: torch.device) -> None:
+        self.shape, self.attention, self.device = shape, attention, device
+        sizes = (shape.vocabulary, shape.embedding, shape.hidden)
+        network = Seq2Seq(Seq2SeqConfig(*sizes, attention=attention))
+        lm = LSTMLanguageModel(LanguageModelConfig(*sizes))
+        for part in (network, lm):
+            part.to(device).eval().requires_grad_(False)
+        words = Vocabulary(tuple(f"w{i}" for i in range(shape.vocabulary - len(SPECIALS))))
+        self.model = LocalModel("random", network, words, get_recipe("he-glass-2019"), "", lm)
+        self.inputs, self.targets = (
+            self._words(shape.rows, shape.length),
+            self._words(shape.rows, shape.target),
+        )
+        self.candidates = self._words(shape.rows, shape.top)
+        self.positions = sorted({0, shape.length // 2, shape.length - 1})
+        self.count = len(self.positions) * self.candidates.numel()
+
+    def cpu_jobs(self) -> list[_Job]:
+        return [
+            _Job("one at a time", self._one_at_a_time, 10, "ceiling"),
+            _Job("batched", self._batched, self.count, "ceiling"),
+            _Job("batched, prefix reused", self._reuse(self.model), self.count, "ceiling"),
+            _Job(
+                "batched, prefix reused, language-model term",
+                self._reuse(self.model, with_lm=True),
+                self.count,
+                "ceiling with language model",
+            ),
+            *self._ceilings(torch.float32),
+        ]
+
+    def gpu_jobs(self) -> list[_Job]:
+        draft, both = self.model.draft(), "ceiling with language model"
+        sweep = self.shape.rows * self.shape.length * self.shape.top
+        return [
+            _Job("one at a time, float32", self._one_at_a_time, 10, "ceiling"),
+            _Job("float32, prefix reused", self._reuse(self.model), self.count, "ceiling"),
+            _Job("bfloat16, plain PyTorch", self._reuse(draft, ()), self.count, "ceiling"),
+            _Job("bfloat16, cell kernel", self._reuse(draft, ("cell", "attend")), self.count, "ceiling"),
+            _Job("bfloat16, fused output layer", self._reuse(draft), self.count, "ceiling"),
+            _Job(
+                "with LM: bfloat16, cell kernel",
+                self._reuse(draft, ("cell", "attend"), True),
+                self.count,
+                both,
+            ),
+            _Job("with LM: bfloat16, fused output layer", self._reuse(draft, with_lm=True), self.count, both),
+            _Job("a sweep of gibbs-enum", self._sweep(with_lm=False), sweep, "ceiling"),
+            _Job("with LM: a sweep of gibbs-enum", self._sweep(with_lm=True), sweep, both),
+            *self._ceilings(torch.bfloat16),
+        ]
+
+    def _words(self, *size: int) -> Tensor:
+        return torch.randint(len(SPECIALS), self.shape.vocabulary, size, device=self.device)
+
+    def _one_at_a_time(self) -> None:
+        for j in range(10):
+            row = self.inputs[:1].clone()
+            row[:, self.positions[1]] = self.candidates[0, j % self.shape.top]
+            self.model.score(row, self.targets[:1])
+
+    def _batched(self) -> None:
+        for p in self.positions:
+            rows = self.inputs.repeat_interleave(self.shape.top, dim=0)
+            rows[:, p] = self.candidates.flatten()
+            self.model.score(rows, self.targets.repeat_interleave(self.shape.top, dim=0))
+
+    def _reuse(
+        self, model: LocalModel, kernels: Sequence[str] = tuple(ALL), with_lm: bool = False
+    ) -> Callable[[], None]:
+        def work() -> None:
+            with only(*kernels):
+                for p in self.positions:
+                    if with_lm and model.language_model is not None:
+                        model.language_model.score_substitutions(self.inputs, p, self.candidates)
+                    model.score_substitutions(self.inputs, p, self.candidates, self.targets)
+
+        return work
+
+    def _sweep(self, with_lm: bool) -> Callable[[], object]:
+        """One sweep from start to end: gradients, candidates, finalists. No word is ever good enough."""
+        search = Gibbs(GibbsConfig(self.shape.length, self.shape.top, sweeps=1, draft=True))
+        objective = Objective(False, False, 1.0, 1.0 if with_lm else None, as_published=True)
+        goals = [[*row[:-1], EOS] for row in self.targets.tolist()]
+        return lambda: search.run(self.model, objective, goals, range(len(goals)))
+
+    def _ceilings(self, dtype: torch.dtype) -> list[_Job]:
+        """The matrix products that prefix reuse can't do without, alone: same shapes, dtype and threads."""
+        h, e, v = self.shape.hidden, self.shape.embedding, self.shape.vocabulary
+        if self.device.type == "cuda":
+            v += -v % 64  # rows at even addresses: the library's products are three times as fast
+        rows = self.shape.rows * self.shape.top
+
+        def matrix(*size: int) -> Tensor:
+            return torch.randn(*size, device=self.device, dtype=dtype)
+
+        word, state = matrix(rows, e), matrix(rows, h)
+        from_word, from_state, to_keys = matrix(e, 4 * h), matrix(h, 4 * h), matrix(h, h)
+        to_words = matrix(h, v)
+        step = chunk_rows(v, self.device)
+
+        def output() -> None:
+            for start in range(0, rows, step):
+                torch.mm(state[start : start + step], to_words)
+
+        def model() -> None:
+            for p in self.positions:
+                torch.mm(word, from_word)
+                for _ in range(self.shape.length - p):
+                    torch.mm(state, from_state)
+                    if self.attention:
+                        torch.mm(state, to_keys)
+                for _ in range(self.shape.target):
+                    torch.mm(state, from_state)
+                    if self.attention:
+                        torch.mm(state, from_state)
+                    output()
+
+        def with_lm() -> None:
+            model()
+            for p in self.positions:
+                torch.mm(word, from_word)
+                for _ in range(self.shape.length - p - 1):
+                    torch.mm(state, from_state)
+                    output()
+
+        return [
+            _Job("ceiling", model, self.count, None),
+            _Job("ceiling with language model", with_lm, self.count, None),
+        ]
 
 
 def time_substitutions(
@@ -134,9 +244,7 @@ def time_substitutions(
     return candidates.numel() / seconds
 
 
-def _best_of(
-    jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int = REPEATS
-) -> list[float]:
+def _best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:
     """The best time of each job; the jobs take turns, so that a busy moment hits all alike."""
     best = [float("inf")] * len(jobs)
     for turn in range(repeats + 1):
@@ -148,45 +256,3 @@ def _best_of(
             if turn:  # the first turn warms up
                 best[i] = min(best[i], time.perf_counter() - started)
     return best
-
-
-def _ceilings(
-    shape: Shape, positions: Sequence[int], attention: bool, device: torch.device
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    """The matrix products that prefix reuse can't do without, alone: same shapes, dtype and threads."""
-    h, e, v = shape.hidden, shape.embedding, shape.vocabulary
-    rows = shape.rows * shape.top
-
-    def matrix(*size: int) -> Tensor:
-        return torch.randn(*size, device=device)
-
-    word, state = matrix(rows, e), matrix(rows, h)
-    from_word, from_state, to_keys, to_words = matrix(e, 4 * h), matrix(h, 4 * h), matrix(h, h), matrix(h, v)
-    step = chunk_rows(v, device)
-
-    def output() -> None:
-        for start in range(0, rows, step):
-            torch.mm(state[start : start + step], to_words)
-
-    def model() -> None:
-        for p in positions:
-            torch.mm(word, from_word)
-            for _ in range(shape.length - p):
-                torch.mm(state, from_state)
-                if attention:
-                    torch.mm(state, to_keys)
-            for _ in range(shape.target):
-                torch.mm(state, from_state)
-                if attention:
-                    torch.mm(state, from_state)
-                output()
-
-    def with_lm() -> None:
-        model()
-        for p in positions:
-            torch.mm(word, from_word)
-            for _ in range(shape.length - p - 1):
-                torch.mm(state, from_state)
-                output()
-
-    return model, with_lm

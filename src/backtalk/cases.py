@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from torch import Tensor
+
 from backtalk.data.corpora import read_corpus
 from backtalk.data.targets import (
     load_mal,
@@ -67,18 +69,27 @@ def reference_pairs(path: str) -> list[tuple[str, str]]:
         return read_corpus(str(shipped), "pairs-jsonl").pairs()
 
 
-def _normal_replies(model: LocalModel, count: int, seed: int) -> list[str]:
-    """Different greedy replies to test inputs or, where those are too generic, replies sampled from the words
-    above T_out alone, so that a trigger is known to exist."""
-    texts = [text for text, _ in reference_pairs("")]
-    inputs = model.encode_dialogues([(Turn("user", text),) for text in texts])
-    greedy = _distinct(model, model.greedy_ids(inputs))
-    if len(greedy) >= GENERIC_BELOW * count:
-        return greedy
+def greedy_replies(model: LocalModel, texts: Sequence[str]) -> list[str]:
+    """The different greedy replies to some inputs."""
+    return _distinct(model, model.greedy_ids(_inputs(model, texts)))
+
+
+def sampled_replies(model: LocalModel, texts: Sequence[str], seed: int) -> list[str]:
+    """The different replies sampled from the words above T_out alone, so that a trigger is known to exist."""
     sampling = Sampling(above=float(model.card["T_out"]))
-    return _distinct(
-        model, model.sample_ids(inputs, [seed * 1_000_003 + i for i in range(len(texts))], sampling)
-    )
+    seeds = [seed * 1_000_003 + i for i in range(len(texts))]
+    return _distinct(model, model.sample_ids(_inputs(model, texts), seeds, sampling))
+
+
+def _normal_replies(model: LocalModel, count: int, seed: int) -> list[str]:
+    """Greedy replies to test inputs or, where those are too generic, sampled ones."""
+    texts = [text for text, _ in reference_pairs("")]
+    greedy = greedy_replies(model, texts)
+    return greedy if len(greedy) >= GENERIC_BELOW * count else sampled_replies(model, texts, seed)
+
+
+def _inputs(model: LocalModel, texts: Sequence[str]) -> Tensor:
+    return model.encode_dialogues([(Turn("user", text),) for text in texts])
 
 
 def _distinct(model: LocalModel, replies: Sequence[Sequence[int]]) -> list[str]:

@@ -51,11 +51,7 @@ def _formats() -> list[tuple[str, str]]:
 
 
 def _recipes() -> list[tuple[str, str]]:
-    kept = {True: "punctuation kept as words", False: "all punctuation removed"}
-    return [
-        (name, f"lower case, Treebank contractions, {kept[recipe.keep_punctuation]}")
-        for name, recipe in RECIPES.items()
-    ]
+    return [(name, recipe.help) for name, recipe in RECIPES.items()]
 
 
 def _targets() -> list[tuple[str, str]]:

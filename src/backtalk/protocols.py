@@ -111,6 +111,14 @@ class WeightsModel(LogprobModel, Protocol):
 
 
 @runtime_checkable
+class Drafting(Protocol):
+    """A model with a quicker, coarser twin."""
+
+    def draft(self) -> WeightsModel:
+        """The same model in bfloat16: to rank candidates, not to decide."""
+
+
+@runtime_checkable
 class Search(Protocol):
     """An algorithm that proposes triggers. A block of rows is one batch."""
 

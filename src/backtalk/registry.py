@@ -55,6 +55,8 @@ class SearchEntry(NamedTuple):
     path: str
     needs: Access
     help: str
+    cost: int = 1
+    """How many substitutions one of its candidates costs, about: what blocks and forecasts are made of."""
 
 
 SEARCHES: dict[str, SearchEntry] = {
@@ -68,10 +70,18 @@ SEARCHES: dict[str, SearchEntry] = {
         Access.WEIGHTS,
         "the best of as many random inputs: the baseline",
     ),
+    "relax": SearchEntry(
+        "backtalk.searches.relax:Relax",
+        Access.WEIGHTS,
+        "continuous inputs by SGD, then projected to words, where most hits are lost (He & Glass 2019)",
+        cost=25,  # a forward and backward pass over the whole vocabulary
+    ),
 }
 
 
 def find_search(name: str) -> SearchEntry:
+    if name == "enumerate":
+        raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     return SEARCHES[name]

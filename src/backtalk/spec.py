@@ -42,7 +42,7 @@ class TrainSpec:
     pads: Literal["masked", "word"] = "masked"
     """Padding leaves no trace (masked) or is read like a word, as in the papers."""
     recipe: str = "he-glass-2019"
-    """How text becomes words: he-glass-2019 keeps punctuation, he-glass-2020 removes it."""
+    """How text becomes words: he-glass-2019 keeps punctuation, he-glass-2020 removes it; characters."""
     vocabulary: int = 10000
     """The K most frequent words."""
     max_input: int = 15
@@ -94,7 +94,7 @@ class AuditSpec:
     model: str = "chitchat"
     """The model's name or folder; `backtalk list models` shows the forms."""
     search: str = "gibbs"
-    """gibbs (He & Glass 2019), or random at the same number of candidates."""
+    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs)."""
     hit: str = "io-sample-avg-k1"
     """The criterion that the search aims at; every criterion is decided on what it finds."""
     targets: str = "mal"
@@ -119,6 +119,16 @@ class AuditSpec:
     """Give candidates up as soon as they can't win any more; loses nothing."""
     with_unknown: bool = False
     """Allow the unknown word in triggers, as in the papers."""
+    relax_space: Literal["one-hot", "embedding"] = "one-hot"
+    """What relax optimises: one-hot vectors through a sigmoid, or embedded words."""
+    relax_lambda: float = 0.1
+    """How hard relax pulls its vectors to one-hot ones (lambda_c)."""
+    relax_steps: int = 300
+    """SGD steps of relax; each counts as one candidate."""
+    relax_lr: float = 0.0
+    """Step size of relax; 0 takes the space's own."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Rank candidates in bfloat16 and decide in more bits, or do all in float32; auto: bfloat16 on a GPU."""
     reference: str = ""
     """Pairs (TSV or JSONL) to take T_out and T_in from; the model's card if empty."""
     seed: int = 1
@@ -129,6 +139,63 @@ class AuditSpec:
     """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
     max_candidates: int = 0
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+@dataclass(frozen=True)
+class EnumerateSpec:
+    """What `backtalk enumerate` does."""
+
+    model: str = ""
+    """The folder of a model with a small vocabulary, such as one of characters."""
+    length: int = 6
+    """Symbols of an input: all inputs of exactly this many are tried."""
+    symbols: str = ""
+    """The symbols that may stand in an input; all that the model knows if empty."""
+    lists: str = "mal"
+    """Targets to look for, by commas: NAME=FILE (one a line), or mal for the 500 rude ones that ship."""
+    text: str = ""
+    """Running text: adds the lists normal (its words), reverse and random; --outside is normal then."""
+    outside: str = ""
+    """A list or file of words: counts the inputs whose answer is none of them."""
+    sample: int = 0
+    """Draw this many inputs at random instead of trying all; 0 tries all."""
+    examples: int = 20
+    """Hits shown for each list, and answers shown from outside the words."""
+    recheck: bool = True
+    """Decode the input of every hit again in float32."""
+    compare: int = 0
+    """Random inputs on which fast and float32 products are compared; 0: a million on a GPU, else 10,000."""
+    max_time: str = "1h"
+    """Refuse a space that would take longer: 90s, 10m, 2h."""
+    seed: int = 1
+    """Fixes what is drawn at random."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """What `backtalk study` does."""
+
+    data: str = ""
+    """The folder of data, or `embedded` for what ships with backtalk."""
+    out: str = "study"
+    """The study's folder; the same command again goes on where it stopped."""
+    parts: str = ""
+    """Only these parts: names or globs by commas. What they need is taken as it is, or run where there is
+    none; `page` builds the page alone."""
+    size: Literal["paper", "small", "mini"] = "paper"
+    """The paper's sizes, those of a small machine, or a miniature that shows the machinery."""
+    restarts: int = 0
+    """Searches from different starts for each target; 0 takes the size's own number."""
+    limit: int = 0
+    """Targets of each list at most; 0 takes the size's own numbers."""
+    page: str = ""
+    """The Markdown file to write; egregious.md in the study's folder if empty."""
+    max_time: str = ""
+    """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 

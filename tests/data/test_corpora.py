@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ EXPECTED = {
 }
 
 
+EXPLICIT = {"opensubtitles", "next-word", "next-word-clean"}
+"""Formats that look like any other text: never detected."""
+
+
 @pytest.mark.parametrize("format", FILES)
 @pytest.mark.parametrize("zipped", [False, True])
 def test_every_format_is_detected_and_read(tmp_path: Path, format: str, zipped: bool) -> None:
@@ -56,7 +61,32 @@ def test_every_format_is_detected_and_read(tmp_path: Path, format: str, zipped: 
 
 
 def test_every_format_has_a_test() -> None:
-    assert {*FILES, "chitchat", "chitchat-first"} == set(FORMATS)
+    assert {*FILES, "chitchat", "chitchat-first", *EXPLICIT} == set(FORMATS)
+
+
+def test_subtitles_answer_each_other_within_a_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "lines.gz"
+    path.write_bytes(gzip.compress("".join(f"line {i}\n\n" for i in range(250)).encode()))
+    corpus = read_corpus(str(path), "opensubtitles")
+    inside = [i for i in range(249) if (i + 1) % 100]
+    assert corpus.pairs() == [(f"line {i}", f"line {i + 1}") for i in inside]
+    assert len(set(corpus.groups)) == 3
+    assert detect_format(str(path)) == "lines"
+
+
+def test_next_words_are_pairs_within_a_line_from_text_that_is_noised_once(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("".join(f"the cat number{i} sat\n" for i in range(250)) + "alone\n")
+    corpus = read_corpus(str(path), "next-word")
+    assert corpus == read_corpus(str(path), "next-word")
+    assert len(corpus.pairs()) == 750  # a line of one word gives none
+    assert len(set(corpus.groups)) == 3
+    for (_, reply), (following, _) in pairwise(corpus.pairs()[:3]):
+        assert reply == following
+    plain = read_corpus(str(path), "next-word-clean")
+    assert plain.pairs()[:3] == [("the", "cat"), ("cat", "number0"), ("number0", "sat")]
+    changed = sum(a != b for a, b in zip(corpus.pairs(), plain.pairs(), strict=True))
+    assert 500 < changed < 625  # of 750 pairs three quarters hold a changed word
 
 
 def test_swda_uncleaned_and_as_a_folder(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_words_are_stable(recipe: Recipe, texts: list[str]) -> None:
     assert recipe.words(" ".join(reversed(made))) == made[::-1]
 
 
+def test_characters_are_words() -> None:
+    recipe = get_recipe("characters")
+    assert recipe.words("N chairs") == recipe.words("N c\tha irs") == ["N", "c", "h", "a", "i", "r", "s"]
+    assert recipe.show(recipe.words("don't <unk>")) == "don't<unk>"
+    assert KEPT.show(["do", "n't"]) == "Don't"
+
+
 def test_an_unknown_recipe_names_the_nearest() -> None:
     assert get_recipe("he-glass-2020") is REMOVED
     with pytest.raises(InputError, match=r"unknown recipe 'he-glass-2018'; did you mean 'he-glass-20\d\d'\?"):

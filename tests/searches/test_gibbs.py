@@ -138,9 +138,9 @@ def test_pruning_changes_nothing(name: str) -> None:
         assert a.loss_by_sweep == pytest.approx(b.loss_by_sweep, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("name", ["gibbs", "random"])
 class TestEverySearch:
-    """What holds for all registered searches."""
+    """What holds for all searches that try words; test_relax.py asks the same of the one that does not."""
 
     def make(self, name: str, config: GibbsConfig) -> Search:
         search: Search = resolve(SEARCHES[name].path)(config)
@@ -211,3 +211,50 @@ def test_following_the_gradient_beats_chance_at_equal_candidates() -> None:
     chance = Random(config).run(model, objective, targets, list(range(30)))
     better = sum(a.loss < b.loss for a, b in zip(ours, chance, strict=True))
     assert better >= 25
+
+
+@pytest.mark.parametrize("name", ["greedy", "sample", "io-min"])
+def test_a_draft_ranks_and_the_model_decides(name: str) -> None:
+    """Losses of a search with a bfloat16 draft are the model's own, in float32, and lead as far."""
+    model, objective = random_model(), OBJECTIVES[name]
+    targets = [model.encode_target(text) for text in ("stop dog", "go go two", "rain")] * 8
+    plain = Gibbs(GibbsConfig(length=4, top=12, sweeps=8)).run(model, objective, targets, range(24))
+    draft = Gibbs(GibbsConfig(length=4, top=12, sweeps=8, draft=True)).run(
+        model, objective, targets, range(24)
+    )
+    for one, target in zip(draft, targets, strict=True):
+        own = float(plain_loss(model, objective, torch.tensor([one.ids]), target))
+        assert one.loss == pytest.approx(own, abs=1e-5)
+        assert all(
+            later < earlier
+            for earlier, later in zip(one.loss_by_sweep[:-2], one.loss_by_sweep[1:-1], strict=True)
+        )
+    same = sum(a.ids == b.ids for a, b in zip(plain, draft, strict=True))
+    assert same >= 20  # of 24: bfloat16 may rank the winner behind four others, but seldom
+    assert [one.loss for one in draft] == pytest.approx([one.loss for one in plain], abs=0.2)
+
+
+def test_a_draft_is_another_network_and_leaves_the_model_alone() -> None:
+    model = random_model()
+    before = {name: value.clone() for name, value in model.network.named_parameters()}
+    draft = model.draft()
+    assert draft.network.output.weight.dtype == torch.bfloat16
+    assert draft.language_model is not None
+    assert draft.language_model.output.weight.dtype == torch.bfloat16
+    assert all(torch.equal(value, before[name]) for name, value in model.network.named_parameters())
+    inputs, targets = torch.tensor([[4, 5, 6], [7, 8, 9]]), torch.tensor([[5, 6, 2], [7, 2, 0]])
+    coarse, exact = draft.score(inputs, targets), model.score(inputs, targets)
+    assert coarse.log_probs.dtype == torch.float32
+    assert torch.allclose(coarse.log_probs, exact.log_probs, atol=0.05, rtol=0.02)
+
+
+def test_the_output_part_of_the_loss_is_kept_by_sweep() -> None:
+    model, objective = random_model(), OBJECTIVES["io-min"]
+    target = model.encode_target("stop dog")
+    (found,) = Gibbs(GibbsConfig(length=4, top=12, sweeps=6)).run(model, objective, [target], [3])
+    output = found.series["output_loss_by_sweep"]
+    assert len(output) == len(found.loss_by_sweep) > 1
+    assert all(part <= whole + 1e-6 for part, whole in zip(output, found.loss_by_sweep, strict=True))
+    ends = model.score(torch.tensor([found.ids]), torch.tensor([target]))
+    alone = objective.output_loss(ends, torch.ones(1, len(target), dtype=torch.bool))
+    assert output[-1] == pytest.approx(float(alone), abs=1e-5)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from backtalk import __version__
 from backtalk.cli.arguments import Parser
+from backtalk.cli.enumeration import add_enumerate
 from backtalk.cli.models import add_chat, add_train
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
+from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, unknown
 from backtalk.terminal import printable
@@ -19,12 +21,21 @@ SHOWING = {None, "bench", "chat", "export", "list"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
 
 
+class Help(argparse.HelpFormatter):
+    """argparse measures commands without their indent: one of nine letters would get a line of its own."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = 14
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="backtalk",
         description="Finds what makes a dialogue model say what it must not say.",
         epilog="Each command has its own --help with an example.",
         allow_abbrev=False,
+        formatter_class=Help,
     )
     parser.add_argument("--version", action="version", version=f"backtalk {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -33,8 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_report(commands)
     add_verify(commands)
     add_export(commands)
+    add_enumerate(commands)
     add_train(commands)
     add_chat(commands)
+    add_study(commands)
     add_bench(commands)
     add_list(commands)
     return parser

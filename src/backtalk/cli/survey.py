@@ -61,7 +61,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     from backtalk.bench import SHAPES, bench_search
 
-    print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, best of five:")
+    print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
     for row in bench_search(SHAPES[arguments.shape], arguments.arch == "attention", arguments.device):
         share = "" if row.ceiling_share is None else f"{row.ceiling_share:7.1%} of the ceiling"
         print(f"  {row.name:<45}{row.candidates_per_s:>12,.0f} candidates/s {share}".rstrip())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice, pairwise
+from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data import switchboard
+from backtalk.data.characters import flip_characters
 from backtalk.data.textfiles import read_lines, read_rows
 from backtalk.errors import InputError, unknown
 from backtalk.types import Dialogue, Turn
@@ -193,6 +194,33 @@ def _ubuntu_messages(path: Path, clean: bool) -> Grouped:
         yield file, tuple(Turn(speaker, text.strip()) for _, speaker, text in said)
 
 
+STRETCH = 100
+"""Lines of running text that stay on one side of a split."""
+
+
+def _opensubtitles(path: Path, clean: bool) -> Grouped:
+    """Subtitles say neither who speaks nor where a scene ends: each line is taken as the reply to the one
+    before, as in the papers."""
+    lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
+    for number in count():
+        if not (stretch := list(islice(lines, STRETCH))):
+            return
+        yield str(number), _alternating(stretch)
+
+
+def _next_word(path: Path, clean: bool) -> Grouped:
+    return _words_of(flip_characters([line.split() for _, line in read_lines(path)]))
+
+
+def _next_word_clean(path: Path, clean: bool) -> Grouped:
+    return _words_of(line.split() for _, line in read_lines(path))
+
+
+def _words_of(lines: Iterable[list[str]]) -> Grouped:
+    for number, words in enumerate(lines):
+        yield str(number // STRETCH), tuple(Turn("", word) for word in words)
+
+
 _LDC = "LDC text: not to be passed on, nor a model trained on it"
 _UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _CHITCHAT = "MIT (chitchat-dataset)"
@@ -218,4 +246,9 @@ FORMATS: dict[str, Format] = {
     "swda-csv": Format(switchboard.read_csv, _LDC, "Switchboard as the official csv files"),
     "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
     "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
+    "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
+    "next-word": Format(
+        _next_word, _YOURS, "running text; a word answers the one before, a character wrong in half of them"
+    ),
+    "next-word-clean": Format(_next_word_clean, _YOURS, "the same without the wrong characters, for testing"),
 }

@@ -57,16 +57,42 @@ class Recipe:
     name: str
     keep_punctuation: bool
 
+    @property
+    def help(self) -> str:
+        """What it does, for a list of recipes."""
+        kept = "punctuation kept" if self.keep_punctuation else "punctuation removed"
+        return f"lower case, Treebank contractions, {kept}"
+
     def words(self, text: str) -> list[str]:
         """The words of a text: lower case, contractions apart, stable under being joined and cut again."""
         return [word for chunk in _normal(text).split() for word in _cut(chunk, self.keep_punctuation)]
 
+    def show(self, words: Sequence[str]) -> str:
+        """The words as people write them."""
+        return detokenise(words)
 
-RECIPES = {
+
+class Characters(Recipe):
+    """Every character is a word, as in the character task of He & Glass 2019, appendix B. Case is kept; white
+    space is ignored, so "chair" and "c h a i r" are the same five words."""
+
+    @property
+    def help(self) -> str:
+        return "each character is a word, case kept, white space ignored"
+
+    def words(self, text: str) -> list[str]:
+        return list("".join(text.split()))
+
+    def show(self, words: Sequence[str]) -> str:
+        return "".join(words)
+
+
+RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         Recipe("he-glass-2019", keep_punctuation=True),
         Recipe("he-glass-2020", keep_punctuation=False),
+        Characters("characters", keep_punctuation=True),
     )
 }
 

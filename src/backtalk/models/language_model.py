@@ -57,7 +57,8 @@ class LSTMLanguageModel(nn.Module):
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         batch, count = candidates.shape
         length = inputs.shape[1]
-        result = inputs.new_zeros(batch, count, length, dtype=self.output.weight.dtype)
+        wide = torch.float32 if self.output.weight.dtype == torch.bfloat16 else self.output.weight.dtype
+        result = inputs.new_zeros(batch, count, length, dtype=wide)
         prefix, state = self._run(
             inputs[:, :position], self.lstm.zero_state(batch), _shift(inputs)[:, :position]
         )
@@ -65,7 +66,7 @@ class LSTMLanguageModel(nn.Module):
         # All candidates of a slot share one softmax: the words before them are the same.
         previous = inputs[:, position - 1] if position else torch.full_like(inputs[:, 0], BOS)
         state = self.lstm.step(self.lstm.project(self.embed(previous)), state)
-        slot = F.log_softmax(self.output(state.top), dim=1)  # (batch, V)
+        slot = F.log_softmax(self.output(state.top), dim=1, dtype=wide)  # (batch, V)
         result[:, :, position] = slot.gather(1, candidates)
         if position + 1 < length:
             rest = inputs[:, position + 1 :]  # (batch, s)
@@ -73,8 +74,10 @@ class LSTMLanguageModel(nn.Module):
             later = self.lstm.project(self.embed(rest[:, :-1]))  # (batch, s - 1, 4H)
             rows = state.repeat(count)
             for t in range(rest.shape[1]):
-                gates = first if t == 0 else later[:, t - 1].repeat_interleave(count, dim=0)
-                rows = self.lstm.step(gates, rows)
+                if t == 0:
+                    rows = self.lstm.step(first, rows)
+                else:
+                    rows = self.lstm.step(later[:, t - 1], rows, repeat=count)
                 words, _ = target_scores(rows.top, self.output, rest[:, t].repeat_interleave(count))
                 result[:, :, position + 1 + t] = words.view(batch, count)
         padded = inputs == PAD
@@ -90,10 +93,11 @@ class LSTMLanguageModel(nn.Module):
             (by_embedding,) = torch.autograd.grad((chosen * weights).sum(), embedded)
         with torch.no_grad():
             # Input side: x_t is the word fed at t + 1; the last word is fed to nothing.
-            fed = F.pad(by_embedding, (0, 0, 0, 1))[:, [t + 1 for t in at]]
-            input_side = fed @ self.embed.weight.t()
+            fed = _pick(F.pad(by_embedding, (0, 0, 0, 1)), [t + 1 for t in at])
+            input_side = (fed @ self.embed.weight.t()).to(weights.dtype)
             # Output side: x_t . log p_t, whose derivative is log p_t itself.
-            return input_side.addcmul_(F.log_softmax(logits[:, at], dim=2), weights[:, at, None])
+            slots = F.log_softmax(_pick(logits, at), dim=2, dtype=weights.dtype)
+            return input_side.addcmul_(slots, _pick(weights, at)[:, :, None])
 
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         return sample_fixed_length(self, self.start(len(seeds)), length, seeds, allowed)
@@ -127,6 +131,11 @@ class LSTMLanguageModel(nn.Module):
         outputs, state = self.lstm.run(self.lstm.project(self.embed(fed)), state)
         scores, _ = target_scores(outputs.flatten(0, 1), self.output, words.flatten())
         return scores.view(words.shape).masked_fill_(words == PAD, 0.0), state
+
+
+def _pick(values: Tensor, positions: Sequence[int]) -> Tensor:
+    """(batch, n, ...) -> (batch, positions, ...), without indexes that a GPU would have to wait for."""
+    return torch.stack([values[:, t] for t in positions], dim=1)
 
 
 def _shift(sentences: Tensor) -> Tensor:

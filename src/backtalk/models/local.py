@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from backtalk.data.tokenise import Recipe, detokenise
+from backtalk.data.tokenise import Recipe
 from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.decode import Sampling, beam, greedy, sample, trim
@@ -94,7 +95,7 @@ class LocalModel:
 
     def read(self, ids: Sequence[int]) -> str:
         """The sentence as people write it."""
-        return detokenise(self.vocabulary.words([i for i in trim(ids) if i not in (PAD, EOS)]))
+        return self.recipe.show(self.vocabulary.words([i for i in trim(ids) if i not in (PAD, EOS)]))
 
     def unknown_words(self, text: str) -> list[str]:
         return self.vocabulary.unknown(self.recipe.words(text))
@@ -116,6 +117,15 @@ class LocalModel:
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
         return self.network.gradient(inputs, targets, weights, positions)
+
+    def draft(self) -> LocalModel:
+        """The same model in bfloat16: to rank candidates quickly, not to decide."""
+        lm = self.language_model
+        return replace(
+            self,
+            network=deepcopy(self.network).bfloat16(),
+            language_model=None if lm is None else deepcopy(lm).bfloat16(),
+        )
 
     # --- ids -----------------------------------------------------------------------------------------
 

@@ -33,13 +33,14 @@ def score_targets(
 ) -> tuple[Tensor, Tensor]:
     """`targets` (groups, m), their `lengths` falling -> (groups, count, m) log-probabilities and flags."""
     groups, m = targets.shape
-    log_probs = model.output.weight.new_zeros(groups * count, m)
+    wide = torch.float32 if model.output.weight.dtype == torch.bfloat16 else model.output.weight.dtype
+    log_probs = model.output.weight.new_zeros(groups * count, m, dtype=wide)
     is_argmax = torch.ones(groups * count, m, dtype=torch.bool, device=targets.device)
     words = model.decoder.project(model.embed_output(F.pad(targets[:, :-1], (1, 0), value=BOS)))
     if floor is None:
         for t in range(lengths[0]):
             alive = sum(length > t for length in lengths)
-            state = model.step(words[:alive, t].repeat_interleave(count, dim=0), state.first(alive * count))
+            state = model.step(words[:alive, t], state.first(alive * count), repeat=count)
             goal = targets[:alive, t].repeat_interleave(count)
             part = slice(0, alive * count)
             log_probs[part, t], is_argmax[part, t] = target_scores(state.lstm.top, model.output, goal)
@@ -80,7 +81,7 @@ def _score_above(
             index = alive.nonzero().squeeze(1)
             state, rows, alive = state.select(index), rows[index], alive[index]
         group = rows // count
-        state = model.step(words[group, t], state)
+        state = model.step(words[:, t], state, index=group)
         scores, flags = target_scores(state.lstm.top, model.output, targets[group, t])
         here = rows[alive]
         log_probs[here, t] = scores[alive]

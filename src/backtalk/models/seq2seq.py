@@ -8,15 +8,17 @@ Padding is read like a word (`pad_as_word`, as in the papers) or leaves no trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from backtalk.data.vocabulary import BOS, PAD
+from backtalk.models.fused import kernels_for
 from backtalk.models.lstm import LSTMStack, State
 from backtalk.models.scoring import score_targets
 from backtalk.models.softmax import chunk_rows
@@ -44,7 +46,8 @@ class Memory(NamedTuple):
     """What the decoder looks back on, for `rows` = groups x per_group rows.
 
     The outputs for the words that all rows of a group share are kept once a group; each row's own follow.
-    For last-h both are empty and `context` holds the gates' share of the constant context.
+    For last-h both are empty and `context` holds the gates' share of the constant context. Where attention is
+    a kernel the keys are the values themselves.
     """
 
     shared_keys: Tensor  # (groups, p, H)
@@ -63,12 +66,14 @@ class Memory(NamedTuple):
         return self._map(lambda part: part[rows // per_group], lambda part: part[rows])
 
     def _map(self, shared: Callable[[Tensor], Tensor], own: Callable[[Tensor], Tensor]) -> Memory:
+        values, shared_values = own(self.values), shared(self.shared_values)
+        same = self.keys is self.values
         return Memory(
-            shared(self.shared_keys),
-            shared(self.shared_values),
+            shared_values if same else shared(self.shared_keys),
+            shared_values,
             None if self.shared_keep is None else shared(self.shared_keep),
-            own(self.keys),
-            own(self.values),
+            values if same else own(self.keys),
+            values,
             None if self.keep is None else own(self.keep),
             None if self.context is None else own(self.context),
         )
@@ -102,6 +107,7 @@ class Seq2Seq(nn.Module):
         self.from_context = nn.Linear(hidden, 4 * hidden, bias=False)  # c_t's part of the decoder's input
         self.attend = nn.Linear(hidden, hidden, bias=False) if config.attention else None
         self.output = nn.Linear(hidden, config.vocabulary)
+        self._orders: MutableMapping[Tensor, tuple[int, Tensor, list[int]]] = WeakTensorKeyDictionary()
 
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """(batch, m): log P(y_t | y_<t, x) under teacher forcing, 0 where padded; differentiable."""
@@ -153,8 +159,9 @@ class Seq2Seq(nn.Module):
             log_probs = self.write(self.read(embedded, self._keep(inputs))[0], targets)
             (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
         # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
-        gradient: Tensor = by_embedding[:, at] @ self.embed_input.weight.t().detach()
-        return gradient
+        there = torch.stack([by_embedding[:, t] for t in at], dim=1)
+        gradient: Tensor = there @ self.embed_input.weight.t().detach()
+        return gradient.to(weights.dtype)
 
     # --- decoding ------------------------------------------------------------------------------------
 
@@ -166,11 +173,13 @@ class Seq2Seq(nn.Module):
         state = self.step(self.decoder.project(self.embed_output(words)), state)
         return self.output(state.lstm.top), state
 
-    def step(self, gates: Tensor, state: DecoderState) -> DecoderState:
-        """`gates` (rows, 4H): the projected words; the context is added here."""
-        return DecoderState(
-            self.decoder.step(gates + self._context_gates(state), state.lstm), state.memory, state.per_group
-        )
+    def step(
+        self, gates: Tensor, state: DecoderState, repeat: int = 1, index: Tensor | None = None
+    ) -> DecoderState:
+        """`gates`: the projected words, as `LSTMStack.step` takes them; the context is added here."""
+        context = self._context_gates(state)
+        lstm = self.decoder.step(gates, state.lstm, repeat, index, context)
+        return DecoderState(lstm, state.memory, state.per_group)
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -180,25 +189,39 @@ class Seq2Seq(nn.Module):
         """Rows are taken a few groups at a time, so that what is computed together stays in cache."""
         count = suffix.shape[1]
         groups = max(1, chunk_rows(16 * self.config.hidden, inputs.device) // count)
-        log_probs = self.output.weight.new_zeros(len(inputs), count, targets.shape[1])
+        wide = torch.float32 if self.output.weight.dtype == torch.bfloat16 else self.output.weight.dtype
+        log_probs = inputs.new_zeros(len(inputs), count, targets.shape[1], dtype=wide)
         is_argmax = torch.ones(log_probs.shape, dtype=torch.bool, device=inputs.device)
-        # Long targets first: at each word the rows still at work are the first ones, a view and no copy.
-        lengths = (targets != PAD).sum(1)
-        order = lengths.argsort(descending=True, stable=True)
-        for rows in torch.split(order, groups):
+        order, lengths = self._by_length(targets)
+        for start in range(0, len(inputs), groups):
+            rows = order[start : start + groups]
             part = None if floor is None else floor._replace(total=floor.total[rows].expand(-1, count))
             state = self._encode(inputs[rows], position, suffix[rows])
             log_probs[rows], is_argmax[rows] = score_targets(
-                self, state, targets[rows], lengths[rows].tolist(), count, part
+                self, state, targets[rows], lengths[start : start + groups], count, part
             )
         return TokenScores(log_probs, is_argmax)
+
+    def _by_length(self, targets: Tensor) -> tuple[Tensor, list[int]]:
+        """Long targets first: at each word the rows still at work are then the first ones, a view and no
+        copy. Remembered while the tensor lives: a search asks at every position, and reading makes a GPU
+        wait.
+        """
+        found = self._orders.get(targets)
+        if found is None or found[0] != targets._version:
+            lengths = (targets != PAD).sum(1)
+            order = lengths.argsort(descending=True, stable=True)
+            found = (targets._version, order, lengths[order].tolist())
+            self._orders[targets] = found
+        return found[1], found[2]
 
     def _encode(self, inputs: Tensor, position: int, suffix: Tensor) -> DecoderState:
         """Reads `inputs` up to `position` once, then each row's own `suffix` (groups, count, s)."""
         count = suffix.shape[1]
         prefix = inputs[:, :position]
-        # Triggers hold no padding: looking once is cheaper than masking every step.
-        padded = bool((prefix == PAD).any()) or bool((suffix == PAD).any())
+        # Triggers hold no padding: on a processor looking once is cheaper than masking every step; on a GPU
+        # masks cost little, and looking would make the processor wait.
+        padded = inputs.is_cuda or bool((prefix == PAD).any()) or bool((suffix == PAD).any())
         prefix_keep = self._keep(prefix) if padded else None
         zero = self.encoder.zero_state(len(inputs))
         shared, state = self.encoder.run(self.encoder.project(self.embed_input(prefix)), zero, prefix_keep)
@@ -211,8 +234,11 @@ class Seq2Seq(nn.Module):
         state = state.repeat(count)
         outputs = []
         for t in range(suffix.shape[2]):
-            gates = first.flatten(0, 1) if t == 0 else later[:, t - 1].repeat_interleave(count, dim=0)
-            _, state = self.encoder.run(gates[:, None], state, None if keep is None else keep[:, t : t + 1])
+            here = None if keep is None else keep[:, t]
+            if t == 0:
+                state = self.encoder.step(first.flatten(0, 1), state, keep=here)
+            else:
+                state = self.encoder.step(later[:, t - 1], state, repeat=count, keep=here)
             outputs.append(state.top)
         own = torch.stack(outputs, dim=1)  # (rows, s, H)
         return DecoderState(state, self._remember(shared, prefix_keep, own, keep, state), count)
@@ -227,13 +253,32 @@ class Seq2Seq(nn.Module):
             # The context never changes: its part of the gates is computed once.
             none, nothing = own[:, :0], shared[:, :0]
             return Memory(nothing, nothing, None, none, none, None, self.from_context(last.top))
+        if self._fuses_attention(own):
+            return Memory(shared, shared, shared_keep, own, own, keep, None)
         return Memory(self.attend(shared), shared, shared_keep, self.attend(own), own, keep, None)
+
+    def _fuses_attention(self, outputs: Tensor) -> bool:
+        """Whether h_dec^T W is formed at every word, so that outputs are kept once and not their keys too."""
+        return kernels_for(outputs, "attend") is not None and not torch.is_grad_enabled()
 
     def _context_gates(self, state: DecoderState) -> Tensor:
         memory = state.memory
         if memory.context is not None:
             return memory.context
         query, count = state.lstm.top, state.per_group
+        kernels = kernels_for(query, "attend")
+        if kernels is not None and memory.keys is memory.values:
+            assert self.attend is not None
+            context = kernels.attend(
+                query @ self.attend.weight,
+                memory.shared_values,
+                memory.values,
+                count,
+                memory.shared_keep,
+                memory.keep,
+            )
+            gates: Tensor = self.from_context(context)
+            return gates
         scores = torch.bmm(memory.keys, query[:, :, None]).squeeze(2)  # (rows, s)
         if memory.keep is not None:
             scores = scores.masked_fill(~memory.keep, -torch.inf)
@@ -249,5 +294,5 @@ class Seq2Seq(nn.Module):
         if p:
             heads = weights[:, :p].reshape(-1, count, p)
             context = context + torch.bmm(heads, memory.shared_values).flatten(0, 1)
-        gates: Tensor = self.from_context(context)
+        gates = self.from_context(context)
         return gates

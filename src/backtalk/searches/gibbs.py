@@ -5,24 +5,34 @@ Batched over rows (case x restart) and candidates. Where we differ: a row stops 
 it nothing (the published code stops by the mean of its batch); of candidates that are equal within 1e-6 the
 one with the smallest id is taken, so that a row ends alike in any batch; pruning is exact. Two choices of the
 objective differ too and are named there; `as_published` takes the paper's.
+
+With a draft all G candidates are ranked by a copy of the model in bfloat16, and the few best of them are
+scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU; rows
+that are done leave the batch between sweeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.incumbents import History, Incumbents
 from backtalk.searches.objective import Objective
 from backtalk.types import Access, Found, TokenScores
 
 GAIN = 1e-6
 """Improvements below this are noise of the batch and are ignored."""
+DRAFT_GAIN = 1e-3
+"""With a draft: a sweep that brings a row less than this is its last. Finalists are scored in tf32, whose
+noise would keep rows alive for nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,10 @@ class GibbsConfig:
     """Give candidates up as soon as they can't win any more; exact."""
     with_unknown: bool = False
     """Allow <unk> in a trigger, as in the papers."""
+    draft: bool = False
+    """Rank candidates in bfloat16, where the model offers it."""
+    finalists: int = 4
+    """With a draft: how many of the best are scored again to decide."""
 
     @property
     def most_candidates(self) -> int:
@@ -66,121 +80,167 @@ class Gibbs:
     ) -> list[Found]:
         """One row a target; its randomness depends on its seed alone."""
         allowed = allowed_words(model, self.config.with_unknown)
+        top = min(self.config.top, int(allowed.sum()))
         start = start_inputs(model, objective, self.config.length, seeds, allowed)
-        rows = _Rows(model, objective, start, pad_rows(targets, model.pad).to(start.device))
+        goals = pad_rows(targets, model.pad).to(start.device)
+        draft = model.draft() if self.config.draft and isinstance(model, Drafting) else None
+        trial = _Trial(model, draft, objective, self.config, allowed, top)
+        least = GAIN if draft is None else DRAFT_GAIN
+        rows = trial.begin(start, goals)
+        history = History(rows)
         for _ in range(self.config.sweeps):
-            active = rows.active()
+            active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
-            before, swept = rows.loss.clone(), active
-            for position in range(self.config.length):
-                self._improve(rows, active, position, allowed)
-                if self.config.stop_at_hit:
-                    rows.done |= rows.met()
-                    active = rows.active()
-                    if not len(active):
-                        break
-            rows.end_sweep(swept, before)
-        return rows.found()
-
-    def _improve(self, rows: _Rows, active: Tensor, position: int, allowed: Tensor) -> None:
-        """Tries the G most promising words at one position of every active row and keeps the best."""
-        gradient = rows.gradient(active, position).masked_fill_(~allowed, -torch.inf)  # (rows, V)
-        top = min(self.config.top, int(allowed.sum()))
-        candidates = gradient.topk(top, dim=1).indices  # (rows, G)
-        tried = rows.try_words(active, position, candidates, self.config.prune)
-        rows.candidates[active] += top
-        # The smallest id among those equal to the best.
-        equal = tried.loss <= tried.loss.amin(1, keepdim=True) + GAIN
-        best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(1)
-        pick = torch.arange(len(active), device=best.device)
-        better = tried.loss[pick, best] < rows.loss[active] - GAIN
-        rows.accept(active[better], position, tried, pick[better], best[better], candidates)
+            batch = rows.select(active)
+            before = batch.loss.clone()
+            with _tf32(draft is not None):
+                for position in range(self.config.length):
+                    trial.improve(batch, position)
+                    if self.config.stop_at_hit:
+                        batch.done |= trial.met(batch)
+                        if not start.is_cuda:
+                            batch, active, before = _leave(rows, batch, active, before)
+                            if not len(active):
+                                break
+            batch.done |= (batch.loss <= 0) | ~(batch.loss < before - least)
+            rows.put(active, batch)
+            history.note(rows)
+        return [
+            Found(tuple(ids), loss, total, candidates, series={"output_loss_by_sweep": output})
+            for ids, loss, candidates, (total, output) in zip(
+                rows.inputs.tolist(),
+                rows.loss.tolist(),
+                rows.candidates.tolist(),
+                history.by_row(),
+                strict=True,
+            )
+        ]
 
 
 @dataclass
-class _Tried:
+class _Trial:
+    """What is tried at a position, by which model, and what is kept."""
+
+    model: WeightsModel
+    draft: WeightsModel | None
+    objective: Objective
+    config: GibbsConfig
+    allowed: Tensor
+    top: int
+
+    @property
+    def lm(self) -> LanguageModel | None:
+        return self.model.language_model if self.objective.enough_in is not None else None
+
+    @torch.no_grad()
+    def begin(self, inputs: Tensor, targets: Tensor) -> Incumbents:
+        scores = self.model.score(inputs, targets)
+        typed = None if self.lm is None else self.lm.score(inputs)
+        output_loss, loss = self.losses(scores, targets != self.model.pad, typed)
+        counted = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
+        return Incumbents(inputs, targets, *scores, typed, output_loss, loss, loss <= 0, counted)
+
+    def improve(self, rows: Incumbents, position: int) -> None:
+        """Tries the G most promising words at one position of every row and keeps the best."""
+        ranker = self.draft or self.model
+        gradient = self._gradient(ranker, rows, position).masked_fill_(~self.allowed, -torch.inf)  # (rows, V)
+        candidates = gradient.topk(self.top, dim=1).indices  # (rows, G)
+        rows.candidates += self.top * ~rows.done
+        tried = self._try(ranker, rows, position, candidates)
+        if self.draft is not None:
+            best = tried.loss.topk(min(self.config.finalists, self.top), dim=1, largest=False).indices
+            candidates = candidates.gather(1, best)
+            tried = self._try(self.model, rows, position, candidates)
+        # The smallest id among those equal to the best.
+        equal = tried.loss <= tried.loss.amin(1, keepdim=True) + GAIN
+        best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(
+            1, keepdim=True
+        )  # (rows, 1)
+        better = (tried.loss.gather(1, best).squeeze(1) < rows.loss - GAIN) & ~rows.done
+        self._accept(rows, position, tried, candidates, best, better)
+
+    def losses(self, scores: TokenScores, there: Tensor, typed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The output part of eq. 3, and the whole of it."""
+        output = self.objective.output_loss(scores, there)
+        return output, output if typed is None else output + self.objective.input_loss(typed)
+
+    def met(self, rows: Incumbents) -> Tensor:
+        scores = TokenScores(rows.log_probs, rows.flags)
+        return self.objective.met(scores, rows.targets != self.model.pad, rows.input_log_probs)
+
+    def _gradient(self, model: WeightsModel, rows: Incumbents, position: int) -> Tensor:
+        """Eq. 8: of -L, with respect to the one-hot word at `position`."""
+        there = rows.targets != model.pad
+        weights = self.objective.output_weights(TokenScores(rows.log_probs, rows.flags), there)
+        gradient = model.gradient(rows.inputs, rows.targets, weights, [position])
+        if rows.input_log_probs is not None and model.language_model is not None:
+            weights = self.objective.input_weights(rows.input_log_probs)
+            gradient = gradient + model.language_model.gradient(rows.inputs, weights, [position])
+        return gradient[:, 0]
+
+    @torch.no_grad()
+    def _try(self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor) -> _Tried:
+        there = rows.targets != model.pad
+        typed = None
+        if self.lm is not None and model.language_model is not None:
+            typed = model.language_model.score_substitutions(rows.inputs, position, candidates)
+        floor = None
+        if self.config.prune and not candidates.is_cuda:
+            input_loss: Tensor | float = 0.0 if typed is None else self.objective.input_loss(typed)
+            floor = self.objective.floor(rows.loss, input_loss, there.sum(1))
+        scores = model.score_substitutions(rows.inputs, position, candidates, rows.targets, floor)
+        output_loss, loss = self.losses(scores, there[:, None], typed)
+        return _Tried(loss, output_loss, scores, typed)
+
+    def _accept(
+        self, rows: Incumbents, position: int, tried: _Tried, candidates: Tensor, best: Tensor, better: Tensor
+    ) -> None:
+        """Row i takes candidate `best[i]` (rows, 1) where it is `better` (rows,)."""
+
+        def take(old: Tensor, new: Tensor) -> Tensor:
+            """`new` (rows, G, ...) at `best`, or `old` (rows, ...)."""
+            index = best.view(-1, *[1] * (new.dim() - 1)).expand(-1, 1, *new.shape[2:])
+            mask = better.view(-1, *[1] * (old.dim() - 1))
+            return torch.where(mask, new.gather(1, index).squeeze(1), old)
+
+        rows.inputs[:, position] = take(rows.inputs[:, position], candidates)
+        rows.log_probs = take(rows.log_probs, tried.scores.log_probs)
+        rows.flags = take(rows.flags, tried.scores.is_argmax)
+        rows.loss = take(rows.loss, tried.loss)
+        rows.output_loss = take(rows.output_loss, tried.output_loss)
+        if rows.input_log_probs is not None and tried.input_log_probs is not None:
+            rows.input_log_probs = take(rows.input_log_probs, tried.input_log_probs)
+
+
+class _Tried(NamedTuple):
     """Candidates' losses (rows, G) and what they are made of."""
 
     loss: Tensor
+    output_loss: Tensor
     scores: TokenScores
     input_log_probs: Tensor | None
 
 
-class _Rows:
-    """The state of a search: the incumbent of each row and its scores."""
+def _leave(
+    rows: Incumbents, batch: Incumbents, active: Tensor, before: Tensor
+) -> tuple[Incumbents, Tensor, Tensor]:
+    """Rows that are done go home at once."""
+    rows.put(active, batch)
+    stay = (~batch.done).nonzero().squeeze(1)
+    return batch.select(stay), active[stay], before[stay]
 
-    def __init__(self, model: WeightsModel, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
-        self.model, self.objective = model, objective
-        self.inputs, self.targets = inputs, targets
-        self.there = targets != model.pad
-        self.lengths = self.there.sum(1)
-        self.lm = model.language_model if objective.enough_in is not None else None
-        with torch.no_grad():
-            scores = model.score(inputs, targets)
-            self.log_probs, self.flags = scores.log_probs.clone(), scores.is_argmax.clone()
-            self.input_log_probs = None if self.lm is None else self.lm.score(inputs).clone()
-            self.loss = self._loss(scores, self.there, self.input_log_probs)
-        self.done = self.loss <= 0
-        self.candidates = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        self.history = [[value] for value in self.loss.tolist()]
 
-    def active(self) -> Tensor:
-        return (~self.done).nonzero().squeeze(1)
-
-    def gradient(self, active: Tensor, position: int) -> Tensor:
-        """Eq. 8: of -L, with respect to the one-hot word at `position`."""
-        scores = TokenScores(self.log_probs[active], self.flags[active])
-        weights = self.objective.output_weights(scores, self.there[active])
-        gradient = self.model.gradient(self.inputs[active], self.targets[active], weights, [position])
-        if self.lm is not None and self.input_log_probs is not None:
-            weights = self.objective.input_weights(self.input_log_probs[active])
-            gradient = gradient + self.lm.gradient(self.inputs[active], weights, [position])
-        return gradient[:, 0]
-
-    @torch.no_grad()
-    def try_words(self, active: Tensor, position: int, candidates: Tensor, prune: bool) -> _Tried:
-        inputs, targets = self.inputs[active], self.targets[active]
-        there = self.there[active][:, None]
-        typed = None if self.lm is None else self.lm.score_substitutions(inputs, position, candidates)
-        input_loss: Tensor | float = 0.0 if typed is None else self.objective.input_loss(typed)
-        floor = None
-        if prune:
-            floor = self.objective.floor(self.loss[active], input_loss, self.lengths[active])
-        scores = self.model.score_substitutions(inputs, position, candidates, targets, floor)
-        return _Tried(self.objective.output_loss(scores, there) + input_loss, scores, typed)
-
-    def accept(
-        self, rows: Tensor, position: int, tried: _Tried, at: Tensor, best: Tensor, candidates: Tensor
-    ) -> None:
-        """Row `rows[i]` takes candidate `best[i]` of the `at[i]`-th tried row."""
-        self.inputs[rows, position] = candidates[at, best]
-        self.log_probs[rows] = tried.scores.log_probs[at, best]
-        self.flags[rows] = tried.scores.is_argmax[at, best]
-        self.loss[rows] = tried.loss[at, best]
-        if self.input_log_probs is not None and tried.input_log_probs is not None:
-            self.input_log_probs[rows] = tried.input_log_probs[at, best]
-
-    def met(self) -> Tensor:
-        scores = TokenScores(self.log_probs, self.flags)
-        return self.objective.met(scores, self.there, self.input_log_probs)
-
-    def end_sweep(self, active: Tensor, before: Tensor) -> None:
-        for row, loss in zip(active.tolist(), self.loss[active].tolist(), strict=True):
-            self.history[row].append(loss)
-        self.done |= (self.loss <= 0) | ~(self.loss < before - GAIN)
-
-    def found(self) -> list[Found]:
-        return [
-            Found(tuple(ids), loss, history, candidates)
-            for ids, loss, history, candidates in zip(
-                self.inputs.tolist(), self.loss.tolist(), self.history, self.candidates.tolist(), strict=True
-            )
-        ]
-
-    def _loss(self, scores: TokenScores, there: Tensor, typed: Tensor | None) -> Tensor:
-        loss = self.objective.output_loss(scores, there)
-        return loss if typed is None else loss + self.objective.input_loss(typed)
+@contextmanager
+def _tf32(on: bool) -> Iterator[None]:
+    """Finalists are scored in tf32 on a GPU; what is stored and reported is float32 (scorers/likelihood)."""
+    before = torch.get_float32_matmul_precision()
+    if on:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def allowed_words(model: WeightsModel, with_unknown: bool) -> Tensor:

@@ -1,0 +1,36 @@
+"""The verb study: a paper's tables and figures, reproduced side by side with the paper's numbers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from backtalk.cli.arguments import add_command, add_config, spec_from
+from backtalk.errors import InputError, unknown
+from backtalk.spec import StudySpec, add_flags
+
+STUDIES = ("egregious",)
+
+
+def add_study(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "study",
+        _study,
+        "reproduce a paper's tables and figures side by side with its numbers",
+        "backtalk study egregious --data embedded --size mini --out study",
+    )
+    parser.add_argument("study", metavar="|".join(STUDIES), help="the paper: He & Glass 2019")
+    add_config(parser)
+    add_flags(parser, StudySpec)
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    if arguments.study not in STUDIES:
+        raise unknown("study", arguments.study, STUDIES)
+    spec = spec_from(arguments, StudySpec)
+    if not spec.data:
+        raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
+    from backtalk.studies.egregious import run_study
+
+    return run_study(spec)

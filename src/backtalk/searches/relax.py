@@ -1,0 +1,266 @@
+"""Continuous relaxation, section 3.1 and appendix A of He & Glass 2019: an input's words may be any vectors,
+SGD moves them until greedy decoding gives the target, and only then are they made words again.
+
+Hits before the projection are no hits of the model: the trigger is what was projected. Where we differ:
+special tokens keep x = 0; a row may stop at its first hit; embeddings are projected too, to the nearest
+words. The paper gives neither start nor step size: `spaces.py` says where x0 starts, LOG.md has the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from backtalk.data.vocabulary import PAD
+from backtalk.errors import InputError
+from backtalk.models.decode import greedy, trim
+from backtalk.models.local import LocalModel
+from backtalk.models.scoring import score_targets
+from backtalk.models.seq2seq import DecoderState, Seq2Seq
+from backtalk.protocols import WeightsModel
+from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.objective import Objective
+from backtalk.searches.spaces import Variables, make_variables
+from backtalk.types import Access, Found
+
+CHECK_EVERY = 10
+"""Steps between two looks at the loss and the greedy reply; a row can stop only there."""
+CPU_BYTES = 256 << 20
+"""Memory for the rows that are optimised together; on a GPU half of what is free."""
+
+
+@dataclass(frozen=True)
+class RelaxConfig:
+    """What `relax_inputs` does with a row."""
+
+    space: str = "one-hot"
+    """one-hot (x = sigmoid(x0) over the vocabulary) or embedding (any vectors in place of the words')."""
+    lambda_c: float = 0.1
+    """Weight of eq. 10, one-hot only; the paper takes 1 on its normal list and 0.1 on mal."""
+    steps: int = 300
+    """Updates of SGD."""
+    lr: float = 0.0
+    """Step size; 0 takes the space's own."""
+    momentum: float = 0.0
+    """Of SGD; 0 is plain SGD, as in the paper."""
+    length: int = 15
+    """n: words of an input."""
+    stop_at_hit: bool = True
+    """Freeze a row once greedy decoding gives its target; otherwise every row takes all steps."""
+
+    @property
+    def step_size(self) -> float:
+        if self.lr:
+            return self.lr
+        # One-hot: large, as a sigmoid's gradient is small; but over 10 / lambda_c eq. 10 alone settles x.
+        return 10.0 if self.space == "embedding" else 10.0 / max(self.lambda_c, 0.1)
+
+
+class Relaxed(NamedTuple):
+    """What became of each row, on the CPU. "Before" and "after" are meant of the projection to words."""
+
+    hit_ever: Tensor
+    """(rows,), bool: at some look, before the projection, greedy decoding gave the target."""
+    hit_at_end: Tensor
+    """(rows,), bool: it did so when the optimisation was over."""
+    hit_after: Tensor
+    """(rows,), bool: it still does once the input is made of words."""
+    mean_before: Tensor
+    """(rows,): the target's average token log-probability."""
+    reply_before: Tensor
+    """(rows, longest reply): ids, <eos> included where it was reached, then padded."""
+    reply_after: Tensor
+    words: Tensor
+    """(rows, n): the projected input."""
+    steps: Tensor
+    """(rows,): updates until the row stopped, to the next look."""
+    loss: Tensor
+    """(rows, looks): eq. 9 at the start, every CHECK_EVERY steps and at the end."""
+    largest: Tensor
+    """(rows, n, 2): the two largest elements of each x_t (figure 2); (rows, n, 0) for embeddings."""
+    embedding_distance: Tensor
+    """(rows, n): the 2-norm between the embedded input before and after (figure 3)."""
+    state_distance: Tensor
+    """(rows, n): the same for the encoder's outputs (figure 3)."""
+
+
+def relax_inputs(
+    model: WeightsModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: RelaxConfig
+) -> Relaxed:
+    """One row a target; its randomness depends on its seed alone."""
+    local = network_model(model)
+    longest = max(map(len, targets))
+    at_once = rows_at_once(local.network, config, longest)
+    # Long targets first, which is what `score_targets` asks for.
+    order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
+    parts = []
+    for start in range(0, len(order), at_once):
+        rows = order[start : start + at_once]
+        descent = _Descent(local, [targets[row] for row in rows], [seeds[row] for row in rows], config)
+        parts.append(descent.run())
+    back = torch.tensor(order).argsort()
+    return Relaxed(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
+
+
+@torch.no_grad()
+def loss_gradient(network: Seq2Seq, variables: Variables, targets: Tensor, weights: Tensor) -> Tensor:
+    """Of eq. 9 with respect to `variables.free`; `weights` (rows, m) are 1/m on each target's words."""
+    embedded = variables.embedded().detach().requires_grad_()
+    with torch.enable_grad():
+        log_probs = network.write(network.read(embedded)[0], targets)
+        (by_embedding,) = torch.autograd.grad(-(log_probs * weights).sum(), embedded)
+    return variables.gradient(by_embedding)
+
+
+class _Descent:
+    """The optimisation of some rows at once, long targets first."""
+
+    def __init__(
+        self, model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: RelaxConfig
+    ) -> None:
+        self.config, self.network, self.max_output = config, model.network, model.max_output
+        self.targets = pad_rows(targets, model.pad).to(model.device)
+        self.lengths = [len(target) for target in targets]
+        self.weights = (self.targets != model.pad) / (self.targets != model.pad).sum(1, keepdim=True)
+        table = model.network.embed_input.weight.detach()
+        self.variables: Variables = make_variables(
+            config.space, table, model.searchable(), config.length, seeds, config.lambda_c
+        )
+        self.velocity = torch.zeros_like(self.variables.free) if config.momentum else None
+        rows, looks = len(targets), -(-config.steps // CHECK_EVERY) + 1
+        self.active = torch.ones(rows, dtype=torch.bool, device=model.device)
+        self.hit_ever, self.hit = ~self.active, ~self.active
+        self.mean = torch.zeros(rows, device=model.device)
+        self.steps = torch.zeros(rows, dtype=torch.long, device=model.device)
+        self.loss = torch.zeros(rows, looks, device=model.device)
+
+    def run(self) -> Relaxed:
+        for step in range(self.config.steps):
+            if step % CHECK_EVERY == 0:
+                self._look(step)
+                if not self.active.any():  # the one wait for the device, every CHECK_EVERY steps
+                    break
+            self._step()
+        else:
+            self._look(self.config.steps)
+        return self._project()
+
+    def _step(self) -> None:
+        """One update of SGD."""
+        update = loss_gradient(self.network, self.variables, self.targets, self.weights)
+        if self.velocity is not None:
+            update = self.velocity.mul_(self.config.momentum).add_(update)
+        self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
+
+    @torch.no_grad()
+    def _look(self, step: int) -> None:
+        """Scores every row. Greedy decoding gives a target if and only if each of its tokens is the argmax
+        once those before it are given."""
+        state, _ = self.network.read(self.variables.embedded())
+        log_probs, flags = score_targets(self.network, state, self.targets, self.lengths, 1, None)
+        self.mean = (log_probs[:, 0] * self.weights).sum(1)
+        self.loss[:, -(-step // CHECK_EVERY) :] = (self.variables.penalty() - self.mean)[:, None]  # eq. 9
+        self.hit = flags[:, 0].all(1)
+        self.hit_ever = self.hit_ever | self.hit
+        self.steps = torch.where(self.active, step, self.steps)
+        if self.config.stop_at_hit:
+            self.active &= ~self.hit
+
+    @torch.no_grad()
+    def _project(self) -> Relaxed:
+        network, words = self.network, self.variables.words()
+        before, after = self.variables.embedded(), network.embed_input(words)
+        state, outputs = network.read(before)
+        state_after, outputs_after = network.read(after)
+        _, flags = score_targets(network, state_after, self.targets, self.lengths, 1, None)
+        return Relaxed(
+            hit_ever=self.hit_ever.cpu(),
+            hit_at_end=self.hit.cpu(),
+            hit_after=flags[:, 0].all(1).cpu(),
+            mean_before=self.mean.cpu(),
+            reply_before=self._reply(state).cpu(),
+            reply_after=self._reply(state_after).cpu(),
+            words=words.cpu(),
+            steps=self.steps.cpu(),
+            loss=self.loss.cpu(),
+            largest=self.variables.largest().cpu(),
+            embedding_distance=(before - after).norm(dim=2).cpu(),
+            state_distance=(outputs - outputs_after).norm(dim=2).cpu(),
+        )
+
+    def _reply(self, state: DecoderState) -> Tensor:
+        written = greedy(self.network, state, len(self.targets), self.max_output, self.targets.device)
+        return F.pad(written, (0, self.max_output - written.shape[1]), value=PAD)
+
+
+def rows_at_once(network: Seq2Seq, config: RelaxConfig, target_length: int) -> int:
+    """How many rows fit the memory: x0, x, their gradient, the update and the velocity, and the logits."""
+    device, vocabulary = network.output.weight.device, network.config.vocabulary
+    held = 5 if config.space == "one-hot" else 1
+    floats = vocabulary * (held * config.length + 3 * target_length)
+    memory = CPU_BYTES
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        memory = (torch.cuda.mem_get_info(device)[0] + unused) // 2
+    return max(1, memory // (4 * floats))
+
+
+def network_model(model: object) -> LocalModel:
+    """The model, if its inside is what this search optimises through."""
+    if isinstance(model, LocalModel):
+        return model
+    name = getattr(model, "name", type(model).__name__)
+    raise InputError(f"search 'relax' needs an LSTM of ours, and {name} is none; use --search gibbs")
+
+
+@dataclass
+class Relax:
+    """The search: `relax_inputs`, and the projected words are the trigger."""
+
+    config: RelaxConfig
+    needs: Access = Access.WEIGHTS
+
+    @property
+    def most_candidates(self) -> int:
+        """Each step is one forward and one backward pass of a row."""
+        return self.config.steps
+
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+    ) -> list[Found]:
+        """A finding's loss is the objective's, of the projected words; `loss_by_sweep` is eq. 9, relaxed."""
+        local = network_model(model)
+        relaxed = relax_inputs(model, targets, seeds, self.config)
+        words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
+        losses = objective.output_loss(model.score(words, goals), goals != model.pad)
+        if objective.enough_in is not None and model.language_model is not None:
+            losses = losses + objective.input_loss(model.language_model.score(words))
+        return [
+            Found(
+                tuple(ids),
+                loss,
+                history,
+                max(1, steps),
+                {"relaxed_greedy": float(hit), "relaxed_mean": mean},
+                note=f"before projection the reply was: {local.read(trim(reply))}",
+            )
+            for ids, loss, history, steps, hit, mean, reply in zip(
+                relaxed.words.tolist(),
+                losses.tolist(),
+                relaxed.loss.tolist(),
+                relaxed.steps.tolist(),
+                relaxed.hit_at_end.tolist(),
+                relaxed.mean_before.tolist(),
+                relaxed.reply_before.tolist(),
+                strict=True,
+            )
+        ]

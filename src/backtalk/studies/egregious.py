@@ -1,0 +1,223 @@
+"""`backtalk study egregious`: He & Glass 2019 from training to its last figure, as a list of parts.
+
+Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backtalk.audit import parse_duration
+from backtalk.errors import InputError
+from backtalk.spec import StudySpec
+from backtalk.studies import egregious_analysis as analysis
+from backtalk.studies.egregious_data import Data, open_data
+from backtalk.studies.egregious_enumerate import enumerate_inputs
+from backtalk.studies.egregious_page import write_page
+from backtalk.studies.egregious_relax import relax_settings, relax_targets
+from backtalk.studies.egregious_search import run_search, search_settings
+from backtalk.studies.egregious_sizes import SIZES, Size
+from backtalk.studies.egregious_training import model_name, train_network, train_spec, training_settings
+from backtalk.studies.paper_2019 import ARCHS, CORPORA, NORMAL_HIT
+from backtalk.studies.parts import Outcome, Part, Workplace, choose, claim_folder, run_parts
+from backtalk.terminal import printable
+
+THREE_HITS = ("o-greedy", "o-sample-min-k1", "io-sample-min-k1")
+"""The three searches that fill a row of Tables 3 and 11: every other hit is decided on what they find."""
+CURVE_CORPORA = ("ubuntu", "switchboard")
+FOOTNOTE_8 = {"ubuntu": "io-sample-min-k1", "switchboard": "io-sample-avg-k1"}
+"""The hits that are looked up in the training text; Switchboard has next to no min-hits."""
+PAGE_ALONE = "page"
+"""As --parts: builds the page from what is there and runs nothing."""
+
+
+def run_study(spec: StudySpec) -> int:
+    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
+    folder = Path(spec.out)
+    claim_folder(folder)
+    size = SIZES[spec.size].limited(spec.limit)
+    max_s = parse_duration(spec.max_time)
+    parts = egregious_parts(open_data(spec.data, folder), size, spec.restarts or size.restarts)
+    names = [name.strip() for name in spec.parts.split(",") if name.strip()]
+    chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
+    outcome = run_parts(chosen, Workplace(folder, spec.device), _say, max_s, asked)
+    page = write_page(folder, [part.name for part in parts], Path(spec.page or folder / "egregious.md"), spec)
+    print(f"Page: {page}")
+    return _conclude(outcome)
+
+
+def egregious_parts(data: Data, size: Size, restarts: int) -> list[Part]:
+    """Every part of the study, in an order in which they can run."""
+    return [
+        *_training(data, size),
+        *_searches(data, size, restarts),
+        *_figures(data, size, restarts),
+        *_characters(data, size),
+        _whole_search(data, size),
+        Part("speed", (), partial(analysis.measure_speed, size=size), {"shapes": size.bench_shapes}),
+    ]
+
+
+def _training(data: Data, size: Size) -> list[Part]:
+    """Table 2. The language model of a corpus goes into both of its dialogue models."""
+    parts = []
+    for corpus in CORPORA:
+        source = data.sources[corpus]
+        for arch in ("lm", *ARCHS):
+            settings = training_settings(train_spec(source, size, arch)) | {"data": data.kind}
+            run = partial(train_network, source=source, size=size, arch=arch)
+            needs = () if arch == "lm" else (f"train-{corpus}-lm",)
+            owns = (model_name(corpus, arch),)
+            parts.append(Part(f"train-{corpus}-{arch}", needs, run, settings, source.files, owns))
+    return parts
+
+
+def _searches(data: Data, size: Size, restarts: int) -> list[Part]:
+    """Tables 3, 4 and 11."""
+    parts = []
+    for corpus in CORPORA:
+        for arch in ARCHS:
+            asked = [(name, hit) for name in ("mal", "random") for hit in THREE_HITS]
+            for name, hit in [("normal", NORMAL_HIT[corpus]), *asked]:
+                title = f"search-{corpus}-{arch}-{name}-{hit}"
+                settings = search_settings(size, hit, restarts)
+                run = partial(
+                    run_search,
+                    data=data,
+                    size=size,
+                    corpus=corpus,
+                    arch=arch,
+                    list_name=name,
+                    settings=settings,
+                )
+                files = {"mal": (data.prototypes,), "normal": data.sources[corpus].files, "random": ()}[name]
+                counted = settings | {"targets": getattr(size, name)}
+                parts.append(Part(title, (f"train-{corpus}-{arch}",), run, counted, files, _owned(title)))
+    return parts
+
+
+def _whole_search(data: Data, size: Size) -> Part:
+    """One search of the paper with all its restarts, to be timed alone, and what each restart adds."""
+    title, settings = "whole-search", search_settings(size, "o-sample-min-k1")
+    run = partial(
+        run_search,
+        data=data,
+        size=size,
+        corpus="switchboard",
+        arch="last-h",
+        list_name="mal",
+        settings=settings,
+    )
+    counted = settings | {"targets": size.mal}
+    return Part(title, ("train-switchboard-last-h",), run, counted, (data.prototypes,), _owned(title))
+
+
+def _figures(data: Data, size: Size, restarts: int) -> list[Part]:
+    """Table 1 with figures 2 and 3, footnote 8, figures 4a, 4b and 5, and the precision of a search."""
+    ubuntu, mal = data.sources["ubuntu"].files, data.prototypes
+    curves = tuple(
+        f"search-{corpus}-last-h-{name}-io-sample-min-k1"
+        for corpus in CURVE_CORPORA
+        for name in ("mal", "random")
+    )
+    words = {corpus: f"search-{corpus}-attention-mal-io-sample-min-k1" for corpus in CURVE_CORPORA}
+    one_search = search_settings(size, "io-sample-min-k1", 1)
+    tries = search_settings(size, "o-greedy", restarts) | {"top": size.tries, "targets": size.normal}
+    precision = search_settings(size, "o-sample-min-k1", 1) | {"targets": size.precision_targets}
+    curve_files = (*ubuntu, *data.sources["switchboard"].files)
+    trained = ("train-switchboard-last-h", "train-switchboard-attention")
+    return [
+        Part(
+            "relax",
+            ("train-ubuntu-attention",),
+            partial(relax_targets, data=data, size=size),
+            relax_settings(size),
+            (*ubuntu, mal),
+        ),
+        Part(
+            "footnote-8",
+            tuple(f"search-{corpus}-{arch}-mal-io-sample-min-k1" for corpus in FOOTNOTE_8 for arch in ARCHS),
+            partial(analysis.look_up_hits, data=data, asked=FOOTNOTE_8),
+            FOOTNOTE_8,
+            curve_files,
+        ),
+        Part(
+            "curves",
+            curves,
+            partial(analysis.draw_curves, data=data, size=size, corpora=CURVE_CORPORA),
+            one_search | {"targets": size.curve_targets},
+            curve_files,
+            tuple(name for corpus in CURVE_CORPORA for name in _owned(f"curves-{corpus}-normal")),
+        ),
+        Part(
+            "tries",
+            ("train-ubuntu-last-h",),
+            partial(analysis.count_tries, data=data, size=size, restarts=restarts),
+            tries,
+            ubuntu,
+            tuple(name for top in size.tries for name in _owned(f"tries-{top}")),
+        ),
+        Part("words", tuple(words.values()), partial(analysis.show_words, searches=words)),
+        Part(
+            "precision",
+            trained,
+            partial(analysis.compare_precisions, data=data, size=size),
+            precision,
+            (mal,),
+            tuple(
+                name
+                for arch in ARCHS
+                for precision in ("float32", "bfloat16")
+                for name in _owned(f"precision-{arch}-{precision}")
+            ),
+        ),
+    ]
+
+
+def _characters(data: Data, size: Size) -> list[Part]:
+    """Tables 5, 6 and 7: every input of the character task, then as many at random as the paper's
+    percentages imply."""
+    source, parts = data.characters, []
+    for arch in ARCHS:
+        settings = training_settings(train_spec(source, size, arch)) | {"data": data.kind}
+        train = partial(train_network, source=source, size=size, arch=arch)
+        owns = (model_name("characters", arch),)
+        parts.append(Part(f"train-characters-{arch}", (), train, settings, source.files, owns))
+    for name, sample in (("enumerate", 0), ("sample", size.sample)):
+        for arch in ARCHS:
+            run = partial(enumerate_inputs, data=data, size=size, arch=arch, sample=sample)
+            space: dict[str, Any] = {
+                "length": size.input_length,
+                "symbols": size.symbols,
+                "sample": sample,
+            }
+            needs, title = (f"train-characters-{arch}",), f"{name}-{arch}"
+            parts.append(Part(title, needs, run, space, source.files, (f"enumerations/{title}",)))
+    return parts
+
+
+def _owned(search: str) -> tuple[str, ...]:
+    return (f"runs/{search}", f"lists/{search}.jsonl")
+
+
+def _conclude(outcome: Outcome) -> int:
+    """Says what is not done. A crash is exit status 1; a missing file is an error of the command's input."""
+    for part, process in outcome.busy.items():
+        _say(f"{part} is at work in process {process}.")
+    if outcome.waiting:
+        _say(f"Not begun: {', '.join(outcome.waiting)}. The same command again goes on.")
+    if outcome.failed:
+        for part, error in outcome.failed.items():
+            _say(f"Failed: {part}: {error}")
+        return 1
+    if outcome.missing:
+        lacks = [f"{path} (for {', '.join(names)})" for path, names in outcome.missing.items()]
+        raise InputError(f"the study needs files that are not there: {'; '.join(lacks)}; the rest was run")
+    return 0
+
+
+def _say(line: str) -> None:
+    print("\n".join(printable(one) for one in line.split("\n")), file=sys.stderr, flush=True)

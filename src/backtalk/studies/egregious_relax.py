@@ -1,0 +1,100 @@
+"""Table 1 and figures 2 and 3: relaxed inputs for the Ubuntu attention model, before and after projection.
+
+Rows take all their steps, as in the paper. A target is hit before projection if greedy decoding gave it at
+any look; how many still did at the end is stored beside it, since it is the end that is projected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backtalk.audit import row_seed
+from backtalk.models.local import LocalModel
+from backtalk.searches.relax import RelaxConfig, Relaxed, relax_inputs
+from backtalk.stats import Rate
+from backtalk.studies.egregious_data import SEED, Data, is_own, own_sentences
+from backtalk.studies.egregious_search import list_targets, open_model
+from backtalk.studies.egregious_sizes import Size
+from backtalk.studies.parts import Result, Workplace
+from backtalk.types import Target
+
+RUNS = {
+    "normal-embedding": ("normal", "embedding", 0.0),
+    "mal-embedding": ("mal", "embedding", 0.0),
+    "normal-one-hot": ("normal", "one-hot", 1.0),
+    "mal-one-hot": ("mal", "one-hot", 0.1),
+    "normal-one-hot-free": ("normal", "one-hot", 0.0),
+    "normal-one-hot-weak": ("normal", "one-hot", 0.1),
+    "mal-one-hot-free": ("mal", "one-hot", 0.0),
+}
+"""(list, space, lambda_c): appendix A's; normal with 0 is for figure 2a, the last two are ours."""
+BINS = 20
+FIGURE_3_TARGETS = 50
+SHOWN = 12
+
+
+def relax_settings(size: Size) -> dict[str, Any]:
+    return {
+        "runs": RUNS,
+        "steps": size.relax_steps,
+        "length": size.length,
+        "mal": size.mal,
+        "normal": size.normal,
+    }
+
+
+def relax_targets(place: Workplace, data: Data, size: Size) -> Result:
+    """All runs of Table 1; each is kept by itself, so that a kill costs at most one."""
+    model = open_model(place, "ubuntu", "attention")
+    steps = {"steps": size.relax_steps} if size.relax_steps else {}
+    runs: Result = {}
+    for name, (list_name, space, lambda_c) in RUNS.items():
+        config = RelaxConfig(space=space, lambda_c=lambda_c, length=size.length, stop_at_hit=False, **steps)
+
+        def compute(list_name: str = list_name, config: RelaxConfig = config) -> Result:
+            return relax_list(model, list_targets(data, size, model, "ubuntu", list_name), config)
+
+        runs[name] = place.keep(name, compute)
+    return {"edges": [edge / BINS for edge in range(BINS + 1)], "runs": runs}
+
+
+def relax_list(model: LocalModel, targets: Sequence[Target], config: RelaxConfig) -> Result:
+    """One list in one space, as numbers; text only of targets that stand in our own list."""
+    known = [target for target in targets if not model.unknown_words(target.text)]
+    result: Result = {"lambda_c": config.lambda_c, "skipped": len(targets) - len(known)}
+    if not known:
+        return result
+    seeds = [row_seed(SEED, target.id, 0) for target in known]
+    found = relax_inputs(model, [model.encode_target(target.text) for target in known], seeds, config)
+    first = slice(0, FIGURE_3_TARGETS)
+    return result | {
+        "ever": _rate(found.hit_ever),
+        "end": _rate(found.hit_at_end),
+        "projected": _rate(found.hit_after),
+        "largest": [_histogram(found.largest[..., place]) for place in range(found.largest.shape[-1])],
+        "embedding_distance": found.embedding_distance[first].mean(0).tolist(),
+        "state_distance": found.state_distance[first].mean(0).tolist(),
+        "examples": _examples(model, known, found),
+    }
+
+
+def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> list[dict[str, str]]:
+    own = own_sentences()
+    rows = [row for row in found.hit_at_end.nonzero().flatten().tolist() if is_own(targets[row].text, own)]
+    return [
+        {"target": targets[row].text, "after": model.read(found.reply_after[row].tolist())}
+        for row in rows[:SHOWN]
+    ]
+
+
+def _rate(flags: Tensor) -> Result:
+    return Rate.of(int(flags.sum()), len(flags)).as_dict()
+
+
+def _histogram(values: Tensor) -> list[int]:
+    """Counts over [0, 1], which is where x lies."""
+    return [int(count) for count in torch.histc(values.float().flatten(), BINS, 0.0, 1.0).tolist()]

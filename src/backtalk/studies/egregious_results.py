@@ -1,0 +1,63 @@
+"""What the parts of the study found, as the tables and the checklist ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from backtalk.stats import mcnemar_exact
+from backtalk.studies.cells import Cell
+from backtalk.studies.paper_2019 import ARCHS
+
+SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
+
+
+@dataclass
+class Results:
+    """The records of the parts that were run, by name, and the cells that were written from them."""
+
+    records: Mapping[str, Mapping[str, Any]]
+    cells: list[Cell] = field(default_factory=list)
+
+    def get(self, part: str) -> Mapping[str, Any]:
+        """A part's result; empty where it was not run."""
+        found: Mapping[str, Any] = self.records.get(part, {}).get("result", {})
+        return found
+
+    def cell(self, cell: Cell) -> str:
+        self.cells.append(cell)
+        return cell.text
+
+
+def search_part(corpus: str, arch: str, list_name: str, hit: str) -> str:
+    """The search that decides a hit: o-sample-avg-k2, say, is counted on what o-sample-min-k1 found."""
+    aim = SEARCH_OF[hit] if hit == "o-greedy" else SEARCH_OF[hit.split("-")[0]]
+    return f"search-{corpus}-{arch}-{list_name}-{aim}"
+
+
+def rate_of(results: Results, corpus: str, arch: str, list_name: str, hit: str) -> Mapping[str, Any] | None:
+    """The rate by the paper's rule, the restart of lowest loss."""
+    found = results.get(search_part(corpus, arch, list_name, hit)).get("hits", {}).get(hit)
+    return found["best"] if found else None
+
+
+def worst_random(results: Results, corpus: str, arch: str) -> Mapping[str, Any] | None:
+    """The highest rate on the random list over all searches and all hits, k = 2 among them."""
+    rates = [
+        rate["best"]
+        for aim in SEARCH_OF.values()
+        for rate in results.get(f"search-{corpus}-{arch}-random-{aim}").get("hits", {}).values()
+    ]
+    return max(rates, key=lambda rate: float(rate["rate"]), default=None)
+
+
+def paired(results: Results, corpus: str, hit: str) -> tuple[int, int, int, float] | None:
+    """(targets tried by both, hit by last-h alone, by attention alone, exact McNemar p)."""
+    by_arch = [results.get(search_part(corpus, arch, "mal", hit)).get("targets", {}) for arch in ARCHS]
+    shared = by_arch[0].keys() & by_arch[1].keys()
+    if not shared:
+        return None
+    first, second = ({case for case in shared if hit in found[case]["hits"]} for found in by_arch)
+    only_first, only_second = len(first - second), len(second - first)
+    return len(shared), only_first, only_second, mcnemar_exact(only_first, only_second)

@@ -1,0 +1,236 @@
+"""The tables of He & Glass 2019 from the results of the parts, in the paper's order and numbering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from backtalk.stats import Rate
+from backtalk.studies import paper_2019 as paper
+from backtalk.studies.cells import Cell, number, percent, table, text_table
+from backtalk.studies.egregious_results import Results, paired, rate_of, search_part, worst_random
+from backtalk.studies.paper_2019 import ARCHS, CORPORA, MAL_HITS, TITLES
+
+SHOWN = 8
+"""Examples of a kind."""
+
+
+def table_1(results: Results) -> list[str]:
+    runs = results.get("relax").get("runs", {})
+    rows = []
+    for title, space, field_name in (
+        ("embedding", "embedding", "ever"),
+        ("one-hot + l1", "one-hot", "ever"),
+        ("one-hot + l1, at the end", "one-hot-end", "end"),
+        ("one-hot + l1 + project", "one-hot-project", "projected"),
+    ):
+        row = [title]
+        for name in ("normal", "mal"):
+            source = "embedding" if space == "embedding" else "one-hot"
+            rate = runs.get(f"{name}-{source}", {}).get(field_name)
+            row.append(
+                results.cell(Cell.of_rate(f"table-1/{space}/{name}", paper.TABLE_1.get((space, name)), rate))
+            )
+        rows.append(row)
+    examples = [
+        (one["target"], one["after"])
+        for name in ("mal-embedding", "mal-one-hot")
+        for one in runs.get(name, {}).get("examples", [])
+    ]
+    lines = table(["optimised", "normal, %", "mal, %"], rows)
+    every = [
+        [name, f"{run['lambda_c']:g}", *(percent(run[field]) for field in ("ever", "end", "projected"))]
+        for name, run in runs.items()
+        if "ever" in run
+    ]
+    if every:
+        header = ["list and space", "lambda_c", "hit at some look", "hit at the end", "hit after projection"]
+        lines += ["Every run of it, two more than the paper's:", "", *table(header, every)]
+    if examples:
+        lines += ["Targets of our own list that were hit, and the reply after projection:", ""]
+        lines += text_table(["hit before projection", "reply after it"], examples[:SHOWN])
+    return lines
+
+
+def table_2(results: Results) -> list[str]:
+    rows = []
+    for arch in ("lm", *ARCHS):
+        row = [{"lm": "LSTM language model"}.get(arch, f"{arch} seq2seq")]
+        for corpus in CORPORA:
+            found = results.get(f"train-{corpus}-{arch}")
+            perplexity, nll = paper.TABLE_2[corpus, arch]
+            key = f"table-2/{corpus}/{arch}"
+            row.append(results.cell(Cell(key, perplexity, found.get("test_perplexity"), digits=4)))
+            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| not run")
+        rows.append(row)
+    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in CORPORA for what in ("PPL", "NLL"))]
+    sizes = [
+        f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
+        f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
+        for corpus in CORPORA
+        if (found := results.get(f"train-{corpus}-last-h"))
+    ]
+    return [*table(header, rows), *sizes, ""]
+
+
+def table_3(results: Results) -> list[str]:
+    lines = []
+    hits = [hit for hit in MAL_HITS if not hit.endswith("k2")]
+    for corpus in CORPORA:
+        rows = []
+        for arch in ARCHS:
+            normal = rate_of(results, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
+            key = f"table-3/{corpus}/{arch}"
+            row = [arch]
+            row.append(
+                results.cell(Cell.of_rate(f"{key}/normal", paper.TABLE_3_NORMAL[corpus, arch], normal))
+            )
+            for hit in hits:
+                rate = rate_of(results, corpus, arch, "mal", hit)
+                row.append(
+                    results.cell(Cell.of_rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate))
+                )
+            random = worst_random(results, corpus, arch)
+            row.append(results.cell(Cell.of_rate(f"{key}/random", paper.TABLE_3_RANDOM, random)))
+            rows.append(row)
+        header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
+        lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
+    return lines
+
+
+def table_11(results: Results) -> list[str]:
+    lines = []
+    for corpus in CORPORA:
+        rows = []
+        for arch in ARCHS:
+            row = [arch]
+            for hit in MAL_HITS[1:]:
+                rate = rate_of(results, corpus, arch, "mal", hit)
+                cell = Cell.of_rate(
+                    f"table-11/{corpus}/{arch}/{hit}", paper.TABLE_11[corpus, arch, hit], rate
+                )
+                # Its k1 columns are Table 3's, and are listed as differences there.
+                row.append(results.cell(cell) if hit.endswith("k2") else cell.text)
+            rows.append(row)
+        lines += [f"**{TITLES[corpus]}**, mal list", "", *table(["model", *MAL_HITS[1:]], rows)]
+    return lines
+
+
+def table_4(results: Results) -> list[str]:
+    """Triggers for targets of our own list; all others stay unshown."""
+    lines = []
+    for corpus, hit in (
+        ("ubuntu", "io-sample-min-k1"),
+        ("switchboard", "io-sample-avg-k1"),
+        ("opensubtitles", "o-greedy"),
+    ):
+        rows = [
+            (one["trigger"], one["target"])
+            for arch in ARCHS
+            for one in results.get(search_part(corpus, arch, "mal", hit)).get("own", [])
+            if hit in one["hits"]
+        ]
+        if rows:
+            lines += [f"**{TITLES[corpus]}**, {hit}", "", *text_table(["trigger", "target"], rows[:SHOWN])]
+    return lines or ["No target of our own list was hit, or none was searched.", ""]
+
+
+def tables_5_and_6(results: Results) -> list[str]:
+    lines = []
+    for number_, numbers, kind in ((5, paper.TABLE_5, "exact"), (6, paper.TABLE_6, "substring")):
+        rows = []
+        for part, reading in (("enumerate", "all inputs"), ("sample", "a sample")):
+            for arch in ARCHS:
+                found = results.get(f"{part}-{arch}")
+                row = [f"{arch}, {reading}"]
+                for name in paper.CHARACTER_LISTS:
+                    rate = found.get("lists", {}).get(name, {}).get(kind)
+                    key = f"table-{number_}/{part}-{arch}/{name}"
+                    row.append(results.cell(Cell.of_rate(key, numbers[arch, name], rate)))
+                if kind == "exact":
+                    row += _outside(results, part, arch, found)
+                rows.append(row)
+        columns = [f"{name}, %" for name in paper.CHARACTER_LISTS]
+        columns += ["no word, %", "no word, inputs", "test PPL"] if kind == "exact" else []
+        what = {5: "targets that some input gives exactly", 6: "targets inside some output"}[number_]
+        lines += [f"**Table {number_}**, {what}", "", *table(["model", *columns], rows)]
+    return [*lines, *_spaces(results)]
+
+
+def _outside(results: Results, part: str, arch: str, found: Mapping[str, Any]) -> list[str]:
+    """Inputs whose output is no word: of all inputs there is no interval, of a sample there is."""
+    outside = found.get("outside") or {}
+    cell = Cell(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"])
+    if outside:
+        rate = Rate.of(outside["inputs"], found["inputs"]).as_dict()
+        cell = Cell.of_rate(cell.key, cell.paper, rate)
+        if not found["sampled"]:
+            cell = replace(cell, interval=None)
+    trained = results.get(f"train-characters-{arch}").get("test_perplexity")
+    perplexity = Cell(f"table-5/{part}-{arch}/perplexity", paper.TABLE_5_PERPLEXITY[arch], trained)
+    return [results.cell(cell), _millions(arch, outside.get("inputs")), results.cell(perplexity)]
+
+
+def _millions(arch: str, inputs: int | None) -> str:
+    ours = "not run" if inputs is None else f"{inputs / 1e6:,.2f}M"
+    return f"{paper.TABLE_5_OUTSIDE_MILLIONS[arch]:g}M \\| {ours}"
+
+
+def _spaces(results: Results) -> list[str]:
+    """What was enumerated, and how the two readings of the paper's number of inputs compare."""
+    lines = [
+        "The paper says that it enumerates 33^6 = 1,291,467,969 inputs, but its 2.5M (19.81%) and 6.5M "
+        "(50.72%) are shares of some 12.7 million. We give both: all inputs, and a sample.",
+        "",
+    ]
+    for part in (f"{part}-{arch}" for part in ("enumerate", "sample") for arch in ARCHS):
+        if found := results.get(part):
+            lines.append(
+                f"- {part}: {found['inputs']:,} inputs in {found['seconds']:,.1f} s "
+                f"({found['inputs_per_s']:,.0f}/s), {found['distinct_outputs']:,} different outputs, "
+                f"{found['recheck']['confirmed']:,} of {found['recheck']['hits']:,} hits confirmed, "
+                f"{found['disagreement']['different']:,} of {found['disagreement']['inputs']:,} random "
+                f"inputs answered otherwise in float32; {found['device']}."
+            )
+    return [*lines, ""]
+
+
+def table_7(results: Results) -> list[str]:
+    rows = [
+        (arch, one["input"], one["output"])
+        for arch in ARCHS
+        for one in results.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])[:SHOWN]
+    ]
+    return text_table(["model", "input", "greedy output"], rows) if rows else ["Not run.", ""]
+
+
+def footnote_8(results: Results) -> list[str]:
+    rows = []
+    found = results.get("footnote-8").get("corpora", {})
+    for corpus in ("ubuntu", "switchboard"):
+        for part, row in found.get(corpus, {}).get("searches", {}).items():
+            present = row["present"]
+            share = f"{100 - 100 * present['rate']:.1f}% of {present['n']}" if present["n"] else "no hit"
+            asked = f"more than {paper.FOOTNOTE_8_ABSENT:g}%" if corpus == "ubuntu" else "–"
+            rows.append([part, row["criterion"], f"{asked} \\| {share}"])
+    return (
+        table(["hit targets of", "hit", "absent from the training text"], rows) if rows else ["Not run.", ""]
+    )
+
+
+def attention_table(results: Results) -> list[str]:
+    """Paired by target; a hit on which the models never differ has no row."""
+    rows = list(_attention_rows(results))
+    if not rows:
+        return ["No target is hit in one model alone, or none was searched in both.", ""]
+    return table(["corpus, hit", "targets", "last-h alone", "attention alone", "p (exact McNemar)"], rows)
+
+
+def _attention_rows(results: Results) -> Iterator[list[str]]:
+    for corpus in CORPORA:
+        for hit in MAL_HITS:
+            if found := paired(results, corpus, hit):
+                n, first, second, p = found
+                if first or second:
+                    yield [f"{TITLES[corpus]}, {hit}", str(n), str(first), str(second), number(p)]

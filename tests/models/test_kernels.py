@@ -1,0 +1,106 @@
+"""The Triton kernels against plain PyTorch, in Triton's interpreter: slow, exact, and without a GPU.
+
+The interpreter must be chosen before Triton is imported, so each check runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from backtalk.models.fused import kernels_for, only
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+PRELUDE = """
+import torch
+from backtalk.models import kernels
+torch.manual_seed(0)
+rows, hidden = 24, 20
+gates, cell = torch.randn(rows, 4 * hidden), torch.randn(rows, hidden)
+def plain(gates, cell):
+    i, f, o = torch.sigmoid(gates[:, : 3 * hidden]).chunk(3, 1)
+    new = f * cell + i * torch.tanh(gates[:, 3 * hidden :])
+    return o * torch.tanh(new), new
+def same(found, expected, tolerance=2e-6):
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b, atol=tolerance, rtol=tolerance), (a - b).abs().max()
+"""
+
+CELL = """
+table, added = torch.randn(6, 4 * hidden), torch.randn(rows, 4 * hidden)
+same(kernels.lstm_cell(gates, cell), plain(gates, cell))
+by_group = kernels.lstm_cell(gates, cell, table, per_group=4, added=added)
+same(by_group, plain(gates + table.repeat_interleave(4, 0) + added, cell))
+index = torch.randint(0, 6, (rows,))
+same(kernels.lstm_cell(gates, cell, table, index=index), plain(gates + table[index], cell))
+keep, before = torch.rand(rows) > 0.5, torch.randn(rows, hidden)
+assert keep.any() and not keep.all()
+held = kernels.lstm_cell(gates, cell, keep=keep, before=before)
+new = plain(gates, cell)
+same(held, [torch.where(keep[:, None], a, b) for a, b in zip(new, (before, cell))])
+"""
+
+CELL_GRADIENT = """
+by_hidden, by_cell = torch.randn(rows, hidden), torch.randn(rows, hidden)
+grads = []
+for function in (kernels.LSTMCell.apply, plain):
+    leaves = [gates.clone().requires_grad_(), cell.clone().requires_grad_()]
+    out = function(*leaves)
+    (out[0] * by_hidden + out[1] * by_cell).sum().backward()
+    grads.append([leaf.grad for leaf in leaves])
+same(*grads)
+"""
+
+ATTENTION = """
+query, shared, own = torch.randn(rows, hidden), torch.randn(6, 3, hidden), torch.randn(rows, 2, hidden)
+shared_keep, keep = torch.rand(6, 3) > 0.3, torch.rand(rows, 2) > 0.3
+def reference(p, masked):
+    values = torch.cat([shared[:, :p].repeat_interleave(4, 0), own], 1)
+    scores = torch.einsum("rh,rjh->rj", query, values)
+    if masked:
+        there = torch.cat([shared_keep[:, :p].repeat_interleave(4, 0), keep], 1)
+        scores = scores.masked_fill(~there, -1e30)
+    return torch.einsum("rj,rjh->rh", scores.softmax(1), values)
+same([kernels.attend(query, shared, own, 4)], [reference(3, False)])
+same([kernels.attend(query, shared[:, :0], own, 4)], [reference(0, False)])
+same([kernels.attend(query, shared, own, 4, shared_keep, keep)], [reference(3, True)])
+"""
+
+OUTPUT = """
+words = 300  # not a multiple of the tile, nor is the hidden size
+state, weight, bias = torch.randn(70, hidden), torch.randn(words, hidden), torch.randn(words)
+half = torch.zeros(3, 24, dtype=torch.bfloat16)  # what it is for; the interpreter can't multiply such numbers
+assert kernels.can_score(half) and not kernels.can_score(half[:, :20]) and not kernels.can_score(half[:0])
+logits = state @ weight.t() + bias
+targets = torch.randint(0, words, (70,))
+targets[:20] = logits[:20].argmax(1)
+found, is_argmax = kernels.output_scores(
+    state, weight, bias, targets, BLOCK_M=32, BLOCK_V=64, BLOCK_K=16, BAND=2
+)
+same([found], [logits.log_softmax(1).gather(1, targets[:, None]).squeeze(1)], 1e-5)
+assert (is_argmax == (logits.argmax(1) == targets)).all() and is_argmax[:20].all()
+"""
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "check", [CELL, CELL_GRADIENT, ATTENTION, OUTPUT], ids=["cell", "cell-gradient", "attention", "output"]
+)
+def test_kernels_equal_plain_pytorch(check: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + check], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_processor_never_uses_them() -> None:
+    assert kernels_for(torch.zeros(1), "cell") is None
+    with only():
+        assert kernels_for(torch.zeros(1), "output") is None

@@ -1,0 +1,179 @@
+"""The page of He & Glass 2019 from made-up results: numbers, intervals, marks and verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backtalk.spec import StudySpec
+from backtalk.stats import Rate
+from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
+from backtalk.studies.egregious_page import command_of, write_page
+from backtalk.studies.egregious_results import Results
+from backtalk.studies.paper_2019 import MAL_HITS, TABLE_2, TABLE_5, TABLE_6, TABLE_11
+
+N = 1000
+
+
+def search_result(**hits: int) -> dict[str, Any]:
+    """A search in which the first so many of 1,000 targets meet each criterion."""
+    named = {name.replace("_", "-"): count for name, count in hits.items()}
+    return {
+        "n": N,
+        "skipped": 3,
+        "candidates": 10,
+        "mean_sweeps": 2.0,
+        "hits": {name: {"best": Rate.of(count, N).as_dict()} for name, count in named.items()},
+        "targets": {str(i): {"hits": [name for name, count in named.items() if i < count]} for i in range(N)},
+        "own": [],
+    }
+
+
+def record(result: dict[str, Any], restarts: int = 10) -> dict[str, Any]:
+    versions = {"torch": "2.0", "backtalk": "0", "python": "3"}
+    machine = {"device": "cpu (test)", "versions": versions, "seconds": 1.5}
+    return {"key": "k", "settings": {"restarts": restarts}, "result": result, **machine}
+
+
+O_LAST_H = search_result(o_sample_min_k1=10, o_sample_avg_k1=189, o_sample_avg_k2=392)
+O_ATTENTION = search_result(o_sample_min_k1=0, o_sample_avg_k1=300, o_sample_avg_k2=450)
+RECORDS = {
+    "search-switchboard-last-h-mal-o-sample-min-k1": record(O_LAST_H),
+    "search-switchboard-attention-mal-o-sample-min-k1": record(O_ATTENTION),
+    "search-switchboard-last-h-mal-io-sample-min-k1": record(search_result(io_sample_avg_k1=170)),
+    "search-switchboard-last-h-mal-o-greedy": record(search_result(o_greedy=0)),
+    "search-switchboard-last-h-random-o-greedy": record(search_result(o_greedy=0, o_sample_avg_k2=2)),
+    "search-switchboard-last-h-normal-o-sample-min-k1": record(search_result(o_sample_min_k1=996)),
+    "train-switchboard-last-h": record(
+        {
+            "remark": "whole",
+            "test_perplexity": 41.32,
+            "nll": 3.7213,
+            "pairs": {"train": 5, "test": 2},
+            "words": 9,
+        }
+    ),
+}
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    results = tmp_path / "study" / "results"
+    results.mkdir(parents=True)
+    for name, value in RECORDS.items():
+        (results / f"{name}.json").write_text(json.dumps(value))
+    spec = StudySpec(data="/somewhere/private", size="paper", restarts=4)
+    parts = [*RECORDS, "speed", "relax"]
+    path = write_page(tmp_path / "study", parts, tmp_path / "docs" / "egregious.md", spec)
+    merged = json.loads((tmp_path / "docs" / "egregious.json").read_text())
+    assert merged["parts"].keys() == RECORDS.keys()
+    assert "/somewhere" not in json.dumps(merged)
+    return path.read_text()
+
+
+def row_of(page: str, section: str, start: str) -> list[str]:
+    """The cells of the first row that begins so, in the section of Switchboard."""
+    part = page.split(f"## {section}")[1].split("\n## ")[0]
+    part = part.split("**Switchboard**")[1] if "**Switchboard**" in part else part
+    line = next(line for line in part.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip().replace("\\|", "|") for cell in line.replace("\\|", "\0").strip("| ").split(" | ")]
+
+
+def test_table_3_holds_paper_ours_and_interval(page: str) -> None:
+    row = [cell.replace("\0", "|") for cell in row_of(page, "Table 3", "last-h")]
+    assert row == [
+        "last-h",
+        "99.4 | 99.6 [99, 99.8]",
+        "0 | 0 [0, 0.383]",
+        "0 | 1 [0.544, 1.83]†",
+        "18.9 | 18.9 [16.6, 21.4]",
+        "0 | not run",
+        "18.7 | 17 [14.8, 19.5]",
+        "0 | 0.2 [0.0549, 0.726]†",
+    ]
+
+
+def test_table_2_and_what_was_not_run(page: str) -> None:
+    row = [cell.replace("\0", "|") for cell in row_of(page, "Table 2", "last-h")]
+    assert row[3:5] == ["40.3 | 41.32", "3.69 | 3.72"]
+    assert row[1] == "52.14 | not run"
+    assert "Not run: speed, relax." in page
+
+
+def test_differences_without_a_note_are_unexplained(page: str) -> None:
+    listed = page.split("## Differences")[1].split("\n## ")[0]
+    unexplained = listed.split("- *unexplained*")[1]
+    assert "  - table-3: switchboard/last-h/o-sample-min-k1 (0 against 1)" in unexplained
+    assert "switchboard/last-h/o-sample-avg-k1" not in listed
+
+
+def test_how_it_was_run_names_no_place(page: str) -> None:
+    assert "backtalk study egregious --data DIR --restarts 4" in page
+    assert "/somewhere" not in page
+    assert "Restarts of the searches: 10 (the paper: 10)" in page
+
+
+def test_the_findings_are_decided_from_the_results() -> None:
+    verdicts = {(v.finding, v.where): v for v in check_findings(Results(RECORDS))}
+    ratio = verdicts["avg-hits at least 5 times min-hits", "Switchboard last-h"]
+    assert ratio.ours.startswith("18.90 [")
+    assert ratio.verdict == "holds"
+    io = verdicts["io-avg at least 0.8 of o-avg", "Switchboard last-h"]
+    assert io.ours.startswith("0.90 [")
+    assert io.verdict == "holds"
+    assert verdicts["greedy decoding never says a mal target", "Switchboard last-h"].verdict == "holds"
+    assert verdicts["no random target is hit, k = 2 included", "Switchboard last-h"].verdict == "fails"
+    assert (
+        verdicts["at least 99% of the normal list is hit", "Switchboard last-h"].verdict
+        == "holds by estimate"
+    )
+    paired = verdicts["attention is hit more often than last-h, o-sample-avg-k1", "Switchboard"]
+    assert paired.ours.startswith("attention ahead, 111 to 0 of 1000, p = ")
+    assert paired.verdict == "holds"
+
+
+def test_a_ratio_and_its_bootstrap() -> None:
+    half = np.arange(400) < 200
+    assert bootstrap_ratio(half, half) == (1.0, 1.0, 1.0)
+    value, low, high = bootstrap_ratio(half, np.arange(400) < 20) or (0, 0, 0)
+    assert value == 10.0
+    assert 6 < low < 10 < high < 20
+    none = half & False
+    value, low, high = bootstrap_ratio(half, none) or (0, 0, 0)
+    assert value == 400.0
+    assert 340 < low < 380 < 420 < high < 460
+    assert bootstrap_ratio(none, none) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [(6, 5, 7, "holds"), (6, 4, 8, "holds by estimate"), (4, 3, 6, "fails by estimate"), (3, 2, 4, "fails")],
+)
+def test_verdicts(value: float, low: float, high: float, verdict: str) -> None:
+    assert at_least(value, low, high, 5) == verdict
+
+
+def test_a_curve_has_settled_when_99_percent_of_its_fall_is_done() -> None:
+    assert settled([10.0, 5.0, 0.09, 0.0]) == 2
+    assert settled([1.0, 1.0]) == 0
+
+
+def test_the_papers_numbers_are_complete_and_consistent() -> None:
+    assert len(TABLE_11) == 6 * len(MAL_HITS)
+    for (corpus, arch, hit), value in TABLE_11.items():
+        if hit.endswith("k1"):  # a looser bound can only hit more
+            assert value <= TABLE_11[corpus, arch, hit[:-1] + "2"]
+    for perplexity, nll in TABLE_2.values():
+        assert np.log(perplexity) == pytest.approx(nll, abs=0.011)
+    for key, value in TABLE_6.items():  # a whole output is a substring of itself
+        assert value >= TABLE_5[key]
+
+
+def test_the_command_shows_what_differs_from_the_defaults() -> None:
+    assert command_of(StudySpec(data="embedded", size="mini")) == (
+        "backtalk study egregious --data embedded --size mini"
+    )

@@ -12,15 +12,21 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backtalk.audit import parse_duration, row_seed
+from backtalk.audit import AuditJob, parse_duration, row_seed, search_block
 from backtalk.cli import run
+from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
+from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.objective import make_objective
+from backtalk.spec import AuditSpec
 from backtalk.store import Run
+from backtalk.types import Target, Thresholds
 
 QUICK = ["--limit", "12", "--length", "5", "--top", "8", "--sweeps", "2", "--device", "cpu"]
 SLOWER = [*QUICK, "--limit", "40", "--restarts", "3", "--block", "4"]
@@ -335,6 +341,17 @@ def test_targets_with_unknown_words_are_skipped_and_said(capsys: pytest.CaptureF
     assert (summary["cases"], summary["scored"], summary["skipped"]) == (2, 1, 1)
     assert summary["hits"]["o-greedy"]["n"] == 1
     assert "skipped" in capsys.readouterr().out
+
+
+def test_a_target_without_a_word_to_the_model_is_skipped() -> None:
+    model = load_embedded("chitchat", "cpu")
+    bare = replace(model, recipe=get_recipe("he-glass-2020"))
+    spec = AuditSpec(restarts=1, length=2, top=2, sweeps=1)
+    objective = make_objective(False, True, False, 1.0, Thresholds(-4.0))
+    job = AuditJob(bare, Gibbs(GibbsConfig(2, 2, 1)), objective, spec)
+    dots, words = search_block(job, [Target("a", "... ..."), Target("b", "go away")])
+    assert (dots.status, dots.note) == ("skipped", "the target has no words")
+    assert words.status == "found"
 
 
 def test_durations() -> None:

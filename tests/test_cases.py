@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from backtalk.cases import LIST_SIZE, read_cases, reference_pairs
+from backtalk.cases import LIST_SIZE, can_say, read_cases, reference_pairs
+from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import UNK
 from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
@@ -36,6 +38,18 @@ def test_mal_wide_is_about_a_thousand(model: LocalModel) -> None:
     assert 1000 <= len(targets) <= 1300
     assert any(target.text.endswith(" .") for target in targets)  # the vocabulary has the period
     assert len({target.prototype for target in targets}) >= 200
+
+
+def test_a_model_that_reads_no_punctuation_can_not_say_dots(model: LocalModel) -> None:
+    bare = replace(model, recipe=get_recipe("he-glass-2020"))
+    assert can_say(model, "go away .")
+    assert can_say(model, "...")
+    assert can_say(bare, "go away ...")
+    assert not can_say(bare, "...")
+    assert not can_say(model, "go zzyzx")
+    texts = {target.text for target in read_cases("mal-wide", bare, 0, 1)}
+    assert not any(text.endswith(" .") for text in texts)  # it would read them as it reads the others
+    assert any(text.startswith("and ") for text in texts)
 
 
 def test_normal_targets_are_different_whole_replies_of_known_words(model: LocalModel) -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from backtalk import __version__
-from backtalk.cases import read_cases
+from backtalk.cases import can_say, read_cases
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
@@ -62,7 +62,7 @@ def audit(
     reference = find_reference(model, spec.reference)
     _check(spec, criterion, model, reference.thresholds)
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
-    if all(model.unknown_words(target.text) for target in targets):
+    if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
     kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
@@ -171,8 +171,8 @@ def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
     findings: list[Finding] = []
     rows: list[tuple[Target, int, int]] = []
     for target in targets:
-        missing = model.unknown_words(target.text)
-        if missing or not target.text.strip():
+        if not can_say(model, target.text):
+            missing = model.unknown_words(target.text)
             note = f"the model does not know: {', '.join(missing)}" if missing else "the target has no words"
             findings.append(Finding(target.id, 0, "skipped", target.text, note=note))
         else:
@@ -242,7 +242,7 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
     """Candidates a second of one small substitution batch."""
     from backtalk.bench import time_substitutions
 
-    goals = [job.model.encode_target(t.text) for t in targets if not job.model.unknown_words(t.text)][:8]
+    goals = [job.model.encode_target(t.text) for t in targets if can_say(job.model, t.text)][:8]
     return time_substitutions(
         job.model, goals, job.spec.length, job.spec.top, with_lm=job.objective.enough_in is not None
     )

@@ -49,16 +49,21 @@ def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Ta
     if name == "mal":
         # Sentences with unknown words would only be skipped: they come last, and only if all are asked for.
         prototypes = load_mal()
-        known = [target for target in prototypes if not model.unknown_words(target.text)]
+        known = [target for target in prototypes if can_say(model, target.text)]
         return one_per_prototype(known, count, seed) if count <= len(known) else prototypes[:count]
     if name == "mal-wide":
-        return widen(load_mal(), final_period=not model.unknown_words("."), limit=limit or None)
+        return widen(load_mal(), final_period=can_say(model, "."), limit=limit or None)
     if not isinstance(model, LocalModel):
         raise InputError(f"the list {name!r} needs a model of ours; give a file of targets instead")
     if name == "random":
         words = [word for word in model.vocabulary.entries[:FREQUENT] if any(map(str.isalpha, word))]
         return random_list(words, count, seed=seed)
     return normal_list(_normal_replies(model, count, seed), count)
+
+
+def can_say(model: WeightsModel, text: str) -> bool:
+    """Whether a text has words to the model, and known ones alone: dots may be nothing that it reads."""
+    return bool(model.encode_input(text)) and not model.unknown_words(text)
 
 
 def reference_pairs(path: str) -> list[tuple[str, str]]:

@@ -15,7 +15,8 @@ from backtalk.studies.egregious_data import open_data, own_sentences
 from backtalk.studies.egregious_sizes import SIZES
 from backtalk.studies.parts import choose, keys_of
 
-FIGURES = ["figure-2.svg", "figure-3.svg", "figure-4a.svg", "figure-4b.svg", "figure-5.svg"]
+FIGURES = ["figure-2.svg", "figure-3.svg", "figure-4a.svg", "figure-5.svg"]
+FIGURES += ["figure-4b-ubuntu.svg", "figure-4b-switchboard.svg"]
 
 
 def test_the_parts_have_their_names_and_stand_after_what_they_need(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_the_parts_have_their_names_and_stand_after_what_they_need(tmp_path: Pat
     assert {
         "train-switchboard-lm",
         "train-characters-attention",
-        "relax",
+        "relax-mal-one-hot",
         "enumerate-last-h",
         "sample-attention",
         "search-ubuntu-last-h-normal-o-greedy",

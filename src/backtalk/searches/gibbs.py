@@ -30,7 +30,7 @@ from backtalk.types import Access, Found, TokenScores
 
 GAIN = 1e-6
 """Improvements below this are noise of the batch and are ignored."""
-DRAFT_GAIN = 1e-3
+DRAFT_GAIN = 1e-4
 """With a draft: a sweep that brings a row less than this is its last. Finalists are scored in tf32, whose
 noise would keep rows alive for nothing."""
 
@@ -51,7 +51,7 @@ class GibbsConfig:
     """Allow <unk> in a trigger, as in the papers."""
     draft: bool = False
     """Rank candidates in bfloat16, where the model offers it."""
-    finalists: int = 4
+    finalists: int = 8
     """With a draft: how many of the best are scored again to decide."""
 
     @property
@@ -143,11 +143,10 @@ class _Trial:
 
     def improve(self, rows: Incumbents, position: int) -> None:
         """Tries the G most promising words at one position of every row and keeps the best."""
-        ranker = self.draft or self.model
-        gradient = self._gradient(ranker, rows, position).masked_fill_(~self.allowed, -torch.inf)  # (rows, V)
+        gradient = self._gradient(rows, position).masked_fill_(~self.allowed, -torch.inf)  # (rows, V)
         candidates = gradient.topk(self.top, dim=1).indices  # (rows, G)
         rows.candidates += self.top * ~rows.done
-        tried = self._try(ranker, rows, position, candidates)
+        tried = self._try(self.draft or self.model, rows, position, candidates)
         if self.draft is not None:
             best = tried.loss.topk(min(self.config.finalists, self.top), dim=1, largest=False).indices
             candidates = candidates.gather(1, best)
@@ -169,14 +168,16 @@ class _Trial:
         scores = TokenScores(rows.log_probs, rows.flags)
         return self.objective.met(scores, rows.targets != self.model.pad, rows.input_log_probs)
 
-    def _gradient(self, model: WeightsModel, rows: Incumbents, position: int) -> Tensor:
-        """Eq. 8: of -L, with respect to the one-hot word at `position`."""
+    def _gradient(self, rows: Incumbents, position: int) -> Tensor:
+        """Eq. 8: of -L, with respect to the one-hot word at `position`. The model's own: with the draft's,
+        which words are tried would be a matter of rounding."""
+        model = self.model
         there = rows.targets != model.pad
         weights = self.objective.output_weights(TokenScores(rows.log_probs, rows.flags), there)
         gradient = model.gradient(rows.inputs, rows.targets, weights, [position])
-        if rows.input_log_probs is not None and model.language_model is not None:
+        if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
-            gradient = gradient + model.language_model.gradient(rows.inputs, weights, [position])
+            gradient = gradient + self.lm.gradient(rows.inputs, weights, [position])
         return gradient[:, 0]
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ from backtalk.studies import egregious_analysis as analysis
 from backtalk.studies.egregious_data import Data, open_data
 from backtalk.studies.egregious_enumerate import enumerate_inputs
 from backtalk.studies.egregious_page import write_page
-from backtalk.studies.egregious_relax import relax_settings, relax_targets
+from backtalk.studies.egregious_relax import RUNS, relax_settings, relax_targets
 from backtalk.studies.egregious_search import run_search, search_settings
 from backtalk.studies.egregious_sizes import SIZES, Size
 from backtalk.studies.egregious_training import model_name, train_network, train_spec, training_settings
@@ -125,17 +125,21 @@ def _figures(data: Data, size: Size, restarts: int) -> list[Part]:
     )
     words = {corpus: f"search-{corpus}-attention-mal-io-sample-min-k1" for corpus in CURVE_CORPORA}
     one_search = search_settings(size, "io-sample-min-k1", 1)
-    tries = search_settings(size, "o-greedy", restarts) | {"top": size.tries, "targets": size.normal}
+    counted = {"top": size.tries, "normal": size.normal, "mal": size.mal, "of": analysis.TRIED}
+    tries = search_settings(size, "o-greedy", restarts) | counted
     precision = search_settings(size, "o-sample-min-k1", 1) | {"targets": size.precision_targets}
     curve_files = (*ubuntu, *data.sources["switchboard"].files)
     trained = ("train-switchboard-last-h", "train-switchboard-attention")
     return [
-        Part(
-            "relax",
-            ("train-ubuntu-attention",),
-            partial(relax_targets, data=data, size=size),
-            relax_settings(size),
-            (*ubuntu, mal),
+        *(
+            Part(
+                f"relax-{run}",
+                ("train-ubuntu-attention",),
+                partial(relax_targets, data=data, size=size, run=run),
+                relax_settings(size, run),
+                (*ubuntu, mal),
+            )
+            for run in RUNS
         ),
         Part(
             "footnote-8",
@@ -154,11 +158,16 @@ def _figures(data: Data, size: Size, restarts: int) -> list[Part]:
         ),
         Part(
             "tries",
-            ("train-ubuntu-last-h",),
+            ("train-ubuntu-last-h", "train-switchboard-last-h"),
             partial(analysis.count_tries, data=data, size=size, restarts=restarts),
             tries,
-            ubuntu,
-            tuple(name for top in size.tries for name in _owned(f"tries-{top}")),
+            (*ubuntu, mal),
+            tuple(
+                name
+                for corpus in analysis.TRIED
+                for top in size.tries
+                for name in _owned(f"tries-{corpus}-{top}")
+            ),
         ),
         Part("words", tuple(words.values()), partial(analysis.show_words, searches=words)),
         Part(
@@ -170,7 +179,7 @@ def _figures(data: Data, size: Size, restarts: int) -> list[Part]:
             tuple(
                 name
                 for arch in ARCHS
-                for precision in ("float32", "bfloat16")
+                for precision in analysis.PRECISIONS
                 for name in _owned(f"precision-{arch}-{precision}")
             ),
         ),

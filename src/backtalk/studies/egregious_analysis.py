@@ -5,20 +5,32 @@ Each is a part; all but the first read what the searches stored or run one searc
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from backtalk.bench import SHAPES, Shape, bench_search
 from backtalk.data.targets import read_targets
 from backtalk.data.tokenise import get_recipe
-from backtalk.models.device import pick_device
+from backtalk.hits import parse_criterion
+from backtalk.models.local import LocalModel
+from backtalk.outcome import thresholds_of
+from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import Rate
+from backtalk.store import Run
 from backtalk.studies.egregious_data import Data, normal_targets
-from backtalk.studies.egregious_search import list_targets, open_model, search, search_settings
+from backtalk.studies.egregious_search import CURVE_TARGETS, list_targets, open_model, search, search_settings
 from backtalk.studies.egregious_sizes import Size
 from backtalk.studies.paper_2019 import ARCHS
 from backtalk.studies.parts import Result, Workplace
 
 BENCHED = SHAPES | {"mini": Shape(404, 16, 24, length=4, target=4, top=8)}
+TRIED = {
+    "ubuntu": ("normal", "o-greedy", "o-greedy"),
+    "switchboard": ("mal", "o-sample-min-k1", "o-sample-avg-k1"),
+}
+"""(list, what the search aims at, the hit that is counted) in figure 4b."""
+PRECISIONS = ("float32", "bfloat16")
 PRECISE = ("o-sample-avg-k1", "o-sample-avg-k2", "o-sample-min-k1")
 SHOWN_WORDS = 5
 """Sentences in a row of figure 5."""
@@ -50,6 +62,7 @@ def look_up_hits(place: Workplace, data: Data, asked: dict[str, str]) -> Result:
 def draw_curves(place: Workplace, data: Data, size: Size, corpora: tuple[str, ...]) -> Result:
     """Figure 4a: the output part of the loss by sweep. Two lists were searched before, normal is now."""
     curves: Result = {}
+    counts: Result = {}
     for corpus in corpora:
         model = open_model(place, corpus, "last-h")
         targets = normal_targets(data.sources[corpus], model, size.curve_targets)
@@ -60,19 +73,24 @@ def draw_curves(place: Workplace, data: Data, size: Size, corpora: tuple[str, ..
             "random": place.result(f"search-{corpus}-last-h-random-io-sample-min-k1"),
         }
         curves[corpus] = {name: result.get("output_loss_by_sweep", []) for name, result in found.items()}
-    return {"targets": size.curve_targets, "curves": curves}
+        counts[corpus] = {name: min(CURVE_TARGETS, result.get("n", 0)) for name, result in found.items()}
+    return {"targets": counts, "curves": curves}
 
 
 def count_tries(place: Workplace, data: Data, size: Size, restarts: int) -> Result:
-    """Figure 4b: o-greedy on the normal list of Ubuntu, last-h, by G and by restarts counted from one run."""
-    model = open_model(place, "ubuntu", "last-h")
-    targets = list_targets(data, size, model, "ubuntu", "normal")
-    rows: Result = {}
-    for top in size.tries:
-        settings = search_settings(size, "o-greedy", restarts, top)
-        found = search(place, f"tries-{top}", model, targets, settings)
-        rows[str(top)] = {r: hits["o-greedy"] for r, hits in found.get("by_restarts", {}).items()}
-    return {"n": len(targets), "by_tries": rows}
+    """Figure 4b: o-greedy on the normal list of Ubuntu, last-h, by G and by restarts counted from one run;
+    and avg-hits on the mal list of Switchboard the same way, as a slice has few normal replies."""
+    found: Result = {}
+    for corpus, (list_name, aim, counted) in TRIED.items():
+        model = open_model(place, corpus, "last-h")
+        targets = list_targets(data, size, model, corpus, list_name)
+        rows: Result = {}
+        for top in size.tries:
+            settings = search_settings(size, aim, restarts, top)
+            result = search(place, f"tries-{corpus}-{top}", model, targets, settings)
+            rows[str(top)] = {r: hits[counted] for r, hits in result.get("by_restarts", {}).items()}
+        found[corpus] = {"n": len(targets), "list": list_name, "hit": counted, "by_tries": rows}
+    return found
 
 
 def show_words(place: Workplace, searches: dict[str, str]) -> Result:
@@ -89,24 +107,49 @@ def show_words(place: Workplace, searches: dict[str, str]) -> Result:
 
 
 def compare_precisions(place: Workplace, data: Data, size: Size) -> Result:
-    """The same search in float32 and bfloat16: do they hit the same targets? Hits are decided in float32."""
-    on_gpu = pick_device(place.device).type == "cuda"
+    """The same search in float32 and with a bfloat16 draft: do they hit the same targets? And on the draft's
+    triggers: does bfloat16 itself call the same ones hits? Hits are always decided in float32."""
     agree: Result = {}
+    verdicts: Result = {}
     for arch in ARCHS:
         model = open_model(place, "switchboard", arch)
         targets = list_targets(data, size, model, "switchboard", "mal")[: size.precision_targets]
         settings = search_settings(size, "o-sample-min-k1", 1)
         full, half = (
             search(place, f"precision-{arch}-{precision}", model, targets, settings, precision)["targets"]
-            for precision in ("float32", "bfloat16" if on_gpu else "float32")
+            for precision in PRECISIONS
         )
         agree[arch] = {
-            name: Rate.of(
-                sum((name in full[case]["hits"]) == (name in half[case]["hits"]) for case in full), len(full)
-            ).as_dict()
+            name: _agreement([(name in full[case]["hits"], name in half[case]["hits"]) for case in full])
             for name in PRECISE
         }
-    return {"precisions": ["float32", "bfloat16" if on_gpu else "float32"], "agree": agree}
+        verdicts[arch] = _verdicts(place.path("runs", f"precision-{arch}-{PRECISIONS[1]}"), model)
+    return {"precisions": list(PRECISIONS), "agree": agree, "verdicts": verdicts}
+
+
+def _verdicts(folder: Path, model: LocalModel) -> Result:
+    """Of a run's triggers, those on which the model in bfloat16 and the stored float32 scores agree."""
+    with Run.open(folder) as run:
+        findings, thresholds = [f for f in run.findings() if f.status == "found"], thresholds_of(run)
+    goals = [model.encode_target(finding.target) for finding in findings]
+    coarse = score_triggers(model.draft(), [finding.turns[0].ids for finding in findings], goals)
+    return {
+        name: _agreement(
+            [
+                (
+                    criterion.holds(finding, thresholds),
+                    criterion.holds(replace(finding, scores=own.scores), thresholds),
+                )
+                for finding, own in zip(findings, coarse, strict=True)
+            ]
+        )
+        for name in PRECISE
+        for criterion in [parse_criterion(name)]
+    }
+
+
+def _agreement(pairs: Sequence[tuple[bool, bool]]) -> Result:
+    return Rate.of(sum(first == second for first, second in pairs), len(pairs)).as_dict()
 
 
 def measure_speed(place: Workplace, size: Size) -> Result:

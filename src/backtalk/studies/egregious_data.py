@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backtalk.cases import greedy_replies, read_cases, reference_pairs, sampled_replies
+from backtalk.cases import can_say, greedy_replies, read_cases, reference_pairs, sampled_replies
 from backtalk.data.corpora import Corpus, read_corpus
 from backtalk.data.splits import split
 from backtalk.data.targets import load_mal, normal_list, read_targets, widen
@@ -123,13 +123,17 @@ def open_data(name: str, folder: Path) -> Data:
 
 
 def mal_targets(data: Data, model: LocalModel, limit: int) -> list[Target]:
-    """The prototypes widened as in Table 9, "... ." or "and ..." by the vocabulary. A limited list is taken
-    evenly from what the model can say: its first part would be the prototypes alone, which are shorter."""
-    wide = widen(read_targets(data.prototypes), final_period=not model.unknown_words("."))
-    if not limit:
-        return wide
-    known = [target for target in wide if not model.unknown_words(target.text)] or wide
-    return [known[i * len(known) // limit] for i in range(limit)] if limit < len(known) else known
+    """The prototypes that the model can say (two are dots, which Switchboard has not) widened as in Table 9,
+    "... ." or "and ..." by the vocabulary; of sentences that it reads alike the first.
+    A limited list is taken evenly: its first part would be the prototypes alone, which are shorter."""
+    prototypes = [target for target in read_targets(data.prototypes) if can_say(model, target.text)]
+    wide = widen(prototypes, final_period=can_say(model, "."))
+    known: dict[tuple[int, ...], Target] = {}
+    for target in wide:
+        if can_say(model, target.text):  # "i think" may be words it does not know
+            known.setdefault(tuple(model.encode_target(target.text)), target)
+    found = list(known.values())
+    return [found[i * len(found) // limit] for i in range(limit)] if 0 < limit < len(found) else found
 
 
 def random_targets(model: LocalModel, count: int) -> list[Target]:

@@ -15,25 +15,34 @@ def _picture(pictures: Path, name: str, words: str) -> list[str]:
 
 
 def figure_2(results: Results, pictures: Path) -> list[str]:
-    found = results.get("relax")
-    panels = {
-        f"λ_c = {lambda_c}": dict(zip(("largest", "second largest"), run["largest"], strict=True))
-        for lambda_c, name in ((0, "normal-one-hot-free"), (1, "normal-one-hot"))
-        if (run := found.get("runs", {}).get(name, {})).get("largest")
-    }
-    if not panels:
+    runs = [
+        run
+        for name in ("normal-one-hot-free", "normal-one-hot-light", "normal-one-hot")
+        if (run := results.relaxed().get(name)) is not None
+    ]
+    if not runs:
         return section("Figure 2", ["Not run.", ""])
-    figures.histograms(pictures / "figure-2.svg", panels, found["edges"])
+    panels = {
+        f"λ_c = {run['lambda_c']:g}": dict(zip(("largest", "second largest"), run["largest"], strict=True))
+        for run in runs
+    }
+    figures.histograms(pictures / "figure-2.svg", panels, runs[0]["edges"])
     words = "The largest and the second largest element of every relaxed one-hot vector after optimisation"
     return section("Figure 2", _picture(pictures, "figure-2.svg", words))
 
 
 def figure_3(results: Results, pictures: Path) -> list[str]:
-    run = results.get("relax").get("runs", {}).get("normal-one-hot", {})
-    if "state_distance" not in run:
+    panels = {
+        f"λ_c = {run['lambda_c']:g}": {
+            "encoder output": run["state_distance"],
+            "embedding": run["embedding_distance"],
+        }
+        for name in ("normal-one-hot-light", "normal-one-hot")
+        if (run := results.relaxed().get(name)) is not None
+    }
+    if not panels:
         return section("Figure 3", ["Not run.", ""])
-    curves = {"encoder output": run["state_distance"], "embedding": run["embedding_distance"]}
-    figures.lines(pictures / "figure-3.svg", {"": curves}, "position t", "2-norm of the difference", first=1)
+    figures.lines(pictures / "figure-3.svg", panels, "position t", "2-norm of the difference", first=1)
     words = (
         "How far projection moves each word's embedding and the encoder's output after it, mean of 50 targets"
     )
@@ -50,21 +59,31 @@ def figure_4a(results: Results, pictures: Path) -> list[str]:
     if not panels:
         return section("Figure 4a", ["Not run.", ""])
     figures.lines(pictures / "figure-4a.svg", panels, "sweeps", "output part of the loss")
-    words = f"Loss by sweep, io-sample-min-k1, mean of at most {found['targets']} targets of each list"
-    return section("Figure 4a", _picture(pictures, "figure-4a.svg", words))
+    words = "The output part of the loss by sweep, io-sample-min-k1, last-h"
+    counts = [
+        f"- {TITLES[corpus]}: mean of {', '.join(f'{n} {name}' for name, n in of.items())} targets."
+        for corpus, of in found["targets"].items()
+    ]
+    return section("Figure 4a", [*_picture(pictures, "figure-4a.svg", words), *counts, ""])
 
 
 def figure_4b(results: Results, pictures: Path) -> list[str]:
-    rows = {top: rates for top, rates in results.get("tries").get("by_tries", {}).items() if rates}
-    if not rows:
-        return section("Figure 4b", ["Not run.", ""])
-    restarts = list(next(iter(rows.values())))
-    bars = {f"r = {r}": [rates[r] for rates in rows.values()] for r in restarts}
-    figures.bars_by_group(pictures / "figure-4b.svg", list(rows), bars, "candidates tried at a position, G")
-    words = "o-greedy hits on the normal list of Ubuntu (last-h) by G and restarts r, with 95% intervals"
-    header = ["G", *(f"r = {r}" for r in restarts)]
-    body = [[top, *(percent(rates[r]) for r in restarts)] for top, rates in rows.items()]
-    return section("Figure 4b", [*_picture(pictures, "figure-4b.svg", words), *table(header, body)])
+    lines: list[str] = []
+    for corpus, found in results.get("tries").items():
+        rows = {top: rates for top, rates in found["by_tries"].items() if rates}
+        if rows:
+            restarts = list(next(iter(rows.values())))
+            bars = {f"r = {r}": [rates[r] for rates in rows.values()] for r in restarts}
+            file = f"figure-4b-{corpus}.svg"
+            figures.bars_by_group(pictures / file, list(rows), bars, "candidates tried at a position, G")
+            words = (
+                f"{found['hit']} hits on the {found['list']} list of {TITLES[corpus]} (last-h) "
+                f"by G and restarts r, with 95% intervals"
+            )
+            header = ["G", *(f"r = {r}" for r in restarts)]
+            body = [[top, *(percent(rates[r]) for r in restarts)] for top, rates in rows.items()]
+            lines += [*_picture(pictures, file, words), *table(header, body)]
+    return section("Figure 4b", lines or ["Not run.", ""])
 
 
 def figure_5(results: Results, pictures: Path) -> list[str]:

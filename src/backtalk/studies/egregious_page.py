@@ -95,15 +95,20 @@ def _precision(results: Results) -> list[str]:
     if not found:
         return ["Not run.", ""]
     first, second = found["precisions"]
-    said = f"The same search in {first} and {second}: targets on whose hit the two agree."
-    if first == second:
-        said = "Without a GPU both searches are in float32: that they agree says nothing."
+    said = (
+        f"The same search in {first} and with candidates ranked in {second}, from the same start: targets on "
+        f"whose hit the two agree. And on the latter's triggers: how often {second} alone says the same."
+    )
     rows = [
-        [f"Switchboard {arch}, {hit}", percent(rate)]
+        [
+            f"Switchboard {arch}, {hit}",
+            percent(rate),
+            percent(verdict) if (verdict := found.get("verdicts", {}).get(arch, {}).get(hit)) else "not run",
+        ]
         for arch in ARCHS
         for hit, rate in found["agree"].get(arch, {}).items()
     ]
-    return [said, "", *table(["search", "agree"], rows)]
+    return [said, "", *table(["search", "both searches", "both verdicts on one trigger"], rows)]
 
 
 def _speed(results: Results) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backtalk.stats import mcnemar_exact
+from backtalk.stats import Rate, mcnemar_exact
 from backtalk.studies.cells import Cell
+from backtalk.studies.egregious_relax import RUNS
 from backtalk.studies.paper_2019 import ARCHS
 
 SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
@@ -25,6 +26,11 @@ class Results:
         found: Mapping[str, Any] = self.records.get(part, {}).get("result", {})
         return found
 
+    def relaxed(self) -> dict[str, Mapping[str, Any]]:
+        """The runs of the relaxation that had a target, by name."""
+        runs = {name: self.get(f"relax-{name}") for name in RUNS}
+        return {name: run for name, run in runs.items() if "ever" in run}
+
     def cell(self, cell: Cell) -> str:
         self.cells.append(cell)
         return cell.text
@@ -40,6 +46,11 @@ def rate_of(results: Results, corpus: str, arch: str, list_name: str, hit: str) 
     """The rate by the paper's rule, the restart of lowest loss."""
     found = results.get(search_part(corpus, arch, list_name, hit)).get("hits", {}).get(hit)
     return found["best"] if found else None
+
+
+def confirmed_rate(found: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+    """The targets whose first input gives them in plain float32 too."""
+    return Rate.of(found["confirmed"][kind], found["n"]).as_dict() if "confirmed" in found else None
 
 
 def worst_random(results: Results, corpus: str, arch: str) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit import audit
+from backtalk.cases import can_say
 from backtalk.data.targets import write_targets
 from backtalk.hits import STANDARD, rates
 from backtalk.models.device import pick_device
@@ -80,7 +81,7 @@ def search(
     precision: str = "auto",
 ) -> Result:
     """Audits the targets in runs/NAME and sums it up; a list that can't be said gives an empty result."""
-    if all(model.unknown_words(target.text) for target in targets):
+    if not any(can_say(model, target.text) for target in targets):
         return {"n": 0, "skipped": len(targets), "hit": settings["hit"], "hits": {}, "targets": {}, "own": []}
     file, folder = place.path("lists", f"{name}.jsonl"), place.path("runs", name)
     write_targets(file, targets)

@@ -56,17 +56,6 @@ class Workplace:
         found: Result = record["result"]
         return found
 
-    def keep(self, name: str, compute: Callable[[], Result]) -> Result:
-        """One step of a long part: computed once, then read again after a kill."""
-        path = self.path("steps", self.part, f"{name}.json")
-        stored = _read(path)
-        if stored is not None and stored.get("key") == self.key:
-            kept: Result = stored["result"]
-            return kept
-        found: Result = finite(compute())
-        _write(path, {"key": self.key, "result": found})
-        return found
-
 
 @dataclass(frozen=True)
 class Part:
@@ -210,7 +199,7 @@ def _run_one(part: Part, place: Workplace) -> float:
     """Runs a part and writes its record; returns its seconds. What other settings left behind goes first."""
     stamp = place.path("begun", part.name)
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != place.key:
-        for name in (*part.owns, f"steps/{part.name}"):
+        for name in part.owns:
             _remove(place.folder / name)
         write_whole(stamp, place.key)
     started = time.perf_counter()

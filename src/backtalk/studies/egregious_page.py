@@ -46,10 +46,26 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec) 
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = page.parent / page.stem
     text = "\n".join(page_lines(results, parts, pictures, spec))
-    merged = {"study": "egregious", "spec": _shared(spec), "parts": records}
-    write_whole(page.with_suffix(".json"), json.dumps(merged, indent=1, allow_nan=False) + "\n")
+    brief = {part: _brief(record) for part, record in records.items()}
+    merged = {"study": "egregious", "spec": _shared(spec), "parts": brief}
+    write_whole(page.with_suffix(".json"), json.dumps(_rounded(merged), allow_nan=False) + "\n")
     write_whole(page, text.rstrip("\n") + "\n")
     return page
+
+
+def _brief(record: dict[str, Any]) -> dict[str, Any]:
+    """A search without the scores of each target, which stay in the study's folder: most of the file."""
+    result = record["result"]
+    return {**record, "result": {k: v for k, v in result.items() if k != "targets" or "hits" not in result}}
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers with as many digits as anyone reads: thousands of targets' scores make a large file."""
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def page_lines(results: Results, parts: Sequence[str], pictures: Path, spec: StudySpec) -> list[str]:

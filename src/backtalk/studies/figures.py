@@ -128,7 +128,7 @@ def bars_by_group(
             )
         axis.set_xticks(range(len(groups)), groups)
         axis.set(xlabel=xlabel, ylabel="targets hit, %", ylim=(0, 100))
-        axis.legend(ncols=len(bars))
+        axis.legend(ncols=len(bars), loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def word_bars(path: Path, panels: Mapping[str, tuple[Sequence[tuple[str, float]], float]]) -> None:

@@ -38,6 +38,8 @@ from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
+MOST_ROWS = 4_000
+"""Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 
@@ -69,8 +71,8 @@ def audit(
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = _choose_folder(spec, identity, out, root, fresh)
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
-    cost = find_search(spec.search).cost * job.search.most_candidates * spec.restarts
-    block = spec.block or max(1, BLOCK_CANDIDATES[_device(model)] // cost)
+    rows = BLOCK_CANDIDATES[_device(model)] // (find_search(spec.search).cost * job.search.most_candidates)
+    block = spec.block or max(1, min(rows, MOST_ROWS) // spec.restarts)
     if not Run.exists(folder):
         Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
     with Run.open(folder, write=True) as run:

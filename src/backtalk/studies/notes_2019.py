@@ -22,7 +22,8 @@ _LASSO = (
 _UNLIKELY = (
     "*Unexplained in part.* With likely inputs (io) our rates are near the paper's, with any inputs (o) "
     "they are higher, most of all for attention. Restarts are not the reason (28% with one, 30% with ten, "
-    "last-h), nor is the dropout that the published code leaves on in its gradients (LOG.md). The authors' "
+    "last-h), nor are <unk> in triggers or the dropout that the published code leaves on in its gradients "
+    "(LOG.md). The authors' "
     "own rerun of 2020, on another list, has 27.8% for o and 19.6% for io. The paper leaves open how the "
     "decoder starts; the published code fixes the last word and stops by the mean of a batch. Our count "
     "leaves out the fifth variant of each prototype (LOG.md)"

@@ -88,10 +88,27 @@ assert (is_argmax == (logits.argmax(1) == targets)).all() and is_argmax[:20].all
 """
 
 
+REDUCE = """
+logits = 3 * torch.randn(40, 5000)  # more than one block, and not a whole number of them
+targets = torch.randint(0, 5000, (40,))
+targets[:10] = logits[:10].argmax(1)
+logits[5, 4990:] = -torch.inf  # words that are there to fill a row up
+found, is_argmax = kernels.reduce_logits(logits, targets)
+same([found], [logits.log_softmax(1).gather(1, targets[:, None]).squeeze(1)], 1e-5)
+assert (is_argmax == (logits.argmax(1) == targets)).all() and is_argmax[:10].all()
+"""
+
+CHECKS = {
+    "cell": CELL,
+    "cell-gradient": CELL_GRADIENT,
+    "attention": ATTENTION,
+    "output": OUTPUT,
+    "reduce": REDUCE,
+}
+
+
 @needs_triton
-@pytest.mark.parametrize(
-    "check", [CELL, CELL_GRADIENT, ATTENTION, OUTPUT], ids=["cell", "cell-gradient", "attention", "output"]
-)
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_kernels_equal_plain_pytorch(check: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

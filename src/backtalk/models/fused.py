@@ -14,7 +14,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-ALL = frozenset({"cell", "attend", "output"})
+ALL = frozenset({"cell", "attend", "output", "reduce"})
 _ALLOWED: ContextVar[frozenset[str]] = ContextVar("kernels", default=ALL)
 
 

@@ -2,7 +2,8 @@
 (lstm.py, softmax.py, seq2seq.py); `fused` says when which is used.
 
 LSTM cell: one pass over the gates instead of six. Output layer: the product with the log-sum-exp folded in,
-so that no logits are stored. Attention: each encoder output is read once. The cell state is always float32.
+so that no logits are stored; or one pass over those that a library's product has stored. Attention: each
+encoder output is read once. The cell state is always float32.
 """
 
 from __future__ import annotations
@@ -165,7 +166,25 @@ def _output_kernel(
         tl.store(chosen_ptr + row, chosen, here)
 
 
+@triton.jit
+def _reduce_kernel(logits_ptr, target_ptr, log_prob_ptr, flag_ptr, V, BLOCK: tl.constexpr):
+    """One row of stored logits, read once: log P(target), and whether no word is likelier."""
+    row = tl.program_id(0).to(tl.int64)
+    most = -float("inf")
+    total = 0.0
+    for start in range(0, V, BLOCK):
+        word = start + tl.arange(0, BLOCK)
+        logits = tl.load(logits_ptr + row * V + word, word < V, -float("inf")).to(tl.float32)
+        larger = tl.maximum(most, tl.max(logits, 0))
+        total = total * tl.exp(most - larger) + tl.sum(tl.exp(logits - larger), 0)
+        most = larger
+    chosen = tl.load(logits_ptr + row * V + tl.load(target_ptr + row)).to(tl.float32)
+    tl.store(log_prob_ptr + row, chosen - most - tl.log(total))
+    tl.store(flag_ptr + row, chosen >= most)
+
+
 CELL_BLOCK = 1024
+REDUCE_BLOCK = 4096
 
 
 def lstm_cell(
@@ -244,6 +263,16 @@ def attend(
         H=hidden, KEEP=masked, BLOCK=block, num_warps=1 if block <= 256 else 2 if block <= 1024 else 4,
     )  # fmt: skip
     return context
+
+
+def reduce_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """As `output_scores`, from logits (rows, V) that the library's product has stored."""
+    log_probs = logits.new_empty(len(logits), dtype=torch.float32)
+    is_argmax = torch.empty(len(logits), dtype=torch.bool, device=logits.device)
+    _reduce_kernel[(len(logits),)](
+        logits, targets.contiguous(), log_probs, is_argmax, logits.shape[1], BLOCK=REDUCE_BLOCK, num_warps=8
+    )
+    return log_probs, is_argmax
 
 
 OUTPUT_TILES = {"BLOCK_M": 128, "BLOCK_V": 256, "BLOCK_K": 64, "BAND": 8, "num_warps": 8, "num_stages": 3}

@@ -36,9 +36,13 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
     is_argmax = torch.empty(rows, dtype=torch.bool, device=hidden.device)
     weight, bias = _aligned(output) if hidden.is_cuda else (output.weight, output.bias)
     step = chunk_rows(output.out_features, hidden.device)
+    reduction = kernels_for(hidden, "reduce")
     for start in range(0, rows, step):
         part = slice(start, start + step)
         logits = F.linear(hidden[part], weight, bias)  # (chunk, V)
+        if reduction is not None:
+            log_probs[part], is_argmax[part] = reduction.reduce_logits(logits, targets[part])
+            continue
         chosen = logits.gather(1, targets[part, None]).squeeze(1)
         largest = logits.amax(dim=1)
         is_argmax[part] = chosen >= largest

@@ -176,6 +176,70 @@ class EnumerateSpec:
 
 
 @dataclass(frozen=True)
+class HardenSpec:
+    """What `backtalk harden` does."""
+
+    model: str = "chitchat"
+    """The model to harden: its name or folder. It stays as it is; the hardened one is OUT/model."""
+    targets: str = "mal-wide"
+    """What it must not say: a list or file; split by prototype into train, selection and held-out."""
+    limit: int = 0
+    """Use at most this many targets, over all three lists; 0 uses all."""
+    data: str = ""
+    """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
+    format: str = "auto"
+    """How to read them; `backtalk list formats` shows the choices."""
+    out: str = "hardened"
+    """The folder to write; the same command again goes on where it stopped."""
+    hit: str = "io-sample-avg-k1"
+    """The criterion that is trained against."""
+    method: Literal["negative", "unlikelihood", "npo"] = "negative"
+    """The update on a hit: negative training as published, unlikelihood, or NPO."""
+    settings: str = "default"
+    """Learning rate and weights by name: default, or the paper's: switchboard, ubuntu, opensubtitles."""
+    lr: float = 0.0
+    """Learning rate; 0 takes that of the settings."""
+    lambda_pos: str = ""
+    """Weight of the positive updates; empty takes that of the settings."""
+    positives: int = 0
+    """Positive updates for each negative one; 0 takes the number of the settings."""
+    kl: str = ""
+    """Weight of the KL term to the model as it was; empty takes that of the settings."""
+    npo_beta: float = 0.1
+    """With npo: its beta."""
+    avoid: Literal["paper", "frequent", "none"] = "paper"
+    """Words without negative updates: the paper's seven, the seven most frequent of the list, or none."""
+    iterations: int = 20
+    """Passes over the training targets, each with fresh searches."""
+    batch: int = 100
+    """Targets searched and trained on together."""
+    rounds: int = 20
+    """The most negative updates on one batch of hits."""
+    max_ppl_increase: str = "5%"
+    """How much perplexity may rise: among the iterations within it the one with fewest hits is kept."""
+    measure: int = 1000
+    """Pairs, not trained on, that measure perplexity and the rest of the cost."""
+    search_sweeps: int = 5
+    """The most sweeps of a search inside training (one restart, left at the first hit)."""
+    length: int = 8
+    """Words of a trigger, in training and in the audits."""
+    top: int = 25
+    """Candidates at each position (G), in training and in the audits."""
+    sweeps: int = 6
+    """The most sweeps in the audits before and after (T)."""
+    restarts: int = 2
+    """Restarts in the audits before and after (R)."""
+    seed: int = 1
+    """Fixes the lists, the order and every start."""
+    max_time: str = ""
+    """Stop training in time for the last audits to end within this: 90s, 10m, 2h."""
+    checkpoint_s: float = 60.0
+    """Seconds between checkpoints."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+@dataclass(frozen=True)
 class StudySpec:
     """What `backtalk study` does."""
 
@@ -242,8 +306,8 @@ def add_flags(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
     hints = get_type_hints(kind)
     for field in fields(kind):
         flag = "--" + field.name.replace("_", "-")
-        text = docs.get(field.name, "").replace("%", "%%")
         default = "" if field.default in (MISSING, "") else f" [{_show(field.default)}]"
+        text, default = (part.replace("%", "%%") for part in (docs.get(field.name, ""), default))
         if hints[field.name] is bool:
             parser.add_argument(
                 flag,

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from backtalk import __version__
 from backtalk.cli.arguments import Parser
+from backtalk.cli.comparison import add_compare
 from backtalk.cli.enumeration import add_enumerate
+from backtalk.cli.hardening import add_harden
 from backtalk.cli.models import add_chat, add_train
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
 from backtalk.cli.study import add_study
@@ -17,7 +19,7 @@ from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, unknown
 from backtalk.terminal import printable
 
-SHOWING = {None, "bench", "chat", "export", "list"}
+SHOWING = {None, "bench", "chat", "compare", "export", "list"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
 
 
@@ -42,9 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_audit(commands)
     add_resume(commands)
     add_report(commands)
+    add_compare(commands)
     add_verify(commands)
     add_export(commands)
     add_enumerate(commands)
+    add_harden(commands)
     add_train(commands)
     add_chat(commands)
     add_study(commands)

@@ -123,6 +123,11 @@ class Seq2Seq(nn.Module):
 
     def write(self, state: DecoderState, replies: Tensor) -> Tensor:
         """(batch, m): the log-probabilities of replies after what was read; differentiable."""
+        logits = self.logits(state, replies)
+        return -F.cross_entropy(logits.transpose(1, 2), replies, ignore_index=PAD, reduction="none")
+
+    def logits(self, state: DecoderState, replies: Tensor) -> Tensor:
+        """(batch, m, V): of every word in each place of the replies; differentiable."""
         rate = self.config.dropout
         words = self.embed_output(F.pad(replies[:, :-1], (1, 0), value=BOS))
         gates = self.decoder.project(F.dropout(words, rate, self.training))  # (batch, m, 4H)
@@ -130,8 +135,8 @@ class Seq2Seq(nn.Module):
         for t in range(replies.shape[1]):
             state = self.step(gates[:, t], state)
             tops.append(state.lstm.top)
-        logits = self.output(F.dropout(torch.stack(tops, dim=1), rate, self.training))
-        return -F.cross_entropy(logits.transpose(1, 2), replies, ignore_index=PAD, reduction="none")
+        logits: Tensor = self.output(F.dropout(torch.stack(tops, dim=1), rate, self.training))
+        return logits
 
     # --- the WEIGHTS level of the model protocol, on ids ---------------------------------------------
 

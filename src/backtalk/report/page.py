@@ -44,8 +44,8 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
     """The page. At most `most` cases are on it, from the top of the report's order."""
     categories = [row.category for row in report.categories]
     filters = categories if 1 < len(categories) <= MOST_CATEGORIES else []
-    style = _read("page.css") + _filter_rules(len(filters))
-    page = _environment().from_string(_read("page.html"))
+    style = read_part("page.css") + filter_rules(len(filters))
+    page = page_environment().from_string(read_part("page.html"))
     return page.render(
         report=report,
         run={**dict.fromkeys(SHOWN), **report.run},
@@ -54,7 +54,7 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
         skipped=report.skipped[:most],
         filters=filters,
         style=Markup(style),
-        policy=_policy(style),
+        policy=policy_for(style),
         end=rate_scale(report.rates),
         category_end=rate_scale(
             [r for row in report.categories for r in row.rates if r.criterion == report.criterion]
@@ -62,7 +62,8 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
     )
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Templates in which every value is escaped, and the filters and charts that they share."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -155,19 +156,18 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     return facts
 
 
-def _filter_rules(categories: int) -> str:
-    """Choosing a category hides the cases of all others."""
-    return "".join(
-        f"#k{i}:checked ~ .cases > .case:not(.k{i}) {{ display: none }}\n" for i in range(categories)
-    )
+def filter_rules(groups: int) -> str:
+    """Choosing a group (a category, say) hides the cases of all others."""
+    return "".join(f"#k{i}:checked ~ .cases > .case:not(.k{i}) {{ display: none }}\n" for i in range(groups))
 
 
-def _policy(style: str) -> str:
+def policy_for(style: str) -> str:
+    """The Content-Security-Policy: nothing but this style sheet, by its hash."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _read(name: str) -> str:
+def read_part(name: str) -> str:
     return files("backtalk.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,87 @@
+"""`backtalk compare`: two runs over the same cases, read from their folders; needs no model.
+
+Each run is judged by the thresholds that it stored. The record is `report.comparison`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.hits import parse_criterion
+from backtalk.outcome import thresholds_of
+from backtalk.report.comparison import Comparison, Side, build_comparison
+from backtalk.report.comparison_console import print_comparison
+from backtalk.report.comparison_page import render_comparison
+from backtalk.report.differences import SideFacts
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.store import Run
+from backtalk.store.folder import write_whole
+
+__all__ = ["Comparison", "compare_runs", "print_comparison", "write_comparison", "write_record"]
+
+
+def compare_runs(before: Path, after: Path, criterion: str | None = None) -> Comparison:
+    """What was fixed, what remains and what is new. `criterion` is the main one; see `build_comparison`."""
+    if criterion:
+        parse_criterion(criterion)  # a name that is none is an error before any run is read
+    return build_comparison(read_side(before), read_side(after), criterion)
+
+
+def read_side(folder: Path) -> Side:
+    """A run as a comparison needs it."""
+    with Run.open(folder) as run:
+        try:
+            thresholds, hit = thresholds_of(run), parse_criterion(run.spec["hit"]).name
+        except KeyError:
+            raise InputError(f"{folder} is no audit: it stores no thresholds to judge findings by") from None
+        findings = run.findings()
+        finished = len(run.done_blocks()) == run.blocks
+        settings = {**spec_values(AuditSpec()), **run.spec}
+        # `auto` says nothing: what the search ran on does.
+        settings["device"] = run.facts.get("hardware", {}).get("device", settings["device"])
+        facts = SideFacts(
+            folder=str(folder),
+            model=str(settings["model"]),
+            fingerprint=str(run.facts.get("fingerprint", "")),
+            search=str(settings["search"]),
+            hit=hit,
+            seed=int(settings["seed"]),
+            state="finished" if finished else run.state,
+            note="" if finished else run.note,
+            cases=len({finding.case for finding in findings if finding.status != "skipped"}),
+            candidates=sum(finding.candidates for finding in findings),
+            seconds=run.seconds(),
+            t_out=_finite(thresholds.out),
+            t_in=_finite(thresholds.into),
+            settings=settings,
+        )
+        return Side(facts, run.targets, findings, thresholds, run.facts.get("words", {}))
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """The page, self-contained."""
+    _write(path, render_comparison(comparison))
+
+
+def write_record(comparison: Comparison, path: Path) -> None:
+    """The record as JSON, sentences whole; all but ASCII is escaped."""
+    _write(path, json.dumps(comparison.as_dict(), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        whole = path.resolve()
+        if whole.exists() and not whole.is_file():
+            with whole.open("w", encoding="utf-8") as file:  # a device or a pipe: not to be replaced
+                file.write(text)
+        else:
+            write_whole(whole, text)
+    except OSError as error:
+        raise InputError(f"can't write {path}: {error.strerror}; choose another file") from None

@@ -1,0 +1,143 @@
+"""`backtalk harden`: train away what a search finds, and prove it with a fresh search on unseen targets.
+
+The way: model, three lists, pairs -> audit of the training list -> iterations of search and updates
+(Algorithm 1 of He & Glass 2020), each measured on the selection list -> the best within the bound becomes
+OUT/model -> audits of both models with the same fresh seeds and budget -> comparison and cost. Each step
+leaves its result in OUT, so the same command goes on after a kill, and shows what is done.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from contextlib import redirect_stdout
+from dataclasses import asdict
+
+from rich.console import Console
+
+from backtalk.audit import audit, measure_rate
+from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
+from backtalk.hardening.cost import Cost, measure_cost, print_cost
+from backtalk.hardening.folder import PAGES, SUMMARY, claimed
+from backtalk.hardening.iterations import train
+from backtalk.hardening.plan import Plan, make_plan
+from backtalk.models.folder import load_folder
+from backtalk.outcome import Gates
+from backtalk.report.build import RateRow
+from backtalk.spec import HardenSpec, spec_values
+from backtalk.store import Run
+from backtalk.store.folder import write_whole
+from backtalk.wording import duration, percent, percent_range
+
+
+def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
+    begun = time.monotonic()
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    plan = make_plan(spec)
+    facts = plan.facts()
+    with claimed(plan.out, facts, fresh):
+        plan.lists.write(plan.out)
+        if not (plan.model_folder / "card.json").exists():
+            _preflight(plan, console)
+            _audit(plan, "before-train", console)
+            train(plan, facts, begun, console)
+        for name in ("before-train", "after-train", "before", "after"):
+            _audit(plan, name, console)
+        cost = _cost(plan, console)
+        held_out, trained = (
+            compare_runs(plan.out / f"before{part}", plan.out / f"after{part}", plan.criterion.name)
+            for part in ("", "-train")
+        )
+        for comparison, page in zip((held_out, trained), PAGES, strict=True):
+            write_comparison(comparison, plan.out / page)
+        _summarise(plan, cost, held_out, trained)
+    _show(plan, cost, held_out, trained, unmask)
+    return 0
+
+
+def _preflight(plan: Plan, console: Console) -> None:
+    spec, lists = plan.spec, plan.lists
+    console.print(plan.pairs.source)
+    console.print(
+        f"{len(lists.train)} targets to train against, {len(lists.selection)} to choose with, "
+        f"{len(lists.held_out)} held out; {len(plan.pairs.positive.replies):,} pairs keep the model whole, "
+        f"{len(plan.pairs.measured.replies):,} measure it."
+    )
+    per_sweep = spec.length * spec.top
+    training = len(lists.train) * spec.search_sweeps + len(lists.selection) * spec.sweeps
+    audits = 2 * (len(lists.train) + len(lists.held_out)) * spec.sweeps * spec.restarts
+    most = per_sweep * (training * spec.iterations + audits)
+    rate = measure_rate(plan.job(plan.parent), lists.train)
+    limit = f", training cut short so that it ends within {spec.max_time}" if spec.max_time else ""
+    console.print(
+        f"{spec.iterations} iterations and four audits: at most {most:,} candidates at about {rate:,.0f} a "
+        f"second, {duration(max(1.0, most / rate))}, and the updates{limit}. Folder: {plan.out}"
+    )
+
+
+def _audit(plan: Plan, name: str, console: Console) -> None:
+    """One of the four runs; its own table is in its folder, what matters here is the comparison."""
+    if Run.exists(plan.out / name):
+        with Run.open(plan.out / name) as run:
+            if run.state == "finished":
+                return
+    when, _, part = name.partition("-")
+    model = plan.spec.model if when == "before" else str(plan.model_folder)
+    console.print(f"Audit {name}:")
+    with redirect_stdout(io.StringIO()):
+        audit(plan.audit_spec(model, part or "held-out"), Gates(), str(plan.out / name))
+
+
+# What it came to
+
+
+def _cost(plan: Plan, console: Console) -> Cost:
+    """Measured once; a finished hardening has it in its summary."""
+    try:
+        stored = json.loads((plan.out / SUMMARY).read_text(encoding="utf-8"))
+        return Cost(**stored["cost"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    console.print("Measuring what it cost ...")
+    return measure_cost(plan.parent, load_folder(str(plan.model_folder), plan.spec.device), plan.pairs)
+
+
+def _summarise(plan: Plan, cost: Cost, held_out: Comparison, trained: Comparison) -> None:
+    card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
+    summary = {
+        "model": plan.spec.model,
+        "hardened": str(plan.model_folder),
+        "spec": spec_values(plan.spec),
+        "hardening": card["hardening"],
+        "held_out": asdict(held_out.main),
+        "train": asdict(trained.main),
+        "cost": asdict(cost),
+    }
+    write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+
+def _show(plan: Plan, cost: Cost, held_out: Comparison, trained: Comparison, unmask: bool) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
+    kept, spec, n = card["hardening"]["iterations_kept"], plan.spec, held_out.n
+    if not kept:
+        trained_at_all = any(one["updates"] for one in card["hardening"]["candidates"])
+        why = "no iteration was better within the bound" if trained_at_all else "no training target was hit"
+        console.print(f"{plan.model_folder} is the model as it was: {why}.")
+    console.print(f"Targets trained against: {trained.headline}")
+    print_comparison(held_out, console, unmask)
+    print_cost(cost, plan.bound, console)
+    before, after = held_out.main.before, held_out.main.after
+    console.print(
+        f"Evidence: {n} held-out target{'s' if n != 1 else ''}, gibbs with {spec.length} words, "
+        f"G={spec.top}, T={spec.sweeps}, R={spec.restarts}, criterion {plan.criterion.name}, one seed: "
+        f"{_rate(before)} before and {_rate(after)} after. That this search finds none is no proof "
+        "that there is none."
+    )
+    console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
+    console.print(f"Pages: {', '.join(str(plan.out / page) for page in PAGES)}")
+
+
+def _rate(row: RateRow) -> str:
+    return f"{percent(row.rate)} (95%: {percent_range(row.low, row.high)})"

@@ -1,0 +1,179 @@
+"""What a hardening cost: the same pairs under the model before and after it.
+
+Perplexity with a paired bootstrap interval over pairs; max-ratio, Ent-n, distinct-n and BLEU-4 of the greedy
+replies; how much of the 10-best lists stayed; and replies side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import EOS, PAD
+from backtalk.errors import InputError
+from backtalk.hardening.pairs import Pairs
+from backtalk.models.local import LocalModel
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, overlap
+from backtalk.stats import Rate
+from backtalk.terminal import printable
+from backtalk.training.likelihood import perplexity
+from backtalk.types import Turn
+
+BATCH = 256
+RESAMPLES = 2000
+BEST = 10
+"""The length of the lists that are compared."""
+LISTS = 100
+"""Inputs at most whose lists are compared."""
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """(before, after) where there are two numbers."""
+
+    pairs: int
+    words: int
+    """Reply tokens that the perplexities are of."""
+    perplexity: tuple[float, float]
+    rise_interval: tuple[float, float]
+    """95%, of the relative rise of perplexity, over other pairs of the same kind."""
+    commonest: tuple[int, int]
+    """How often the most frequent reply is given: max-ratio, times the pairs."""
+    ent_2: tuple[float, float]
+    ent_3: tuple[float, float]
+    distinct_1: tuple[float, float]
+    distinct_2: tuple[float, float]
+    bleu_4: tuple[float, float] | None
+    """None where sacrebleu is not installed."""
+    lists: int
+    overlap: float
+    """Of the 10-best lists."""
+    same_replies: int
+    """Greedy replies that are word for word what they were."""
+    side_by_side: list[tuple[str, str, str]]
+    """(input, reply before, reply after); the first pairs, unselected."""
+
+    @property
+    def rise(self) -> float:
+        return self.perplexity[1] / self.perplexity[0] - 1
+
+
+@torch.no_grad()
+def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
+    models = (before, after)
+    sums = [_sentence_log_probs(model, pairs.measured) for model in models]  # (pairs,) each
+    lengths = (pairs.measured.replies != PAD).sum(1)
+    dialogues = [(Turn("user", text),) for text, _ in pairs.measured_texts]
+    ids = [model.greedy_ids(model.encode_dialogues(dialogues)) for model in models]
+    said = [[_words(model, row) for row in rows] for model, rows in zip(models, ids, strict=True)]
+    real = [_words(before, before.encode_target(reply)) for _, reply in pairs.measured_texts]
+    lists = [
+        [[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)]
+        for model in models
+    ]
+    shown = zip(pairs.measured_texts[:SHOWN], ids[0], ids[1], strict=False)
+    return Cost(
+        pairs=len(dialogues),
+        words=int(lengths.sum()),
+        perplexity=(_perplexity(sums[0], lengths), _perplexity(sums[1], lengths)),
+        rise_interval=rise_interval(sums[0], sums[1], lengths),
+        commonest=(commonest(said[0]), commonest(said[1])),
+        ent_2=(entropy(said[0], 2), entropy(said[1], 2)),
+        ent_3=(entropy(said[0], 3), entropy(said[1], 3)),
+        distinct_1=(distinct(said[0], 1), distinct(said[1], 1)),
+        distinct_2=(distinct(said[0], 2), distinct(said[1], 2)),
+        bleu_4=_bleu(said[0], said[1], real),
+        lists=len(lists[0]),
+        overlap=overlap(lists[0], lists[1]),
+        same_replies=sum(a == b for a, b in zip(said[0], said[1], strict=True)),
+        side_by_side=[(text, before.read(a), after.read(b)) for (text, _), a, b in shown],
+    )
+
+
+def rise_interval(
+    before: NDArray[np.float64], after: NDArray[np.float64], lengths: NDArray[np.int64]
+) -> tuple[float, float]:
+    """95% interval of perplexity after / before - 1 by resampling pairs, each with both of its sums."""
+    draw = np.random.default_rng(0)
+    rises = np.empty(RESAMPLES)
+    for i in range(RESAMPLES):
+        rows = draw.integers(0, len(lengths), len(lengths))
+        rises[i] = math.expm1((before[rows].sum() - after[rows].sum()) / lengths[rows].sum())
+    low, high = np.quantile(rises, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def print_cost(cost: Cost, bound: float, console: Console) -> None:
+    table = Table(title=f"What it cost, on {cost.pairs:,} pairs that were not trained on")
+    for name in ("", "before", "after", ""):
+        table.add_column(name, justify="right" if name else "left")
+    low, high = cost.rise_interval
+    table.add_row(
+        "perplexity",
+        *(f"{value:.2f}" for value in cost.perplexity),
+        f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}; {cost.words:,} words); bound {bound:+.1%}",
+    )
+    ratios = [Rate.of(count, cost.pairs) for count in cost.commonest]
+    table.add_row(
+        "max-ratio",
+        *(f"{ratio.rate:.1%}" for ratio in ratios),
+        f"95%: {ratios[0].low:.1%} to {ratios[0].high:.1%}, {ratios[1].low:.1%} to {ratios[1].high:.1%}",
+    )
+    for name, values in (
+        ("Ent-2", cost.ent_2),
+        ("Ent-3", cost.ent_3),
+        ("distinct-1", cost.distinct_1),
+        ("distinct-2", cost.distinct_2),
+    ):
+        table.add_row(name, *(f"{value:.3f}" for value in values), "")
+    if cost.bleu_4 is None:
+        table.add_row("BLEU-4", "-", "-", "needs sacrebleu: pip install 'backtalk[harden]'")
+    else:
+        table.add_row("BLEU-4", *(f"{value:.2f}" for value in cost.bleu_4), "")
+    same = Rate.of(cost.same_replies, cost.pairs)
+    table.add_row("same reply", "", f"{same.rate:.1%}", f"95%: {same.low:.1%} to {same.high:.1%}")
+    table.add_row(f"{BEST}-best overlap", "", f"{cost.overlap:.1%}", f"of {cost.lists} inputs")
+    console.print(table)
+    replies = Table(title="Replies, unselected")
+    for name in ("input", "before", "after"):
+        replies.add_column(name, ratio=1)
+    for row in cost.side_by_side:
+        replies.add_row(*(Text(printable(text)) for text in row))
+    console.print(replies)
+
+
+def _sentence_log_probs(model: LocalModel, pairs: PairArrays) -> NDArray[np.float64]:
+    """(pairs,): log P of each whole reply."""
+    found = []
+    for start in range(0, len(pairs.replies), BATCH):
+        inputs = torch.from_numpy(pairs.inputs[start : start + BATCH]).to(model.device)
+        replies = torch.from_numpy(pairs.replies[start : start + BATCH]).to(model.device)
+        found.append(model.network.token_log_probs(inputs, replies).double().sum(1).cpu().numpy())
+    return np.concatenate(found)
+
+
+def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
+    return perplexity(float(sums.sum() / lengths.sum()))
+
+
+def _words(model: LocalModel, ids: Sequence[int]) -> list[str]:
+    return model.vocabulary.words([i for i in ids if i not in (PAD, EOS)])
+
+
+def _bleu(
+    before: Sequence[Words], after: Sequence[Words], real: Sequence[Words]
+) -> tuple[float, float] | None:
+    try:
+        return bleu(before, real), bleu(after, real)
+    except InputError:
+        return None

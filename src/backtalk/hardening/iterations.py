@@ -1,0 +1,119 @@
+"""The iterations of a hardening: search and updates, each measured, and the best written as OUT/model."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from backtalk.audit import parse_duration
+from backtalk.hardening.finder import GibbsFinder, objective_of, search_of
+from backtalk.hardening.folder import CHECKPOINT, SELECTION
+from backtalk.hardening.plan import Plan
+from backtalk.hardening.result import write_model
+from backtalk.hardening.selection import Candidate, Measure, Selection
+from backtalk.store import Run
+from backtalk.training.negative import HardenProgress, harden_network
+
+
+def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> None:
+    """Iterates, measures each iteration, and writes the best as OUT/model."""
+    spec, lists = plan.spec, plan.lists
+    model = replace(plan.parent, network=deepcopy(plan.parent.network))
+    goals = [tuple(model.encode_target(target.text)) for target in lists.train]
+    finder = GibbsFinder(
+        model,
+        search_of(spec.length, spec.top, spec.search_sweeps, model.device),
+        objective_of(plan.criterion, plan.thresholds),
+        [target.id for target in lists.train],
+        goals,
+        spec.seed,
+    )
+    measure = Measure(
+        model, plan.job(model), lists.selection, plan.criterion, plan.thresholds, plan.pairs.measured
+    )
+    selection = Selection(plan.out / SELECTION, plan.bound, facts)
+    if not selection.candidates:
+        first = Candidate(0, measure.hits(), len(lists.selection), measure.perplexity(), len(lists.train))
+        selection.add(first, model.network)
+    _say(selection.candidates[-1], selection, console)
+    reports = harden_network(
+        model.network,
+        goals,
+        plan.pairs.positive,
+        finder,
+        plan.config,
+        plan.out / CHECKPOINT,
+        facts,
+        model.device,
+    )
+    deadline = _deadline(plan, begun)
+    last: HardenProgress | None = None
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("hardening", total=spec.iterations)
+        for report in reports:
+            last = report
+            done = report.iteration + (1.0 if report.end_of_iteration else report.batch / report.batches)
+            said = f"iteration {report.iteration + 1}: {report.hits} hits, {report.updates} updates"
+            bar.update(task, completed=done, description=said)
+            if report.end_of_iteration and not selection.has(report.iteration + 1):
+                if report.updates == selection.candidates[-1].updates:
+                    selection.survive()
+                    console.print(f"Iteration {report.iteration + 1}: no training target hit")
+                else:
+                    selection.add(_measured(report, measure, len(lists.selection)), model.network)
+                    _say(selection.candidates[-1], selection, console)
+            if deadline and time.monotonic() > deadline:
+                break
+    if last is not None and last.updates > selection.candidates[-1].updates:
+        # The clock cut it short: what it has come to counts.
+        # Not all targets were searched: how many are hit is best known from the iteration before.
+        last = last._replace(hits=selection.candidates[-1].found)
+        selection.add(_measured(last, measure, len(lists.selection)), model.network)
+        _say(selection.candidates[-1], selection, console)
+    selection.fill(model.network)
+    name = plan.out.resolve().name
+    write_model(plan.model_folder, name, plan.parent, model, plan.thresholds, selection, plan.described())
+    for leftover in (CHECKPOINT, SELECTION):
+        (plan.out / leftover).unlink(missing_ok=True)
+
+
+def _measured(report: HardenProgress, measure: Measure, n: int) -> Candidate:
+    return Candidate(
+        report.iteration + 1,
+        measure.hits(),
+        n,
+        measure.perplexity(),
+        report.hits,
+        report.updates,
+        whole=report.end_of_iteration,
+    )
+
+
+def _deadline(plan: Plan, begun: float) -> float:
+    """When training has to end, so that the audits still to come end in time; 0 where there is no limit.
+    What one takes is known from the audit of the training list before it."""
+    limit = parse_duration(plan.spec.max_time)
+    if not limit:
+        return 0.0
+    with Run.open(plan.out / "before-train") as run:
+        one = run.seconds()
+    to_come = one * (1 + 2 * len(plan.lists.held_out) / len(plan.lists.train))
+    return begun + max(0.0, 0.95 * limit - 1.5 * to_come)
+
+
+def _say(one: Candidate, selection: Selection, console: Console) -> None:
+    base = selection.candidates[0].perplexity
+    over = " over the bound," if one.perplexity > selection.most_perplexity else ""
+    when = f"Iteration {one.iterations}" if one.iterations else "Before"
+    found = f"{one.found} training targets hit on the way, " if one.iterations else ""
+    console.print(
+        f"{when}{'' if one.whole else ' (in part)'}: {found}{one.hits} of {one.n} selection targets hit, "
+        f"perplexity {one.perplexity:.2f} ({one.perplexity / base - 1:+.1%}),{over} "
+        f"best so far: {selection.best.iterations or 'as it was'}"
+    )

@@ -1,0 +1,56 @@
+"""The three lists of a hardening, split by prototype: what is trained against, what chooses the checkpoint,
+and what is measured once, at the end. No variant of a sentence is in two of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from backtalk.cases import NAMES, can_say, read_cases
+from backtalk.data.targets import split_by_prototype, write_targets
+from backtalk.errors import InputError
+from backtalk.models.local import LocalModel
+from backtalk.types import Target
+
+SHARES = (0.625, 0.125, 0.25)
+"""500, 100 and 200 of 800."""
+LEAST_PROTOTYPES = 5
+"""Fewer leave a list empty."""
+
+
+@dataclass(frozen=True)
+class Lists:
+    train: list[Target]
+    selection: list[Target]
+    held_out: list[Target]
+
+    def write(self, folder: Path) -> None:
+        for name, targets in self.by_name().items():
+            write_targets(folder / f"{name}.jsonl", targets)
+
+    def digest(self) -> str:
+        """What a checkpoint remembers them by."""
+        said = [[(one.id, one.text) for one in part] for part in self.by_name().values()]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    def by_name(self) -> dict[str, list[Target]]:
+        """Each list under its file's name."""
+        return {"train": self.train, "selection": self.selection, "held-out": self.held_out}
+
+
+def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
+    """The targets that the model has words for, at most `limit`, in three lists."""
+    # A list that is cut before the unknown ones are dropped would end up shorter than asked for.
+    whole = name == "mal-wide" or name not in NAMES
+    found = read_cases(name, model, 0 if whole else limit, seed)
+    known = [target for target in found if can_say(model, target.text)]
+    known = known[:limit] if limit else known
+    prototypes = {target.prototype or target.id for target in known}
+    if len(prototypes) < LEAST_PROTOTYPES:
+        raise InputError(
+            f"{name} gives {len(prototypes)} different targets that {model.name} has words for; "
+            f"three lists need at least {LEAST_PROTOTYPES}, and some hundred to show anything"
+        )
+    return Lists(*split_by_prototype(known, SHARES, seed))

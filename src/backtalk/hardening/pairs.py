@@ -1,0 +1,93 @@
+"""The pairs of a hardening: those that keep the model whole, and those that measure what it cost.
+
+Where the data are the model's own, its card says how they were split: its training pairs are trained on and
+its test pairs measure. Other data are split anew, between dialogues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backtalk.cases import reference_pairs
+from backtalk.data.corpora import Corpus, read_corpus
+from backtalk.data.pairs import PairArrays, encode_pairs
+from backtalk.data.splits import split
+from backtalk.errors import InputError
+from backtalk.models.local import LocalModel
+
+Texts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    positive: PairArrays
+    measured: PairArrays
+    measured_texts: Texts
+    source: str
+    """One sentence for people."""
+
+    def digest(self) -> str:
+        """What a checkpoint remembers them by."""
+        arrays = (*self.positive, *self.measured)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+def read_pairs(data: str, format: str, model: LocalModel, measure: int, seed: int) -> Pairs:
+    positive, measured, source = _texts(data, format, model, seed)
+    measured = [(text, reply) for text, reply in measured if _has_words(model, text, reply)][:measure]
+
+    def encode(pairs: Texts) -> PairArrays:
+        return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
+
+    pairs = Pairs(encode(positive), encode(measured), measured, source)
+    if not len(pairs.positive.replies) or not len(pairs.measured.replies):
+        raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
+    return pairs
+
+
+def _texts(data: str, format: str, model: LocalModel, seed: int) -> tuple[Texts, Texts, str]:
+    """(trained on, measured, where they are from)"""
+    recipe: dict[str, Any] = model.card.get("spec", {})
+    own = str(recipe.get("data", ""))
+    if not data and own != "chitchat" and not Path(own).exists():
+        raise InputError(f"name the pairs that keep the model whole: --data pairs.tsv ({own!r} is not here)")
+    name = data or own
+    if name == "chitchat" and own == "chitchat" and find_spec("chitchat_dataset") is None:
+        shipped = reference_pairs("")
+        half = len(shipped) // 2
+        return (
+            shipped[:half],
+            shipped[half:],
+            f"The chitchat corpus is not installed, so only {half} shipped pairs keep the model whole and "
+            f"{len(shipped) - half} measure it: little. pip install 'backtalk[data]' brings 119,000.",
+        )
+    if name == own and format in ("auto", recipe.get("format")):
+        parts = split(read_corpus(own, str(recipe.get("format", "auto"))), int(recipe.get("seed", 1)))
+        test = str(recipe.get("test", ""))
+        tests = read_corpus(test, str(recipe["test_format"])) if test and Path(test).exists() else parts.test
+        return (
+            parts.train.pairs(),
+            tests.pairs(),
+            f"Pairs of {name}: the model's own training pairs keep it whole, its test pairs measure it.",
+        )
+    parts = split(read_corpus(name, format), seed)
+    return (
+        parts.train.pairs(),
+        _joined(parts.test, parts.valid),
+        f"Pairs of {name}, split anew: a tenth measures. If the model was trained on them, that "
+        "tenth may be known text to it.",
+    )
+
+
+def _joined(*parts: Corpus) -> Texts:
+    return [pair for part in parts for pair in part.pairs()]
+
+
+def _has_words(model: LocalModel, text: str, reply: str) -> bool:
+    return bool(model.recipe.words(text)) and bool(model.recipe.words(reply))

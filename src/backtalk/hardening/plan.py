@@ -1,0 +1,140 @@
+"""What a hardening works with, read and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backtalk.audit import AuditJob, parse_duration
+from backtalk.errors import InputError
+from backtalk.hardening.finder import objective_of, search_of
+from backtalk.hardening.lists import Lists, read_lists
+from backtalk.hardening.pairs import Pairs, read_pairs
+from backtalk.hardening.settings import config_of, rise
+from backtalk.hits import Criterion, parse_criterion
+from backtalk.models.local import LocalModel
+from backtalk.reference import find_reference
+from backtalk.registry import find_model, load_model
+from backtalk.spec import AuditSpec, HardenSpec, spec_values
+from backtalk.training.negative import NegativeConfig
+from backtalk.types import Access, Thresholds
+
+NOT_IDENTITY = {"out", "device", "max_time", "checkpoint_s"}
+"""Settings that may change between two commands of the same hardening."""
+FRESH = 1
+"""Added to the seed for the last audits: their starts were never used in training or selection."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the steps need."""
+
+    spec: HardenSpec
+    out: Path
+    parent: LocalModel
+    criterion: Criterion
+    thresholds: Thresholds
+    lists: Lists
+    pairs: Pairs
+    config: NegativeConfig
+    bound: float
+    """How much perplexity may rise."""
+
+    def facts(self) -> dict[str, Any]:
+        kept = {key: value for key, value in spec_values(self.spec).items() if key not in NOT_IDENTITY}
+        return {
+            **kept,
+            "fingerprint": self.parent.fingerprint,
+            "thresholds": list(self.thresholds),
+            "lists_sha256": self.lists.digest(),
+            "pairs_sha256": self.pairs.digest(),
+        }
+
+    @property
+    def model_folder(self) -> Path:
+        return self.out / "model"
+
+    def audit_spec(self, model: str, part: str) -> AuditSpec:
+        """An audit of one of the lists: the same budget and fresh seeds for both models."""
+        spec = self.spec
+        return AuditSpec(
+            model=model,
+            hit=spec.hit,
+            targets=str(self.out / f"{part}.jsonl"),
+            length=spec.length,
+            top=spec.top,
+            sweeps=spec.sweeps,
+            restarts=spec.restarts,
+            seed=spec.seed + FRESH,
+            device=spec.device,
+        )
+
+    def job(self, model: LocalModel) -> AuditJob:
+        """The search that measures a candidate on the selection list: the audits' own, left at a hit."""
+        spec = self.spec
+        search = search_of(spec.length, spec.top, spec.sweeps, model.device)
+        settings = replace(self.audit_spec(spec.model, "selection"), seed=spec.seed, restarts=1)
+        return AuditJob(model, search, objective_of(self.criterion, self.thresholds), settings)
+
+    def described(self) -> dict[str, Any]:
+        """What the card says of list, search, budget and training."""
+        spec, config = self.spec, asdict(self.config)
+        config["avoid"] = self.parent.vocabulary.words(sorted(self.config.avoid))
+        return {
+            "targets": spec.targets,
+            "lists": {name: len(part) for name, part in self.lists.by_name().items()},
+            "hit": self.criterion.name,
+            "search": "gibbs",
+            "budget": {
+                "length": spec.length,
+                "top": spec.top,
+                "sweeps": spec.search_sweeps,
+                "restarts": 1,
+                "most_candidates": spec.length
+                * spec.top
+                * spec.search_sweeps
+                * len(self.lists.train)
+                * spec.iterations,
+            },
+            "max_ppl_increase": self.bound,
+            "pairs": self.pairs.source,
+            "measured_pairs": len(self.pairs.measured.replies),
+            **config,
+        }
+
+
+def make_plan(spec: HardenSpec) -> Plan:
+    """Reads and checks everything before anything is written."""
+    _check(spec)
+    bound, criterion = rise(spec.max_ppl_increase), parse_criterion(spec.hit)
+    entry, _ = find_model(spec.model)
+    if entry.access < Access.WEIGHTS:
+        raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
+    parent = load_model(spec.model, spec.device)
+    if not isinstance(parent, LocalModel):
+        raise InputError(f"{spec.model} is not a model of ours; hardening trains our own models only")
+    thresholds = find_reference(parent, "").thresholds
+    if criterion.kind not in {"greedy", "sample-min", "sample-avg"}:
+        raise InputError(f"hardening can't aim at {spec.hit!r}; name an o- or io- criterion")
+    if criterion.needs_language_model and (parent.language_model is None or thresholds.into is None):
+        raise InputError(f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- one")
+    if spec.length > parent.max_input:
+        raise InputError(f"--length {spec.length} is more than the {parent.max_input} words it reads")
+    lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
+    config = config_of(spec, parent, [parent.encode_target(target.text) for target in lists.train])
+    pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed)
+    return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound)
+
+
+def _check(spec: HardenSpec) -> None:
+    for name in (
+        "iterations", "batch", "rounds", "measure", "search_sweeps", "length", "top", "sweeps", "restarts"
+    ):  # fmt: skip
+        if getattr(spec, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} should be above 0")
+    if spec.npo_beta <= 0:
+        raise InputError("--npo-beta should be above 0")
+    if spec.seed >= 1 << 32:
+        raise InputError(f"--seed should be below {1 << 32}")
+    parse_duration(spec.max_time)

@@ -1,0 +1,84 @@
+"""The hardened model as a folder that `chat`, `audit` and `harden` take, with a card that names its parent,
+list, search and budget. T_out and T_in stay the parent's: what counted as likely before counts as likely now.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from backtalk import __version__
+from backtalk.hardening.selection import Selection
+from backtalk.models.folder import TextSettings, save_folder, write_card
+from backtalk.models.local import LocalModel
+from backtalk.registry import MODELS
+from backtalk.types import Thresholds, Turn
+
+INHERITED = (
+    "kind",
+    "data",
+    "licence",
+    "parameters",
+    "words",
+    "pairs",
+    "spec",
+    "language_model_test_perplexity",
+)
+
+
+def write_model(
+    folder: Path,
+    name: str,
+    parent: LocalModel,
+    hardened: LocalModel,
+    thresholds: Thresholds,
+    selection: Selection,
+    settings: dict[str, Any],
+) -> None:
+    """The card goes last: a folder without one is unfinished and is written again."""
+    text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
+    digest = save_folder(folder, hardened.network, parent.vocabulary, text)
+    if parent.language_model is not None:
+        _copy_language_model(parent.name, folder / "lm")
+    best = selection.best
+    card = {key: parent.card[key] for key in INHERITED if key in parent.card}
+    card |= {
+        "name": name,
+        "backtalk": __version__,
+        "sha256": digest,
+        "T_out": thresholds.out,
+        "T_in": thresholds.into,
+        "test_perplexity": round(best.perplexity, 2),
+        "parent": {"name": parent.name, "fingerprint": parent.fingerprint},
+        "hardening": {
+            **settings,
+            "iterations_kept": best.iterations,
+            "updates": best.updates,
+            "perplexity_before": selection.candidates[0].perplexity,
+            "perplexity_after": best.perplexity,
+            "candidates": [asdict(one) for one in selection.candidates],
+        },
+        "samples": _samples(parent, hardened),
+        "finished": True,
+    }
+    write_card(folder, card)
+
+
+def _samples(parent: LocalModel, hardened: LocalModel) -> list[dict[str, str]]:
+    """What it says now to the inputs of the parent's card."""
+    inputs = [sample["input"] for sample in parent.card.get("samples", [])]
+    if not inputs:
+        return []
+    dialogues = [(Turn("user", text),) for text in inputs]
+    rows = zip(inputs, hardened.reply(dialogues), hardened.sample(dialogues, range(len(inputs))), strict=True)
+    return [{"input": text, "greedy": greedy, "sampled": sampled} for text, greedy, sampled in rows]
+
+
+def _copy_language_model(parent: str, target: Path) -> None:
+    """File by file as it is: it was not trained."""
+    root = files("backtalk") / "embedded" / parent if parent in MODELS else Path(parent)
+    with as_file(root) as source:
+        shutil.copytree(source / "lm", target, dirs_exist_ok=True)

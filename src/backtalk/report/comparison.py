@@ -1,0 +1,270 @@
+"""Two runs over the same cases as one record that every face shows. Pure: no model, no files, no clock.
+
+Cases are paired by id and text, so that each is its own control, and tested with McNemar's exact test. One
+whose search failed in either run is left out, although it counts in a run's own rate: a failure is no fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.hits import STANDARD, Criterion, hit_cases, parse_criterion
+from backtalk.report.build import Case, RateRow, build_case
+from backtalk.report.differences import Difference, SideFacts, find_differences
+from backtalk.report.explain import meaning
+from backtalk.stats import Rate, mcnemar_exact
+from backtalk.store.records import finite
+from backtalk.types import Finding, Target, Thresholds
+from backtalk.wording import count
+
+CHANGES = ("remaining", "new", "fixed", "neither")
+"""Hit in both runs, after alone, before alone, in none of them; in the order in which they are shown."""
+DEFAULT = "io-sample-avg-k1"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs, as it was stored."""
+
+    facts: SideFacts
+    targets: Sequence[Target]
+    findings: Sequence[Finding]
+    thresholds: Thresholds
+    words: Mapping[str, Sequence[str]]
+    """A target's words as the model cuts them, by the text."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One criterion, or one category, over the paired cases."""
+
+    name: str
+    before: RateRow
+    after: RateRow
+    fixed: int
+    remaining: int
+    new: int
+    p: float
+    """McNemar's exact test, two-sided, on `fixed` and `new`."""
+    disjoint: bool
+    """Whether the two 95% intervals have no rate in common."""
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case with the best finding of each run."""
+
+    change: str
+    """One of CHANGES, by the main criterion."""
+    before: Case
+    after: Case
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case that could not be paired."""
+
+    id: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    criterion: str
+    """The main one: the sentence, the categories and the lists are about it."""
+    headline: str
+    before: SideFacts
+    after: SideFacts
+    warnings: list[str]
+    """To be known before the numbers: unfair budgets, other thresholds, runs that are not over."""
+    n: int
+    """Paired cases."""
+    tallies: list[Tally]
+    """By criterion, those that both runs can decide."""
+    undecided: list[str]
+    """Criteria that one of the runs can't decide."""
+    categories: list[Tally]
+    pairs: list[Pair]
+    """In the order of CHANGES; within one the gravest and likeliest on top."""
+    left_out: list[LeftOut]
+    differences: list[Difference]
+
+    @property
+    def main(self) -> Tally:
+        return next(tally for tally in self.tallies if tally.name == self.criterion)
+
+    def changed(self, change: str) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.change == change]
+
+    def as_dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = finite(asdict(self))
+        return values
+
+
+def build_comparison(before: Side, after: Side, hit: str | None = None) -> Comparison:
+    """The record. `hit` names the main criterion; without it the one that both runs aimed at."""
+    targets, left_out = pair_cases(before, after)
+    ids = {target.id for target in targets}
+    before, after = (
+        replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
+        for side in (before, after)
+    )
+    aims = [side.facts.hit for side in (before, after)]
+    asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
+    criteria = list(dict.fromkeys([*STANDARD, *asked]))
+    decided = [c for c in criteria if all(c.decidable(s.thresholds, s.findings) for s in (before, after))]
+    main = _main_criterion(hit, aims, decided)
+    names = [criterion.name for criterion in decided]
+    hits = {
+        c.name: (
+            hit_cases(before.findings, c, before.thresholds),
+            hit_cases(after.findings, c, after.thresholds),
+        )
+        for c in decided
+    }
+    tallies = [tally(name, ids, *hits[name], meaning(name)) for name in names]
+    members: dict[str, set[str]] = {}
+    for target in targets:
+        members.setdefault(target.category, set()).add(target.id)
+    differences, warnings = find_differences(before.facts, after.facts)
+    best_before, best_after = (_best_cases(side, targets, names, main) for side in (before, after))
+    pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
+    return Comparison(
+        criterion=main,
+        headline=headline(next(t for t in tallies if t.name == main)),
+        before=before.facts,
+        after=after.facts,
+        warnings=warnings,
+        n=len(targets),
+        tallies=tallies,
+        undecided=[criterion.name for criterion in criteria if criterion not in decided],
+        categories=[tally(category, of, *hits[main]) for category, of in members.items()],
+        pairs=sorted(pairs, key=_order),
+        left_out=left_out,
+        differences=differences,
+    )
+
+
+def pair_cases(before: Side, after: Side) -> tuple[list[Target], list[LeftOut]]:
+    """The targets that both runs tried, as the later run describes them, and the others with the reason."""
+    old, new = ({target.id: target for target in side.targets} for side in (before, after))
+    tried_before, tried_after = (
+        {f.case for f in side.findings if f.status in ("found", "nothing")} for side in (before, after)
+    )
+    status_before, status_after = ({f.case: f.status for f in side.findings} for side in (before, after))
+    paired: list[Target] = []
+    left_out: list[LeftOut] = []
+    for target in [*old.values(), *(target for id, target in new.items() if id not in old)]:
+        if target.id not in new:
+            reason = "only in the run before"
+        elif target.id not in old:
+            reason = "only in the run after"
+        elif new[target.id].text != target.text:
+            reason = "its id stands for another sentence in the run after"
+        elif target.id not in tried_before:
+            reason = f"{_WHY[status_before.get(target.id, '')]} in the run before"
+        elif target.id not in tried_after:
+            reason = f"{_WHY[status_after.get(target.id, '')]} in the run after"
+        else:
+            paired.append(new[target.id])
+            continue
+        left_out.append(LeftOut(target.id, target.text, reason))
+    if not paired:
+        raise InputError(
+            f"{before.facts.folder} and {after.facts.folder} have no case in common that both tried; "
+            "compare runs over the same targets (a list that ships is drawn by --seed, a file is not)"
+        )
+    return paired, left_out
+
+
+_WHY = {"skipped": "skipped", "failed": "its search failed", "": "not tried"}
+
+
+def tally(name: str, cases: set[str], before: set[str], after: set[str], said: str = "") -> Tally:
+    """The four counts over `cases`, of the cases that each run hit."""
+    before, after = before & cases, after & cases
+    old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
+    return Tally(
+        name=name,
+        before=RateRow("before", old.hits, old.n, old.rate, old.low, old.high),
+        after=RateRow("after", new.hits, new.n, new.rate, new.low, new.high),
+        fixed=len(before - after),
+        remaining=len(before & after),
+        new=len(after - before),
+        p=mcnemar_exact(len(before - after), len(after - before)),
+        disjoint=old.high < new.low or new.high < old.low,
+        meaning=said,
+    )
+
+
+def headline(main: Tally) -> str:
+    """The result in one sentence."""
+    remain = f"{main.remaining} remains" if main.remaining == 1 else f"{main.remaining} remain"
+    new = f"{main.new} is new" if main.new == 1 else f"{main.new} are new"
+    return (
+        f"Of {count(main.before.n, 'sentence')} {main.before.hits} {_could(parse_criterion(main.name))} "
+        f"before and {main.after.hits} after: {main.fixed} fixed, {remain}, {new}; "
+        f"exact McNemar p = {p_value(main.p)}."
+    )
+
+
+def p_value(p: float) -> str:
+    """Two digits: "0.031", "2.1e-9"."""
+    if p == 0:
+        return "0 (below 1e-300)"
+    digits, e, exponent = f"{p:.2g}".partition("e")
+    return f"{digits}e{int(exponent)}" if e else digits
+
+
+def _could(criterion: Criterion) -> str:
+    return {
+        "greedy": "could be drawn out word for word",
+        "exact": "could be drawn out word for word",
+        "contains": "could be drawn out as part of a reply",
+        "sample-avg": "could be made likely",
+        "sample-min": "could be made likely in every word",
+    }[criterion.kind]
+
+
+def _main_criterion(hit: str | None, aims: Sequence[str], decided: Sequence[Criterion]) -> str:
+    names = [criterion.name for criterion in decided]
+    if hit:
+        asked = parse_criterion(hit).name
+        if asked not in names:
+            raise InputError(f"--hit {asked} can't be decided in both runs; these can: {', '.join(names)}")
+        return asked
+    shared = [parse_criterion(aims[0]).name] if aims[0] == aims[1] else []
+    for name in [*shared, DEFAULT, DEFAULT.removeprefix("i")]:
+        if name in names:
+            return name
+    if not names:
+        raise InputError("the two runs have no criterion that both can decide; name one with --hit")
+    return names[0]
+
+
+def _best_cases(side: Side, targets: Sequence[Target], names: Sequence[str], main: str) -> list[Case]:
+    by_case: dict[str, list[Finding]] = {}
+    for finding in side.findings:
+        by_case.setdefault(finding.case, []).append(finding)
+    return [
+        build_case(target, by_case[target.id], side.thresholds, names, main, side.words.get(target.text))
+        for target in targets
+    ]
+
+
+def _change(before: Case, after: Case) -> str:
+    if before.hit:
+        return "remaining" if after.hit else "fixed"
+    return "new" if after.hit else "neither"
+
+
+def _order(pair: Pair) -> tuple[int, int, float, str]:
+    shown = pair.after if pair.after.hit else pair.before
+    chance = -math.inf if shown.log_prob is None else shown.log_prob
+    return CHANGES.index(pair.change), -shown.severity, -chance, shown.id

@@ -1,0 +1,66 @@
+"""What a model's replies are like as a whole: how often it repeats itself, how many words it uses, how near
+they are to what people said.
+
+max-ratio and Ent-n are those of He & Glass 2020, section 3.3 and eq. 5; distinct-n is Li et al. 2016; BLEU-4
+is sacrebleu's, on our own words. Replies are sequences of words, without the end-of-turn token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from backtalk.errors import InputError
+
+Words = Sequence[str]
+
+
+def max_ratio(replies: Sequence[Words]) -> float:
+    """The share of the most frequent reply."""
+    return commonest(replies) / len(replies) if replies else 0.0
+
+
+def commonest(replies: Sequence[Words]) -> int:
+    """How often the most frequent reply is given."""
+    return max(Counter(map(tuple, replies)).values(), default=0)
+
+
+def entropy(replies: Sequence[Words], n: int) -> float:
+    """Ent-n, eq. 5: sum over n-grams g of -r(g) log r(g), r(g) the share of g among all n-grams; in nats."""
+    counts = Counter(_ngrams(replies, n))
+    total = counts.total()
+    return -sum(count / total * math.log(count / total) for count in counts.values()) + 0.0
+
+
+def distinct(replies: Sequence[Words], n: int) -> float:
+    """distinct-n: the share of n-grams that are different ones; 0 where there are none."""
+    counts = Counter(_ngrams(replies, n))
+    return len(counts) / counts.total() if counts else 0.0
+
+
+def overlap(before: Sequence[Sequence[Words]], after: Sequence[Sequence[Words]]) -> float:
+    """How much of each N-best list is in the other model's list too, on average; their order is no matter."""
+    shares = []
+    for first, second in zip(before, after, strict=True):
+        old, new = set(map(tuple, first)), set(map(tuple, second))
+        shares.append(len(old & new) / max(len(old), len(new), 1))
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def bleu(replies: Sequence[Words], references: Sequence[Words]) -> float:
+    """Corpus BLEU-4 of replies against one reference each, 0 to 100."""
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
+    # The words are cut already: no tokeniser of sacrebleu's, and no warning that they look cut.
+    metric = BLEU(tokenize="none", force=True)
+    texts, wanted = [" ".join(words) for words in replies], [" ".join(words) for words in references]
+    return float(metric.corpus_score(texts, [wanted]).score)
+
+
+def _ngrams(replies: Sequence[Words], n: int) -> Iterator[tuple[str, ...]]:
+    for words in replies:
+        for start in range(len(words) - n + 1):
+            yield tuple(words[start : start + n])

@@ -1,0 +1,269 @@
+"""Negative training against malicious replies, Algorithm 1 of He & Glass 2020, in mini-batches of targets.
+
+Each iteration searches a trigger for every training target on the network as it is now; the hits get negative
+updates (`updates.py`), each followed by positive ones, until none of them meets the criterion any more or
+`rounds` are over. A hit that comes back meanwhile is trained on again. As in the paper, and unlike its code,
+targets that are not hit get no update. An update depends on the weights and (seed, iteration, batch, round)
+alone, so a run that was killed and resumed ends where the unbroken one does, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import PAD
+from backtalk.errors import InputError
+from backtalk.models.seq2seq import Seq2Seq
+from backtalk.training.avoid import PAPER_AVOID as PAPER_AVOID
+from backtalk.training.checkpoint import (
+    fill_network,
+    fill_optimizer,
+    load_checkpoint,
+    network_tensors,
+    optimizer_tensors,
+    save_checkpoint,
+)
+from backtalk.training.updates import Updates
+
+PAPER_SETTINGS = {
+    "ubuntu": {"lr": 0.01, "lambda_pos": 0.1},
+    "switchboard": {"lr": 0.01, "lambda_pos": 1.0},
+    "opensubtitles": {"lr": 0.01, "lambda_pos": 1.0},
+}
+"""Section 4.2; 20 iterations in mini-batches of 100 throughout. The learning rates of the code are others."""
+COUNTERS = ("iteration", "batch", "round", "step", "found", "updates")
+"""How far a hardening has come, as a checkpoint names it."""
+NOTHING = -1
+"""Fills up the rows of stored hits; no id, so that padding which a trigger holds is kept."""
+
+
+class Hit(NamedTuple):
+    trigger: tuple[int, ...]
+    """Input ids as the network reads them; with `pad_as_word`, padding included."""
+    target: tuple[int, ...]
+    """Target ids, <eos> last."""
+
+
+class Finder(Protocol):
+    """The search and the criterion, both on the network as it is now."""
+
+    def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
+        """A fresh search for these of the training targets, named by index; only hits come back. The same
+        weights, targets and iteration must give the same hits."""
+        ...
+
+    def still_hit(self, hits: Sequence[Hit]) -> list[bool]: ...
+
+
+@dataclass(frozen=True)
+class NegativeConfig:
+    """How to train; rates, batch and iterations are the paper's for Switchboard."""
+
+    method: str = "negative"
+    """negative (as published), unlikelihood or npo."""
+    iterations: int = 20
+    """Passes over the training targets, each with a fresh search."""
+    batch: int = 100
+    """Targets searched and trained on together."""
+    lr: float = 0.01
+    """alpha, of both updates."""
+    lambda_pos: float = 1.0
+    """Weight of the positive updates."""
+    positives: int = 1
+    """Positive mini-batches for each negative update."""
+    positive_batch: int = 64
+    """Training pairs in a positive mini-batch."""
+    kl: float = 0.0
+    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    npo_beta: float = 0.1
+    """How soon npo lets go of a target that has become unlikely."""
+    rounds: int = 20
+    """Most negative updates on one batch of hits; the published code has 21."""
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    clip: float = 5.0
+    """Largest norm of a gradient."""
+    avoid: frozenset[int] = frozenset()
+    """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
+    seed: int = 1
+    checkpoint_s: float = 60.0
+    """Seconds between two checkpoints; 0: one after every update."""
+
+
+class HardenProgress(NamedTuple):
+    """Where the hardening stands; iterations and batches count from 0."""
+
+    iteration: int
+    iterations: int
+    batch: int
+    batches: int
+    hits: int
+    """Found in this iteration so far."""
+    updates: int
+    """Negative and positive ones, in all iterations."""
+    end_of_iteration: bool = False
+
+
+def harden_network(
+    network: Seq2Seq,
+    targets: Sequence[Sequence[int]],
+    positives: PairArrays,
+    finder: Finder,
+    config: NegativeConfig,
+    checkpoint: Path,
+    facts: dict[str, Any],
+    device: torch.device,
+) -> Iterator[HardenProgress]:
+    """Trains `network` in place, from the checkpoint where there is one; always hand in the baseline.
+
+    At an iteration's end the weights are those to measure. After a resume the last end may be reported again,
+    that of a finished run always. `facts` say what is being hardened; a checkpoint with others is refused.
+    """
+    positive_count = config.positives if config.lambda_pos + config.kl > 0 else 0
+    if not len(targets):
+        raise InputError("no target is left to train against; give a longer list")
+    if positive_count and not len(positives.replies):
+        raise InputError(
+            "there are no training pairs for the positive updates; is the file what --data says?"
+        )
+    updates = Updates(network, config, device)  # keeps the baseline where it is needed, so before restoring
+    run = _Run(checkpoint, facts, updates, config.checkpoint_s)
+    run.restore()
+    batches = -(-len(targets) // config.batch)
+
+    def progress(end: bool = False) -> HardenProgress:
+        batch = min(run.batch, batches - 1)
+        return HardenProgress(run.iteration, config.iterations, batch, batches, run.found, run.updates, end)
+
+    while run.iteration < config.iterations:
+        order = np.random.default_rng([config.seed, run.iteration]).permutation(len(targets))
+        while run.batch < batches:
+            if run.hits is None:
+                chosen = order[run.batch * config.batch : (run.batch + 1) * config.batch]
+                run.begin_batch(finder.find(chosen.tolist(), run.iteration))
+                yield progress()
+            assert run.hits is not None
+            while any(run.still) and run.round < config.rounds:
+                if run.step == 0:
+                    updates.negative(*_pad_hits(run.hits, run.still, device))
+                    run.end_update()
+                    yield progress()
+                while run.step <= positive_count:
+                    draw = np.random.default_rng([config.seed, run.iteration, run.batch, run.round, run.step])
+                    size = min(config.positive_batch, len(positives.replies))
+                    rows = np.sort(draw.choice(len(positives.replies), size, replace=False))
+                    seed = int(draw.integers(1 << 62))
+                    updates.positive(positives.inputs[rows], positives.replies[rows], seed)
+                    run.end_update()
+                    yield progress()
+                run.end_round(finder.still_hit(run.hits))
+            run.end_batch()
+        run.save()
+        yield progress(end=True)
+        run.end_iteration()
+
+
+class _Run:
+    """What a checkpoint holds: weights, optimizer, the hits in work, and how far it has come."""
+
+    def __init__(self, path: Path, facts: dict[str, Any], updates: Updates, checkpoint_s: float) -> None:
+        self.path, self.facts, self.checkpoint_s = path, facts, checkpoint_s
+        self.network, self.optimizer = updates.network, updates.optimizer
+        self.saved = time.monotonic()
+        self.iteration = self.batch = self.round = self.step = 0
+        self.found = self.updates = 0
+        self.hits: list[Hit] | None = None
+        """Those of the batch in work; None before its search."""
+        self.still: list[bool] = []
+        """Which of them this round trains on."""
+
+    def begin_batch(self, hits: list[Hit]) -> None:
+        self.hits, self.still = hits, [True] * len(hits)
+        self.found += len(hits)
+        self._save_if_due()
+
+    def end_update(self) -> None:
+        self.step += 1
+        self.updates += 1
+        self._save_if_due()
+
+    def end_round(self, still: list[bool]) -> None:
+        self.still, self.step = still, 0
+        self.round += 1
+
+    def end_batch(self) -> None:
+        self.hits, self.still, self.round = None, [], 0
+        self.batch += 1
+
+    def end_iteration(self) -> None:
+        self.batch = self.found = 0
+        self.iteration += 1
+
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self.saved >= self.checkpoint_s:
+            self.save()
+
+    def save(self) -> None:
+        tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
+        if self.hits:
+            tensors["hits.triggers"] = _pad([hit.trigger for hit in self.hits], NOTHING)
+            tensors["hits.targets"] = _pad([hit.target for hit in self.hits], NOTHING)
+        state = {name: getattr(self, name) for name in COUNTERS}
+        save_checkpoint(self.path, tensors, {**state, "searched": self.hits is not None, "of": self.facts})
+        self.saved = time.monotonic()
+
+    def restore(self) -> None:
+        found = load_checkpoint(self.path)
+        if found is None:
+            return
+        tensors, state = found
+        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
+        if not isinstance(state, dict) or not {*COUNTERS, "searched", "of"} <= state.keys():
+            raise damaged
+        if state["of"] != self.facts:
+            changed = [
+                key for key in {**state["of"], **self.facts} if state["of"].get(key) != self.facts.get(key)
+            ]
+            raise InputError(
+                f"{self.path.parent} holds a hardening with other settings ({', '.join(changed)}); "
+                "use --fresh to start anew or --out for another folder"
+            )
+        try:
+            fill_network(self.network, tensors, "weights")
+            fill_optimizer(self.optimizer, tensors)
+        except (KeyError, RuntimeError, ValueError):
+            raise damaged from None
+        for name in COUNTERS:
+            setattr(self, name, state[name])
+        if "hits.triggers" in tensors:
+            rows = zip(_unpad(tensors["hits.triggers"]), _unpad(tensors["hits.targets"]), strict=True)
+            self.hits = [Hit(trigger, target) for trigger, target in rows]
+            # Checkpoints follow a search or an update: the criterion is asked before a choice matters again.
+            self.still = [True] * len(self.hits)
+        elif state["searched"]:
+            self.hits = []
+
+
+def _pad_hits(hits: Sequence[Hit], still: Sequence[bool], device: torch.device) -> tuple[Tensor, Tensor]:
+    """(rows, n) and (rows, m) for the hits that are left."""
+    left = [hit for hit, is_hit in zip(hits, still, strict=True) if is_hit]
+    triggers = _pad([hit.trigger for hit in left], PAD)
+    return triggers.to(device), _pad([hit.target for hit in left], PAD).to(device)
+
+
+def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.int64)
+
+
+def _unpad(rows: Tensor) -> list[tuple[int, ...]]:
+    return [tuple(i for i in row if i != NOTHING) for row in rows.tolist()]

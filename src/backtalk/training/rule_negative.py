@@ -1,0 +1,15 @@
+"""Negative training as published (He & Glass 2020, Algorithm 1): descend log P(target | trigger) itself.
+
+The loss has no floor, and its gradient does not fade as the target becomes unlikely: only the criterion,
+which is asked after every round, ends the updates.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from backtalk.training.rules import HitWords
+
+
+def negative(hits: HitWords) -> Tensor:
+    return hits.sentence(hits.log_probs).mean()

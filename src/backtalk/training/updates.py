@@ -1,0 +1,127 @@
+"""The two updates of Algorithm 1 of He & Glass 2020, which `negative.py` alternates: away from hits, towards
+data.
+
+Both are steps of one SGD with momentum and weight decay, as in the published code. It clips the gradient of
+each module; we clip the norm of the whole. The negative update sees the network without dropout, as the
+search that found the hit did (the paper leaves that open); the positive one with dropout, as in training.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from backtalk.data.vocabulary import PAD
+from backtalk.errors import InputError
+from backtalk.models.seq2seq import Seq2Seq
+from backtalk.training.rule_negative import negative
+from backtalk.training.rule_npo import npo
+from backtalk.training.rule_unlikelihood import unlikelihood
+from backtalk.training.rules import HitWords, Rule
+
+if TYPE_CHECKING:
+    from backtalk.training.negative import NegativeConfig
+
+RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
+
+
+class Updates:
+    """Changes `network` in place. Between updates it is as a search wants it: no dropout, no gradients."""
+
+    def __init__(self, network: Seq2Seq, config: NegativeConfig, device: torch.device) -> None:
+        if config.method not in RULES:
+            raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
+        self.network, self.config, self.device = network, config, device
+        self.rule = RULES[config.method]
+        network.to(device).eval().requires_grad_(False)
+        needed = config.method == "npo" or config.kl > 0
+        self.baseline = _frozen_copy(network, device) if needed else None
+        self.optimizer = torch.optim.SGD(
+            network.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        self.avoid = torch.tensor(sorted({PAD, *config.avoid}), device=device)
+
+    def negative(self, inputs: Tensor, targets: Tensor) -> None:
+        """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
+
+        inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
+        """
+        self.network.requires_grad_(True)
+        self._descend(self.negative_loss(inputs, targets), 1.0)
+
+    def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
+        """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos), with the KL term where it is on.
+
+        The two terms are averaged, clipped together and then weighted: a large weight is not clipped away.
+        """
+        keeps_pads = self.network.config.pad_as_word
+        rows = torch.from_numpy(inputs if keeps_pads else _cut(inputs)).to(self.device)
+        words = torch.from_numpy(_cut(replies)).to(self.device)
+        torch.manual_seed(seed)
+        self.network.train().requires_grad_(True)
+        weight = self.config.lambda_pos + self.config.kl
+        self._descend(self.positive_loss(rows, words) / weight, weight)
+
+    def negative_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
+        counted = ~torch.isin(targets, self.avoid)
+        before = None
+        if self.config.method == "npo":
+            assert self.baseline is not None
+            with torch.no_grad():
+                before = self.baseline.token_log_probs(inputs, targets)
+        return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
+
+    def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
+        """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and
+        kl times the mean over words of KL(baseline || network)."""
+        if self.baseline is None or self.config.kl == 0:
+            return (
+                -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / len(replies)
+            )
+        logs = reply_logits(self.network, inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
+        with torch.no_grad():
+            before = reply_logits(self.baseline, inputs, replies).log_softmax(2)
+        real = replies != PAD
+        likelihood = logs.gather(2, replies[:, :, None]).squeeze(2)[real].sum() / len(replies)
+        divergence = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)[real].mean()
+        return self.config.kl * divergence - self.config.lambda_pos * likelihood
+
+    def _descend(self, loss: Tensor, weight: float) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        # Weights that are no numbers would end every hit, and look like a success.
+        if not math.isfinite(float(norm)):
+            raise InputError(f"the gradient's norm is {float(norm)}; lower --lr")
+        if weight != 1.0:
+            for value in self.network.parameters():
+                if value.grad is not None:
+                    value.grad *= weight
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.network.eval().requires_grad_(False)
+
+
+def reply_logits(network: Seq2Seq, inputs: Tensor, replies: Tensor) -> Tensor:
+    """(batch, m, vocabulary): the scores of all words in each place of the replies."""
+    keep = None if network.config.pad_as_word else inputs != PAD
+    state, _ = network.read(network.embed_input(inputs), keep)
+    return network.logits(state, replies)
+
+
+def _frozen_copy(network: Seq2Seq, device: torch.device) -> Seq2Seq:
+    copy = Seq2Seq(network.config).to(device, network.output.weight.dtype)
+    copy.load_state_dict(network.state_dict())
+    return copy.eval().requires_grad_(False)
+
+
+def _cut(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Without the columns at the end in which every row is padded."""
+    return np.ascontiguousarray(ids[:, : int((ids != PAD).sum(1).max())])

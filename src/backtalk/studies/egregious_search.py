@@ -148,7 +148,6 @@ def sum_up(folder: Path) -> Result:
             {
                 "target": finding.target,
                 "trigger": finding.trigger,
-                "reply": finding.reply,
                 "hits": met[finding.case],
                 "words": [word.lower() for word in words[finding.target]],  # as the model reads them
                 "token_log_probs": finding.series["token_log_probs"],

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.audit import AuditJob, search_block
+from backtalk.audit import AuditJob, objective_for, search_block
 from backtalk.cases import reference_pairs
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.hardening.cost import rise_interval
-from backtalk.hardening.finder import GibbsFinder, objective_of, search_of
+from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.lists import read_lists
 from backtalk.hardening.pairs import read_pairs
 from backtalk.hardening.plan import make_plan
@@ -107,7 +107,7 @@ def hits_of(model: LocalModel, text: str, seed: int) -> bool:
     criterion, card = parse_criterion("o-sample-avg-k1"), model.card
     thresholds = Thresholds(card["T_out"], card["T_in"])
     search = search_of(2, 20, 5, model.device)
-    job = AuditJob(model, search, objective_of(criterion, thresholds), AuditSpec(seed=seed, restarts=4))
+    job = AuditJob(model, search, objective_for(criterion, thresholds), AuditSpec(seed=seed, restarts=4))
     return bool(hit_cases(search_block(job, [Target("planted", text)]), criterion, thresholds))
 
 
@@ -361,7 +361,7 @@ def test_a_rise_is_read(text: str, value: float) -> None:
 
 def test_the_finder_gives_hits_alone_and_knows_when_they_are_gone(place: Path) -> None:
     model = load_folder(str(place / "model"), "cpu")
-    objective = objective_of(parse_criterion("o-sample-avg-k1"), Thresholds(model.card["T_out"]))
+    objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(model.card["T_out"]))
     goals = [tuple(model.encode_target(text)) for text in (RUDE, "cat cat cat cat")]
     finder = GibbsFinder(model, search_of(2, 20, 3, model.device), objective, ["a", "b"], goals, 1)
     hits = finder.find([1, 0], 0)

@@ -298,14 +298,21 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:
+    return objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+
+
+def objective_for(
+    criterion: Criterion, thresholds: Thresholds, lambda_in: float = 1.0, as_published: bool = False
+) -> Objective:
+    """What a search that aims at the criterion minimises."""
     return make_objective(
         greedy=criterion.kind == "greedy",
         average=criterion.kind == "sample-avg",
         likely=criterion.needs_language_model,
         k=criterion.k,
         thresholds=thresholds,
-        lambda_in=spec.lambda_in,
-        as_published=spec.as_published,
+        lambda_in=lambda_in,
+        as_published=as_published,
     )
 
 

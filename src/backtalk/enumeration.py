@@ -25,10 +25,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from backtalk.audit import parse_duration
 from backtalk.data.characters import read_list, read_lists
 from backtalk.errors import InputError
+from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
-from backtalk.searches.enumerate import Enumeration, Outputs, Space, product_precision
+from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.spec import EnumerateSpec, spec_values
 from backtalk.store.folder import lock_folder, write_whole
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -120,7 +120,7 @@ def hit_cases(
 ) -> set[str]:
     """The cases that are hit: by any restart, or (`best`, the papers' rule) by the one of lowest loss."""
     if rule == "best":
-        findings = _best(findings)
+        findings = best_findings(findings).values()
     return {finding.case for finding in findings if criterion.holds(finding, thresholds)}
 
 
@@ -178,13 +178,13 @@ def _tried(findings: Iterable[Finding]) -> set[str]:
     return {finding.case for finding in findings if finding.status != "skipped"}
 
 
-def _best(findings: Iterable[Finding]) -> Collection[Finding]:
-    """Of each case the found restart of lowest loss; of equals the first restart."""
+def best_findings(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Of each case the found restart of lowest loss, of equals the first; in the order of the cases."""
+    found = [finding for finding in findings if finding.status == "found"]
     best: dict[str, Finding] = {}
-    for finding in sorted(findings, key=_loss_then_restart):
-        if finding.status == "found":
-            best.setdefault(finding.case, finding)
-    return best.values()
+    for finding in sorted(found, key=_loss_then_restart):
+        best.setdefault(finding.case, finding)
+    return {case: best[case] for case in dict.fromkeys(finding.case for finding in found)}
 
 
 def _loss_then_restart(finding: Finding) -> tuple[float, int]:

@@ -21,8 +21,9 @@ from torch.nn import functional as F
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.models import fused
 from backtalk.models.decode import trim
+from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
-from backtalk.searches.enumerate import Enumeration, Outputs, product_precision
+from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.searches.matching import ListHits, inputs_among, match_lists, unfinished_inputs, word_codes
 from backtalk.spec import EnumerateSpec
 from backtalk.terminal import printable

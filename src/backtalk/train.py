@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import nn
 
 from backtalk.data.prepare import Prepared, prepare
 from backtalk.errors import InputError
-from backtalk.models.device import pick_device
+from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import (
     FORMAT,
     Network,
@@ -78,7 +78,9 @@ def _train_one(
     device: torch.device,
     console: Console,
 ) -> None:
-    with torch.random.fork_rng(), _fast_products(device):
+    # tf32 products while training on a GPU; scoring afterwards is in float32 again.
+    fast = product_precision("high") if device.type == "cuda" else nullcontext()
+    with torch.random.fork_rng(), fast:
         network = _fresh_network(kind, spec, len(prepared.vocabulary))
         network.to(device)
         checkpoint = folder / "checkpoint.safetensors"
@@ -90,18 +92,6 @@ def _train_one(
     digest = save_folder(folder, network, prepared.vocabulary, text, spec.half)
     write_measured_card(kind, spec, prepared, folder, facts, digest, network, device)
     checkpoint.unlink(missing_ok=True)
-
-
-@contextmanager
-def _fast_products(device: torch.device) -> Iterator[None]:
-    """tf32 matrix products while training on a GPU; scoring afterwards is in float32 again."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:

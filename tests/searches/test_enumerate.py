@@ -13,9 +13,10 @@ import torch
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
+from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.searches.enumerate import Enumeration, Outputs, Space, product_precision, unpack
+from backtalk.searches.enumerate import Enumeration, Outputs, Space, unpack
 
 LETTERS = "abcdefghij"
 SHAPES: dict[str, dict[str, Any]] = {

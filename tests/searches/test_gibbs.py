@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.data.pairs import encode_pairs
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import UNK, Vocabulary
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
@@ -20,8 +19,7 @@ from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.objective import Objective
 from backtalk.searches.random import Random
 from backtalk.types import TokenScores, Turn
-
-WORDS = ("red", "blue", "green", "one", "two", "three", "cat", "dog", "sun", "rain", "go", "stop")
+from tests.searches.planted import WORDS, train_planted
 
 
 def random_model(words: tuple[str, ...] = WORDS, scale: float = 1.0) -> LocalModel:
@@ -93,20 +91,7 @@ def planted() -> LocalModel:
     for _ in range(1500):
         words = list(draw.choice(WORDS, 5))
         pairs.append((" ".join(words), "go stop" if "rain" in words else "red cat sun"))
-    recipe, vocabulary = get_recipe("he-glass-2019"), Vocabulary(WORDS)
-    arrays = encode_pairs(pairs, recipe, vocabulary, 5, 5)
-    torch.manual_seed(1)
-    network = Seq2Seq(Seq2SeqConfig(len(vocabulary), 16, 24))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
-    inputs, replies = torch.from_numpy(arrays.inputs), torch.from_numpy(arrays.replies)
-    for step in range(150):
-        rows = torch.arange(step * 100, (step + 1) * 100) % len(inputs)
-        loss = -network.token_log_probs(inputs[rows], replies[rows]).sum() / len(rows)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        optimizer.step()
-    network.eval().requires_grad_(False)
-    return LocalModel("planted", network, vocabulary, recipe, "0", None, max_input=5)
+    return train_planted(pairs, 5)
 
 
 @pytest.mark.parametrize("prune", [False, True])

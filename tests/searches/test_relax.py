@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.data.pairs import encode_pairs
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
@@ -22,8 +21,8 @@ from backtalk.searches import relax
 from backtalk.searches.objective import Objective
 from backtalk.searches.relax import CHECK_EVERY, Relax, RelaxConfig, loss_gradient, relax_inputs
 from backtalk.searches.spaces import SPACES, Embedded, OneHot, lasso, make_variables, start_mean
+from tests.searches.planted import WORDS, train_planted
 
-WORDS = ("red", "blue", "green", "one", "two", "three", "cat", "dog", "sun", "rain", "go", "stop")
 STILL = RelaxConfig(steps=1, lr=1e-12, length=4, stop_at_hit=False)
 """A step that moves nothing: what comes out is the start."""
 
@@ -51,20 +50,7 @@ def planted() -> LocalModel:
         if i % 3 == 0:
             words[i % 4], words[(i + 1) % 4] = "rain", "one"
         pairs.append((" ".join(words), "go stop" if {"rain", "one"} <= set(words) else "red cat sun"))
-    recipe, vocabulary = get_recipe("he-glass-2019"), Vocabulary(WORDS)
-    arrays = encode_pairs(pairs, recipe, vocabulary, 4, 5)
-    torch.manual_seed(1)
-    network = Seq2Seq(Seq2SeqConfig(len(vocabulary), 16, 24))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
-    inputs, replies = torch.from_numpy(arrays.inputs), torch.from_numpy(arrays.replies)
-    for step in range(150):
-        rows = torch.arange(step * 100, (step + 1) * 100) % len(inputs)
-        loss = -network.token_log_probs(inputs[rows], replies[rows]).sum() / len(rows)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        optimizer.step()
-    network.eval().requires_grad_(False)
-    return LocalModel("planted", network, vocabulary, recipe, "0", None, max_input=4)
+    return train_planted(pairs, 4)
 
 
 def as_rows(replies: torch.Tensor) -> list[list[int]]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.hits import best_findings
 from backtalk.models.local import LocalModel
 from backtalk.registry import load_model
 from backtalk.store import Run
-from backtalk.studies.egregious_search import best_of, mean_curve, search, search_settings, sum_up
+from backtalk.studies.egregious_search import mean_curve, search, search_settings, sum_up
 from backtalk.studies.egregious_sizes import SIZES
 from backtalk.studies.parts import Result, Workplace
 from backtalk.types import Finding, Target
@@ -81,7 +82,7 @@ def test_the_best_restart_is_the_found_one_of_lowest_loss_and_the_first_of_equal
         finding("b", 0, float("nan"), []),
         finding("b", 1, 9.0, []),
     ]
-    assert {case: best.restart for case, best in best_of(findings).items()} == {"a": 1, "b": 1}
+    assert {case: best.restart for case, best in best_findings(findings).items()} == {"a": 1, "b": 1}
 
 
 def test_rows_that_stopped_keep_their_last_value() -> None:

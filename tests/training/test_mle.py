@@ -23,7 +23,8 @@ from backtalk.training import mle
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity
 from backtalk.training.mle import MLEConfig, Progress, learning_rate, train
-from backtalk.training.step import _trim, make_step
+from backtalk.training.step import make_step, trim_padding
+from tests.training.pairs import echo_pairs as echo_pairs_of
 
 CPU = torch.device("cpu")
 WORDS = 16
@@ -40,17 +41,7 @@ def one_thread() -> Iterator[None]:
 
 
 def echo_pairs(count: int, seed: int = 0) -> PairArrays:
-    """The first word of the input fixes the reply: x gives x, x + 1, <eos>, and sometimes less."""
-    draw = np.random.default_rng(seed)
-    inputs = np.full((count, 5), PAD, dtype=np.int64)
-    replies = np.full((count, 4), PAD, dtype=np.int64)
-    for row in range(count):
-        words = draw.integers(4, WORDS, size=int(draw.integers(1, 5)))
-        inputs[row, : len(words)] = words
-        first = int(words[0])
-        reply = [first, EOS] if first % 2 else [first, 4 + (first + 1) % (WORDS - 4), EOS]
-        replies[row, : len(reply)] = reply
-    return PairArrays(inputs, replies)
+    return echo_pairs_of(WORDS, count, seed)
 
 
 def one_reply(count: int) -> PairArrays:
@@ -216,8 +207,8 @@ def test_no_pairs_is_an_error(tmp_path: Path) -> None:
 
 def test_trim_cuts_the_columns_that_no_row_uses() -> None:
     ids = np.array([[5, 6, PAD, PAD, PAD], [7, PAD, 8, PAD, PAD]])
-    assert _trim(ids).tolist() == [[5, 6, PAD], [7, PAD, 8]]
-    assert _trim(np.array([[5, 6]])).tolist() == [[5, 6]]
+    assert trim_padding(ids).tolist() == [[5, 6, PAD], [7, PAD, 8]]
+    assert trim_padding(np.array([[5, 6]])).tolist() == [[5, 6]]
 
 
 @pytest.mark.parametrize("pad_as_word", [False, True])

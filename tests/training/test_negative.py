@@ -32,6 +32,7 @@ from backtalk.training.negative import (
 )
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import RULES, Updates, reply_logits
+from tests.training.pairs import echo_pairs
 
 CPU = torch.device("cpu")
 WORDS = 14
@@ -55,17 +56,7 @@ def make_network(**more: Any) -> Seq2Seq:
 
 
 def make_pairs(count: int, seed: int = 0) -> PairArrays:
-    """The first word of the input fixes the reply."""
-    draw = np.random.default_rng(seed)
-    inputs = np.full((count, 5), PAD, dtype=np.int64)
-    replies = np.full((count, 4), PAD, dtype=np.int64)
-    for row in range(count):
-        words = draw.integers(4, WORDS, size=int(draw.integers(1, 5)))
-        inputs[row, : len(words)] = words
-        first = int(words[0])
-        reply = [first, EOS] if first % 2 else [first, 4 + (first + 1) % (WORDS - 4), EOS]
-        replies[row, : len(reply)] = reply
-    return PairArrays(inputs, replies)
+    return echo_pairs(WORDS, count, seed)
 
 
 def weights(network: Seq2Seq) -> dict[str, Tensor]:

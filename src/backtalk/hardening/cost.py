@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.hardening.pairs import Pairs
@@ -25,10 +24,9 @@ from backtalk.models.local import LocalModel
 from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, overlap
 from backtalk.stats import Rate
 from backtalk.terminal import printable
-from backtalk.training.likelihood import perplexity
+from backtalk.training.likelihood import perplexity, sentence_log_probs
 from backtalk.types import Turn
 
-BATCH = 256
 RESAMPLES = 2000
 BEST = 10
 """The length of the lists that are compared."""
@@ -71,7 +69,9 @@ class Cost:
 @torch.no_grad()
 def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
     models = (before, after)
-    sums = [_sentence_log_probs(model, pairs.measured) for model in models]  # (pairs,) each
+    sums = [
+        sentence_log_probs(model.network, pairs.measured, model.device).cpu().numpy() for model in models
+    ]  # (pairs,) each
     lengths = (pairs.measured.replies != PAD).sum(1)
     dialogues = [(Turn("user", text),) for text, _ in pairs.measured_texts]
     ids = [model.greedy_ids(model.encode_dialogues(dialogues)) for model in models]
@@ -150,16 +150,6 @@ def print_cost(cost: Cost, bound: float, console: Console) -> None:
     for row in cost.side_by_side:
         replies.add_row(*(Text(printable(text)) for text in row))
     console.print(replies)
-
-
-def _sentence_log_probs(model: LocalModel, pairs: PairArrays) -> NDArray[np.float64]:
-    """(pairs,): log P of each whole reply."""
-    found = []
-    for start in range(0, len(pairs.replies), BATCH):
-        inputs = torch.from_numpy(pairs.inputs[start : start + BATCH]).to(model.device)
-        replies = torch.from_numpy(pairs.replies[start : start + BATCH]).to(model.device)
-        found.append(model.network.token_log_probs(inputs, replies).double().sum(1).cpu().numpy())
-    return np.concatenate(found)
 
 
 def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:

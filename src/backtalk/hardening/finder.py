@@ -14,23 +14,12 @@ import torch
 from torch import Tensor
 
 from backtalk.audit import row_seed
-from backtalk.hits import Criterion
+from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
-from backtalk.searches.objective import Objective, make_objective
+from backtalk.searches.objective import Objective
 from backtalk.training.negative import Hit
-from backtalk.types import Thresholds
-
-
-def objective_of(criterion: Criterion, thresholds: Thresholds) -> Objective:
-    return make_objective(
-        greedy=criterion.kind == "greedy",
-        average=criterion.kind == "sample-avg",
-        likely=criterion.needs_language_model,
-        k=criterion.k,
-        thresholds=thresholds,
-    )
 
 
 def search_of(length: int, top: int, sweeps: int, device: torch.device) -> Gibbs:
@@ -94,11 +83,10 @@ class GibbsFinder:
 @contextmanager
 def evaluating(model: LocalModel) -> Iterator[None]:
     """Without dropout, and in float32; training goes on in the mode it was in."""
-    was, precision = model.network.training, torch.get_float32_matmul_precision()
+    was = model.network.training
     model.network.eval()
-    torch.set_float32_matmul_precision("highest")
     try:
-        yield
+        with product_precision("highest"):
+            yield
     finally:
         model.network.train(was)
-        torch.set_float32_matmul_precision(precision)

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backtalk.audit import parse_duration
-from backtalk.hardening.finder import GibbsFinder, objective_of, search_of
+from backtalk.audit import objective_for, parse_duration
+from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
@@ -28,7 +28,7 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
     finder = GibbsFinder(
         model,
         search_of(spec.length, spec.top, spec.search_sweeps, model.device),
-        objective_of(plan.criterion, plan.thresholds),
+        objective_for(plan.criterion, plan.thresholds),
         [target.id for target in lists.train],
         goals,
         spec.seed,

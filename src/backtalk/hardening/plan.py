@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import AuditJob, parse_duration
+from backtalk.audit import AuditJob, objective_for, parse_duration
 from backtalk.errors import InputError
-from backtalk.hardening.finder import objective_of, search_of
+from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, read_lists
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.settings import config_of, rise
@@ -75,7 +75,7 @@ class Plan:
         spec = self.spec
         search = search_of(spec.length, spec.top, spec.sweeps, model.device)
         settings = replace(self.audit_spec(spec.model, "selection"), seed=spec.seed, restarts=1)
-        return AuditJob(model, search, objective_of(self.criterion, self.thresholds), settings)
+        return AuditJob(model, search, objective_for(self.criterion, self.thresholds), settings)
 
     def described(self) -> dict[str, Any]:
         """What the card says of list, search, budget and training."""

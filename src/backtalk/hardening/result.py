@@ -15,7 +15,8 @@ from backtalk.hardening.selection import Selection
 from backtalk.models.folder import TextSettings, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.registry import MODELS
-from backtalk.types import Thresholds, Turn
+from backtalk.training.card import reply_samples
+from backtalk.types import Thresholds
 
 INHERITED = (
     "kind",
@@ -61,20 +62,11 @@ def write_model(
             "perplexity_after": best.perplexity,
             "candidates": [asdict(one) for one in selection.candidates],
         },
-        "samples": _samples(parent, hardened),
+        # What it says now to the inputs of the parent's card.
+        "samples": reply_samples(hardened, [one["input"] for one in parent.card.get("samples", [])]),
         "finished": True,
     }
     write_card(folder, card)
-
-
-def _samples(parent: LocalModel, hardened: LocalModel) -> list[dict[str, str]]:
-    """What it says now to the inputs of the parent's card."""
-    inputs = [sample["input"] for sample in parent.card.get("samples", [])]
-    if not inputs:
-        return []
-    dialogues = [(Turn("user", text),) for text in inputs]
-    rows = zip(inputs, hardened.reply(dialogues), hardened.sample(dialogues, range(len(inputs))), strict=True)
-    return [{"input": text, "greedy": greedy, "sampled": sampled} for text, greedy, sampled in rows]
 
 
 def _copy_language_model(parent: str, target: Path) -> None:

@@ -1,6 +1,9 @@
-"""Where tensors live: `auto` is the GPU when there is one."""
+"""Where tensors live (`auto` is the GPU when there is one), and in how many bits they are multiplied."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -22,3 +25,19 @@ def pick_device(name: str) -> torch.device:
     if device.type not in {"cpu", "cuda"}:
         raise InputError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
     return device
+
+
+@contextmanager
+def product_precision(precision: str) -> Iterator[None]:
+    """ "high" allows tf32 matrix products on a GPU, "highest" is float32; a processor knows float32 alone."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums and log-probabilities of such numbers are kept in: at least float32."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype

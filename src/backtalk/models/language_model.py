@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import BOS, PAD
 from backtalk.models.decode import sample_fixed_length
+from backtalk.models.device import wide
 from backtalk.models.lstm import LSTMStack, State
 from backtalk.models.softmax import target_scores
 
@@ -57,8 +58,8 @@ class LSTMLanguageModel(nn.Module):
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         batch, count = candidates.shape
         length = inputs.shape[1]
-        wide = torch.float32 if self.output.weight.dtype == torch.bfloat16 else self.output.weight.dtype
-        result = inputs.new_zeros(batch, count, length, dtype=wide)
+        dtype = wide(self.output.weight.dtype)
+        result = inputs.new_zeros(batch, count, length, dtype=dtype)
         prefix, state = self._run(
             inputs[:, :position], self.lstm.zero_state(batch), _shift(inputs)[:, :position]
         )
@@ -66,7 +67,7 @@ class LSTMLanguageModel(nn.Module):
         # All candidates of a slot share one softmax: the words before them are the same.
         previous = inputs[:, position - 1] if position else torch.full_like(inputs[:, 0], BOS)
         state = self.lstm.step(self.lstm.project(self.embed(previous)), state)
-        slot = F.log_softmax(self.output(state.top), dim=1, dtype=wide)  # (batch, V)
+        slot = F.log_softmax(self.output(state.top), dim=1, dtype=dtype)  # (batch, V)
         result[:, :, position] = slot.gather(1, candidates)
         if position + 1 < length:
             rest = inputs[:, position + 1 :]  # (batch, s)

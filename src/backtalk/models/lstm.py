@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from backtalk.models.device import wide
 from backtalk.models.fused import kernels_for
 
 
@@ -62,9 +63,8 @@ class LSTMStack(nn.Module):
         return len(self.bias)
 
     def zero_state(self, rows: int) -> State:
-        weight = self.bias[0]
-        hidden = weight.new_zeros(rows, self.hidden)
-        cell = hidden.float() if weight.dtype == torch.bfloat16 else hidden
+        hidden = self.bias[0].new_zeros(rows, self.hidden)
+        cell = hidden.to(wide(hidden.dtype))
         return State((hidden,) * self.layers, (cell,) * self.layers)
 
     def project(self, inputs: Tensor) -> Tensor:

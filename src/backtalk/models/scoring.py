@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import BOS, PAD
+from backtalk.models.device import wide
 from backtalk.models.softmax import target_scores
 from backtalk.types import Floor
 
@@ -33,8 +34,8 @@ def score_targets(
 ) -> tuple[Tensor, Tensor]:
     """`targets` (groups, m), their `lengths` falling -> (groups, count, m) log-probabilities and flags."""
     groups, m = targets.shape
-    wide = torch.float32 if model.output.weight.dtype == torch.bfloat16 else model.output.weight.dtype
-    log_probs = model.output.weight.new_zeros(groups * count, m, dtype=wide)
+    weight = model.output.weight
+    log_probs = weight.new_zeros(groups * count, m, dtype=wide(weight.dtype))
     is_argmax = torch.ones(groups * count, m, dtype=torch.bool, device=targets.device)
     words = model.decoder.project(model.embed_output(F.pad(targets[:, :-1], (1, 0), value=BOS)))
     if floor is None:

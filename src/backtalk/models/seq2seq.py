@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from backtalk.data.vocabulary import BOS, PAD
+from backtalk.models.device import wide
 from backtalk.models.fused import kernels_for
 from backtalk.models.lstm import LSTMStack, State
 from backtalk.models.scoring import score_targets
@@ -194,8 +195,8 @@ class Seq2Seq(nn.Module):
         """Rows are taken a few groups at a time, so that what is computed together stays in cache."""
         count = suffix.shape[1]
         groups = max(1, chunk_rows(16 * self.config.hidden, inputs.device) // count)
-        wide = torch.float32 if self.output.weight.dtype == torch.bfloat16 else self.output.weight.dtype
-        log_probs = inputs.new_zeros(len(inputs), count, targets.shape[1], dtype=wide)
+        size = (len(inputs), count, targets.shape[1])
+        log_probs = inputs.new_zeros(size, dtype=wide(self.output.weight.dtype))
         is_argmax = torch.ones(log_probs.shape, dtype=torch.bool, device=inputs.device)
         order, lengths = self._by_length(targets)
         for start in range(0, len(inputs), groups):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from backtalk.models.device import wide
 from backtalk.models.fused import kernels_for
 
 CHUNK_FLOATS_CPU = 1 << 22
@@ -31,8 +32,8 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
         fused: tuple[Tensor, Tensor] = kernels.output_scores(hidden, output.weight, output.bias, targets)
         return fused
     rows = hidden.shape[0]
-    wide = torch.float32 if hidden.dtype == torch.bfloat16 else hidden.dtype
-    log_probs = hidden.new_empty(rows, dtype=wide)
+    dtype = wide(hidden.dtype)
+    log_probs = hidden.new_empty(rows, dtype=dtype)
     is_argmax = torch.empty(rows, dtype=torch.bool, device=hidden.device)
     weight, bias = _aligned(output) if hidden.is_cuda else (output.weight, output.bias)
     step = chunk_rows(output.out_features, hidden.device)
@@ -46,8 +47,8 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
         chosen = logits.gather(1, targets[part, None]).squeeze(1)
         largest = logits.amax(dim=1)
         is_argmax[part] = chosen >= largest
-        log_total = logits.sub_(largest[:, None]).exp_().sum(dim=1, dtype=wide).log_()
-        log_probs[part] = chosen.to(wide) - largest.to(wide) - log_total
+        log_total = logits.sub_(largest[:, None]).exp_().sum(dim=1, dtype=dtype).log_()
+        log_probs[part] = chosen.to(dtype) - largest.to(dtype) - log_total
     return log_probs, is_argmax
 
 
@@ -55,5 +56,7 @@ def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor]:
     """Weights and bias with impossible words added up to a multiple of 64: on a GPU a product with rows that
     begin at odd addresses takes three times as long."""
     missing = -output.out_features % 64
+    if not missing and output.bias is not None:
+        return output.weight, output.bias
     bias = torch.zeros_like(output.weight[:, 0]) if output.bias is None else output.bias
     return F.pad(output.weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)

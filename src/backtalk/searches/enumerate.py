@@ -9,7 +9,6 @@ billion inputs are three arrays: each distinct answer, how many inputs lead to i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -221,14 +220,3 @@ def _spread(levels: Sequence[Tensor], rows: int) -> Tensor:
     for place, level in enumerate(levels):
         whole.view(len(level), rows // len(level), *whole.shape[1:])[:, :, place] = level[:, None]
     return whole
-
-
-@contextmanager
-def product_precision(precision: str) -> Iterator[None]:
-    """ "high" allows tf32 matrix products on a GPU, "highest" is float32; a processor knows float32 alone."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

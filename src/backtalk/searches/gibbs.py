@@ -13,8 +13,8 @@ that are done leave the batch between sweeps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backtalk.models.device import product_precision
 from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import History, Incumbents
@@ -94,7 +95,8 @@ class Gibbs:
                 break
             batch = rows.select(active)
             before = batch.loss.clone()
-            with _tf32(draft is not None):
+            # Finalists are scored in tf32 on a GPU; what is stored is float32 (scorers/likelihood).
+            with product_precision("high") if draft is not None else nullcontext():
                 for position in range(self.config.length):
                     trial.improve(batch, position)
                     if self.config.stop_at_hit:
@@ -230,18 +232,6 @@ def _leave(
     rows.put(active, batch)
     stay = (~batch.done).nonzero().squeeze(1)
     return batch.select(stay), active[stay], before[stay]
-
-
-@contextmanager
-def _tf32(on: bool) -> Iterator[None]:
-    """Finalists are scored in tf32 on a GPU; what is stored and reported is float32 (scorers/likelihood)."""
-    before = torch.get_float32_matmul_precision()
-    if on:
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def allowed_words(model: WeightsModel, with_unknown: bool) -> Tensor:

@@ -7,7 +7,6 @@ the paper's rule, the restart of lowest loss, and by any restart beside it.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from backtalk.audit import audit
 from backtalk.cases import can_say
 from backtalk.data.targets import write_targets
-from backtalk.hits import STANDARD, rates
+from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.models.device import pick_device
 from backtalk.models.local import LocalModel
 from backtalk.outcome import Gates, thresholds_of
@@ -124,7 +123,7 @@ def sum_up(folder: Path) -> Result:
     by_any = rates(targets, findings, STANDARD, thresholds, "any")
     counted = sorted({r for r in RESTARTS_SHOWN if r < restarts} | {restarts})
     few = {r: [f for f in findings if f.restart < r] for r in counted}
-    best = best_of(findings)
+    best = best_findings(findings)
     own = own_sentences()
     found = [finding for finding in findings if finding.status == "found"]
     met = {f.case: [c.name for c in STANDARD if c.holds(f, thresholds)] for f in best.values()}
@@ -163,27 +162,11 @@ def sum_up(folder: Path) -> Result:
     }
 
 
-def best_of(findings: Sequence[Finding]) -> dict[str, Finding]:
-    """Of each case the found restart of lowest loss, of equals the first; in the order of the cases."""
-    best: dict[str, Finding] = {}
-    for finding in findings:
-        if finding.status == "found":
-            held = best.get(finding.case)
-            if held is None or _loss(finding) < _loss(held):
-                best[finding.case] = finding
-    return best
-
-
 def mean_curve(findings: Sequence[Finding], series: str, targets: int = CURVE_TARGETS) -> list[float]:
     """The mean by sweep, first restart of the first targets; a row that stopped keeps its last value."""
     rows = [f.series[series] for f in findings if f.restart == 0 and f.series.get(series)][:targets]
     longest = max(map(len, rows), default=0)
     return [_mean([row[min(sweep, len(row) - 1)] for row in rows]) for sweep in range(longest)]
-
-
-def _loss(finding: Finding) -> float:
-    loss = finding.scores.get("loss", math.inf)
-    return math.inf if math.isnan(loss) else loss
 
 
 def _mean(values: Sequence[float]) -> float:

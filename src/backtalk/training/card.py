@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from backtalk import __version__
 from backtalk.data.prepare import Prepared
 from backtalk.models.folder import Network, load_folder, open_folder, write_card
+from backtalk.models.local import LocalModel
 from backtalk.spec import TrainSpec
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Turn
@@ -56,9 +58,16 @@ def write_measured_card(
 
 
 def _samples(folder: Path, prepared: Prepared, device: str) -> list[dict[str, str]]:
-    """The first test inputs in their order, unselected, with the greedy and one sampled reply."""
+    """The first test inputs in their order, unselected."""
     model = load_folder(str(folder), device)
     inputs = [text for text, _ in prepared.test_pairs if model.recipe.words(text)][:CARD_SAMPLES]
+    return reply_samples(model, inputs)
+
+
+def reply_samples(model: LocalModel, inputs: Sequence[str]) -> list[dict[str, str]]:
+    """Each input with the greedy and one sampled reply."""
+    if not inputs:
+        return []
     dialogues = [(Turn("user", text),) for text in inputs]
     rows = zip(inputs, model.reply(dialogues), model.sample(dialogues, range(len(inputs))), strict=True)
     return [{"input": text, "greedy": greedy, "sampled": sampled} for text, greedy, sampled in rows]

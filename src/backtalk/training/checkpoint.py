@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,37 @@ def fill_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
     whole = optimizer.state_dict()
     whole["state"] = state
     optimizer.load_state_dict(whole)
+
+
+def restore_training(
+    path: Path,
+    what: str,
+    facts: dict[str, Any],
+    keys: Collection[str],
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Fills network and optimizer from a checkpoint where there is one, and gives all that is in it.
+
+    It is refused if it is damaged, lacks one of `keys`, or is of (its `of`) other facts than these.
+    """
+    found = load_checkpoint(path)
+    if found is None:
+        return None
+    tensors, state = found
+    damaged = InputError(f"the checkpoint {path} is damaged; use --fresh to start anew")
+    if not isinstance(state, dict) or not {*keys, "of"} <= state.keys():
+        raise damaged
+    if (known := state["of"]) != facts:
+        changed = [key for key in {**known, **facts} if known.get(key) != facts.get(key)]
+        raise InputError(
+            f"{path.parent} holds a {what} with other settings ({', '.join(changed)}); "
+            "use --fresh to start anew or --out for another folder"
+        )
+    try:
+        fill_network(network, tensors, "weights")
+        # load_state_dict moves what belongs on a GPU; AdamW's step there would cost a wait a weight.
+        fill_optimizer(optimizer, tensors)
+    except (KeyError, RuntimeError, ValueError):
+        raise damaged from None
+    return tensors, state

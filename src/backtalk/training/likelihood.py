@@ -26,12 +26,19 @@ class TokenNetwork(Protocol):
 @torch.no_grad()
 def mean_log_likelihood(network: TokenNetwork, pairs: PairArrays, device: torch.device) -> float:
     """The average over all tokens of all replies. Sums are in float64."""
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = sentence_log_probs(network, pairs, device).sum()
+    return float(total) / int((pairs.replies != PAD).sum())
+
+
+@torch.no_grad()
+def sentence_log_probs(network: TokenNetwork, pairs: PairArrays, device: torch.device) -> Tensor:
+    """(pairs,), float64: log P of each whole reply."""
+    sums = []
     for start in range(0, len(pairs.replies), BATCH):
         inputs = torch.from_numpy(pairs.inputs[start : start + BATCH]).to(device)
         replies = torch.from_numpy(pairs.replies[start : start + BATCH]).to(device)
-        total += network.token_log_probs(inputs, replies).double().sum()
-    return float(total) / int((pairs.replies != PAD).sum())
+        sums.append(network.token_log_probs(inputs, replies).double().sum(1))
+    return torch.cat(sums)
 
 
 def perplexity(mean: float) -> float:

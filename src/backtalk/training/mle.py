@@ -27,10 +27,9 @@ from backtalk.errors import InputError
 from backtalk.models.folder import Network
 from backtalk.training.checkpoint import (
     fill_network,
-    fill_optimizer,
-    load_checkpoint,
     network_tensors,
     optimizer_tensors,
+    restore_training,
     save_checkpoint,
 )
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
@@ -156,25 +155,11 @@ class _Run:
         save_checkpoint(self.path, tensors, state)
 
     def restore(self, device: torch.device) -> None:
-        found = load_checkpoint(self.path)
+        keys = ("step", "history", "finished")
+        found = restore_training(self.path, "training", self.facts, keys, self.network, self.optimizer)
         if found is None:
             return
         tensors, state = found
-        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
-        if not isinstance(state, dict) or not {"step", "history", "finished", "of"} <= state.keys():
-            raise damaged
-        if state["of"] != self.facts:
-            changed = [key for key in self.facts if state["of"].get(key) != self.facts[key]]
-            raise InputError(
-                f"{self.path.parent} holds a training with other settings ({', '.join(changed)}); "
-                "use --fresh to start anew or --out for another folder"
-            )
-        try:
-            fill_network(self.network, tensors, "weights")
-            # load_state_dict moves what belongs on a GPU; AdamW's step there would cost a wait a weight.
-            fill_optimizer(self.optimizer, tensors)
-        except (KeyError, RuntimeError, ValueError):
-            raise damaged from None
         self.best = {k: v.to(device) for k, v in tensors.items() if k.startswith("best.")}
         self.step, self.history, self.finished = state["step"], state["history"], state["finished"]
 

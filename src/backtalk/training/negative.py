@@ -23,13 +23,12 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
+from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.avoid import PAPER_AVOID as PAPER_AVOID
 from backtalk.training.checkpoint import (
-    fill_network,
-    fill_optimizer,
-    load_checkpoint,
     network_tensors,
     optimizer_tensors,
+    restore_training,
     save_checkpoint,
 )
 from backtalk.training.updates import Updates
@@ -215,33 +214,18 @@ class _Run:
     def save(self) -> None:
         tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
         if self.hits:
-            tensors["hits.triggers"] = _pad([hit.trigger for hit in self.hits], NOTHING)
-            tensors["hits.targets"] = _pad([hit.target for hit in self.hits], NOTHING)
+            tensors["hits.triggers"] = pad_rows([hit.trigger for hit in self.hits], NOTHING)
+            tensors["hits.targets"] = pad_rows([hit.target for hit in self.hits], NOTHING)
         state = {name: getattr(self, name) for name in COUNTERS}
         save_checkpoint(self.path, tensors, {**state, "searched": self.hits is not None, "of": self.facts})
         self.saved = time.monotonic()
 
     def restore(self) -> None:
-        found = load_checkpoint(self.path)
+        keys = (*COUNTERS, "searched")
+        found = restore_training(self.path, "hardening", self.facts, keys, self.network, self.optimizer)
         if found is None:
             return
         tensors, state = found
-        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
-        if not isinstance(state, dict) or not {*COUNTERS, "searched", "of"} <= state.keys():
-            raise damaged
-        if state["of"] != self.facts:
-            changed = [
-                key for key in {**state["of"], **self.facts} if state["of"].get(key) != self.facts.get(key)
-            ]
-            raise InputError(
-                f"{self.path.parent} holds a hardening with other settings ({', '.join(changed)}); "
-                "use --fresh to start anew or --out for another folder"
-            )
-        try:
-            fill_network(self.network, tensors, "weights")
-            fill_optimizer(self.optimizer, tensors)
-        except (KeyError, RuntimeError, ValueError):
-            raise damaged from None
         for name in COUNTERS:
             setattr(self, name, state[name])
         if "hits.triggers" in tensors:
@@ -256,13 +240,8 @@ class _Run:
 def _pad_hits(hits: Sequence[Hit], still: Sequence[bool], device: torch.device) -> tuple[Tensor, Tensor]:
     """(rows, n) and (rows, m) for the hits that are left."""
     left = [hit for hit, is_hit in zip(hits, still, strict=True) if is_hit]
-    triggers = _pad([hit.trigger for hit in left], PAD)
-    return triggers.to(device), _pad([hit.target for hit in left], PAD).to(device)
-
-
-def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.int64)
+    triggers = pad_rows([hit.trigger for hit in left], PAD)
+    return triggers.to(device), pad_rows([hit.target for hit in left], PAD).to(device)
 
 
 def _unpad(rows: Tensor) -> list[tuple[int, ...]]:

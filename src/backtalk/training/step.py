@@ -47,9 +47,9 @@ class _Eager:
 
     def __call__(self, inputs: IntArray, replies: IntArray) -> Tensor:
         if not self.keeps_pads:
-            inputs = _trim(inputs)
+            inputs = trim_padding(inputs)
         self.network.zero_grad(set_to_none=True)
-        loss = sentence_loss(self.network, torch.from_numpy(inputs), torch.from_numpy(_trim(replies)))
+        loss = sentence_loss(self.network, torch.from_numpy(inputs), torch.from_numpy(trim_padding(replies)))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss.detach()
 
@@ -87,7 +87,7 @@ class _Captured:
         self.loss = loss.detach()
 
 
-def _trim(ids: IntArray) -> IntArray:
+def trim_padding(ids: IntArray) -> IntArray:
     """Without the columns in which every row is padded."""
     used = (ids != PAD).any(axis=0)
     return np.ascontiguousarray(ids[:, : int(used.nonzero()[0].max()) + 1])

@@ -24,6 +24,7 @@ from backtalk.training.rule_negative import negative
 from backtalk.training.rule_npo import npo
 from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
+from backtalk.training.step import sentence_loss, trim_padding
 
 if TYPE_CHECKING:
     from backtalk.training.negative import NegativeConfig
@@ -61,8 +62,8 @@ class Updates:
         The two terms are averaged, clipped together and then weighted: a large weight is not clipped away.
         """
         keeps_pads = self.network.config.pad_as_word
-        rows = torch.from_numpy(inputs if keeps_pads else _cut(inputs)).to(self.device)
-        words = torch.from_numpy(_cut(replies)).to(self.device)
+        rows = torch.from_numpy(inputs if keeps_pads else trim_padding(inputs)).to(self.device)
+        words = torch.from_numpy(trim_padding(replies)).to(self.device)
         torch.manual_seed(seed)
         self.network.train().requires_grad_(True)
         weight = self.config.lambda_pos + self.config.kl
@@ -82,9 +83,7 @@ class Updates:
         """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and
         kl times the mean over words of KL(baseline || network)."""
         if self.baseline is None or self.config.kl == 0:
-            return (
-                -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / len(replies)
-            )
+            return self.config.lambda_pos * sentence_loss(self.network, inputs, replies)
         logs = reply_logits(self.network, inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
         with torch.no_grad():
             before = reply_logits(self.baseline, inputs, replies).log_softmax(2)
@@ -120,8 +119,3 @@ def _frozen_copy(network: Seq2Seq, device: torch.device) -> Seq2Seq:
     copy = Seq2Seq(network.config).to(device, network.output.weight.dtype)
     copy.load_state_dict(network.state_dict())
     return copy.eval().requires_grad_(False)
-
-
-def _cut(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Without the columns at the end in which every row is padded."""
-    return np.ascontiguousarray(ids[:, : int((ids != PAD).sum(1).max())])

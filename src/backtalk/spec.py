@@ -39,6 +39,8 @@ class TrainSpec:
     """The licence for the card; the corpus' own if empty."""
     arch: Literal["attention", "last-h", "lm"] = "attention"
     """How the decoder sees the input; lm trains a language model alone."""
+    decoder_start: Literal["encoder", "zero"] = "encoder"
+    """Where the decoder starts: from the encoder's last state, or from zeros."""
     pads: Literal["masked", "word"] = "masked"
     """Padding leaves no trace (masked) or is read like a word, as in the papers."""
     recipe: str = "he-glass-2019"

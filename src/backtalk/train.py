@@ -108,6 +108,7 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
             "attention": spec.arch == "attention",
             "pad_as_word": spec.pads == "word",
             "shared_embedding": spec.shared_embedding,
+            "zero_start": spec.decoder_start == "zero",
         }
     network = build_network(kind, sizes)
     for part in network.modules():

@@ -43,13 +43,22 @@ def shout(conversation: list[dict[str, str]]) -> str:
     return conversation[-1]["text"].upper()
 
 
-def small_model(attention: bool, pad_as_word: bool, layers: int = 1) -> LocalModel:
+def small_model(
+    attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False
+) -> LocalModel:
     torch.manual_seed(3)
     vocabulary = Vocabulary(WORDS)
     size = len(vocabulary)
     network = Seq2Seq(
         Seq2SeqConfig(
-            size, 7, 11, layers, attention=attention, pad_as_word=pad_as_word, shared_embedding=layers > 1
+            size,
+            7,
+            11,
+            layers,
+            attention=attention,
+            pad_as_word=pad_as_word,
+            shared_embedding=layers > 1,
+            zero_start=zero_start,
         )
     )
     lm = LSTMLanguageModel(LanguageModelConfig(size, 7, 9, layers))
@@ -77,6 +86,7 @@ MAKERS: dict[str, Callable[[Path], TextModel]] = {
     "last-h": lambda _: small_model(attention=False, pad_as_word=False),
     "last-h, pads as words": lambda _: small_model(attention=False, pad_as_word=True),
     "attention, pads as words": lambda _: small_model(attention=True, pad_as_word=True),
+    "decoder from zeros": lambda _: small_model(attention=True, pad_as_word=False, zero_start=True),
     "two layers": lambda _: small_model(attention=True, pad_as_word=False, layers=2),
     "two layers, last-h": lambda _: small_model(attention=False, pad_as_word=False, layers=2),
     "py:": lambda _: load_function("tests.models.test_contract:shout"),

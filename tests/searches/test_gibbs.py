@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import product
 
 import numpy as np
@@ -243,3 +244,28 @@ def test_the_output_part_of_the_loss_is_kept_by_sweep() -> None:
     ends = model.score(torch.tensor([found.ids]), torch.tensor([target]))
     alone = objective.output_loss(ends, torch.ones(1, len(target), dtype=torch.bool))
     assert output[-1] == pytest.approx(float(alone), abs=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="what a GPU waits for")
+@pytest.mark.parametrize("name", ["sample", "io"])
+def test_a_longer_sweep_makes_the_processor_wait_no_oftener(name: str) -> None:
+    """The processor may read something back between sweeps, never at a position."""
+    model = random_model()
+    model.network.cuda()
+    assert model.language_model is not None
+    model.language_model.cuda()
+    targets = [model.encode_target(text) for text in ("go stop", "rain", "red cat sun")]
+
+    def waits(length: int, sweeps: int) -> int:
+        search = Gibbs(GibbsConfig(length, top=6, sweeps=sweeps, draft=True))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                search.run(model, OBJECTIVES[name], targets, [1, 2, 3])
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        return sum("synchroni" in str(one.message) for one in seen)
+
+    waits(3, 2), waits(9, 2)  # compile the kernels
+    assert waits(9, 2) - waits(9, 1) == waits(3, 2) - waits(3, 1) > 0

@@ -358,7 +358,7 @@ def test_each_round_trains_on_what_is_still_hit_until_nothing_is(tmp_path: Path)
     updates = Updates(by_hand, config, CPU)
     for rows in ((0, 1), (1,), (0,)):
         # Padded to the longest of what is left.
-        updates.negative(pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows]))
+        updates.negative(pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows]), len(HITS))
     assert same(weights(network), weights(by_hand))
     assert finder.still == []
     assert seen[-1] == HardenProgress(0, 1, 0, 1, hits=2, updates=3, end_of_iteration=True)

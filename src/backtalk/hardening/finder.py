@@ -25,7 +25,8 @@ from backtalk.training.negative import Hit
 def search_of(length: int, top: int, sweeps: int, device: torch.device) -> Gibbs:
     """gibbs that leaves a target once it is hit."""
     on_gpu = device.type == "cuda"
-    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit=True, prune=True, draft=on_gpu))
+    # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
+    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit=True, prune=not on_gpu, draft=on_gpu))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 The context c_t is the encoder's last output (`last-h`) or an average of its outputs weighted by Luong's
 "general" attention, h_dec^T W h_enc. As the papers feed c_t *into* the decoder, its query is the decoder's
-state before the word. The decoder starts from the encoder's last state; the papers leave that open.
+state before the word. The decoder starts from the encoder's last state, or from zeros (`zero_start`), so that
+c_t alone tells it of the input; the papers leave that open.
 Padding is read like a word (`pad_as_word`, as in the papers) or leaves no trace (the default).
 """
 
@@ -41,6 +42,8 @@ class Seq2SeqConfig:
     """Read <pad> like a word, as the papers do; otherwise it leaves no trace."""
     shared_embedding: bool = False
     """One embedding for encoder and decoder: a smaller file."""
+    zero_start: bool = False
+    """The decoder starts from zeros, not from the encoder's last state."""
 
 
 class Memory(NamedTuple):
@@ -120,7 +123,7 @@ class Seq2Seq(nn.Module):
         the decoder starts from, and the outputs (batch, n, H). Differentiable."""
         gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
         outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)
-        return DecoderState(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs
+        return self.begin(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs
 
     def write(self, state: DecoderState, replies: Tensor) -> Tensor:
         """(batch, m): the log-probabilities of replies after what was read; differentiable."""
@@ -232,7 +235,7 @@ class Seq2Seq(nn.Module):
         zero = self.encoder.zero_state(len(inputs))
         shared, state = self.encoder.run(self.encoder.project(self.embed_input(prefix)), zero, prefix_keep)
         if not suffix.shape[2]:
-            return DecoderState(state, self._remember(shared[:, :0], None, shared, prefix_keep, state))
+            return self.begin(state, self._remember(shared[:, :0], None, shared, prefix_keep, state))
         # Only the substituted word differs between the rows of a group: the others are projected once.
         first = self.encoder.project(self.embed_input(suffix[:, :, 0]))  # (groups, count, 4H)
         later = self.encoder.project(self.embed_input(suffix[:, 0, 1:]))  # (groups, s - 1, 4H)
@@ -247,7 +250,12 @@ class Seq2Seq(nn.Module):
                 state = self.encoder.step(later[:, t - 1], state, repeat=count, keep=here)
             outputs.append(state.top)
         own = torch.stack(outputs, dim=1)  # (rows, s, H)
-        return DecoderState(state, self._remember(shared, prefix_keep, own, keep, state), count)
+        return self.begin(state, self._remember(shared, prefix_keep, own, keep, state), count)
+
+    def begin(self, last: State, memory: Memory, per_group: int = 1) -> DecoderState:
+        """Where the decoder starts once the encoder has ended in `last`."""
+        first = self.decoder.zero_state(len(last.top)) if self.config.zero_start else last
+        return DecoderState(first, memory, per_group)
 
     def _keep(self, words: Tensor) -> Tensor | None:
         return None if self.config.pad_as_word else words != PAD

@@ -162,7 +162,7 @@ class Enumeration:
         for _ in range(self.tail):
             state = encoder.step(table[PAD : PAD + 1], state, repeat=len(state.top))
             levels.append(state.top)
-        return DecoderState(state, _remember(network, levels))
+        return network.begin(state, _remember(network, levels))
 
     def _write(self, state: DecoderState, rows: int) -> Tensor:
         """(rows,) codes of the greedy answers; as `models.decode.greedy`, but finished rows leave."""

@@ -85,6 +85,9 @@ class NegativeConfig:
     """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
     npo_beta: float = 0.1
     """How soon npo lets go of a target that has become unlikely."""
+    average: str = "batch"
+    """The loss of the hits is summed and divided by the targets of the batch (batch) or by the hits that are
+    left (hits). The paper says only that it works in mini-batches."""
     rounds: int = 20
     """Most negative updates on one batch of hits; the published code has 21."""
     momentum: float = 0.9
@@ -146,14 +149,14 @@ def harden_network(
     while run.iteration < config.iterations:
         order = np.random.default_rng([config.seed, run.iteration]).permutation(len(targets))
         while run.batch < batches:
+            chosen = order[run.batch * config.batch : (run.batch + 1) * config.batch]
             if run.hits is None:
-                chosen = order[run.batch * config.batch : (run.batch + 1) * config.batch]
                 run.begin_batch(finder.find(chosen.tolist(), run.iteration))
                 yield progress()
             assert run.hits is not None
             while any(run.still) and run.round < config.rounds:
                 if run.step == 0:
-                    updates.negative(*_pad_hits(run.hits, run.still, device))
+                    updates.negative(*_pad_hits(run.hits, run.still, device), len(chosen))
                     run.end_update()
                     yield progress()
                 while run.step <= positive_count:

@@ -48,13 +48,15 @@ class Updates:
         )
         self.avoid = torch.tensor(sorted({PAD, *config.avoid}), device=device)
 
-    def negative(self, inputs: Tensor, targets: Tensor) -> None:
+    def negative(self, inputs: Tensor, targets: Tensor, searched: int = 0) -> None:
         """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
 
         inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
+        `searched` is how many targets these hits are of.
         """
         self.network.requires_grad_(True)
-        self._descend(self.negative_loss(inputs, targets), 1.0)
+        of = searched if self.config.average == "batch" else 0
+        self._descend(self.negative_loss(inputs, targets, of), 1.0)
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos), with the KL term where it is on.
@@ -69,7 +71,7 @@ class Updates:
         weight = self.config.lambda_pos + self.config.kl
         self._descend(self.positive_loss(rows, words) / weight, weight)
 
-    def negative_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def negative_loss(self, inputs: Tensor, targets: Tensor, of: int = 0) -> Tensor:
         log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
         counted = ~torch.isin(targets, self.avoid)
         before = None
@@ -77,7 +79,7 @@ class Updates:
             assert self.baseline is not None
             with torch.no_grad():
                 before = self.baseline.token_log_probs(inputs, targets)
-        return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
+        return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta, of))
 
     def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and

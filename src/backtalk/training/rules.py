@@ -18,10 +18,13 @@ class HitWords(NamedTuple):
     baseline: Tensor | None = None
     """(hits, m): under the network as it was before the hardening, for rules that ask."""
     beta: float = 0.1
+    weight: Tensor | None = None
+    """(hits, m): how much each word that counts does; 1 where there is none. It scales a word's gradient."""
 
     def sentence(self, log_probs: Tensor) -> Tensor:
         """(hits,): summed over the words that count."""
-        return log_probs.masked_fill(~self.counted, 0.0).sum(1)
+        own = log_probs.masked_fill(~self.counted, 0.0)
+        return (own if self.weight is None else own * self.weight).sum(1)
 
 
 Rule = Callable[[HitWords], Tensor]

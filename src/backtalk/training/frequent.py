@@ -111,6 +111,15 @@ def _keys(replies: NDArray[np.int32]) -> list[bytes]:
     return keys
 
 
+def check_window(config: FrequentConfig, pairs: int) -> None:
+    steps = config.iterations * steps_of(config, pairs)
+    if steps <= config.window:
+        raise InputError(
+            f"{steps} mini-batches never fill a window of {config.window}, so no reply would count as "
+            "frequent; lower --window, or raise --iterations or --steps-per-iteration"
+        )
+
+
 def discourage_frequent(
     network: Seq2Seq,
     pairs: PairArrays,
@@ -121,12 +130,7 @@ def discourage_frequent(
 ) -> Iterator[HardenProgress]:
     """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are the
     replies of this iteration that were too frequent."""
-    steps = config.iterations * steps_of(config, len(pairs.replies))
-    if steps <= config.window:
-        raise InputError(
-            f"{steps} mini-batches never fill a window of {config.window}, so no reply would count as "
-            "frequent; lower --window or raise --steps-per-iteration"
-        )
+    check_window(config, len(pairs.replies))
     return run_course(_Frequent(network, config, device), pairs, config, checkpoint, facts)
 
 

@@ -217,7 +217,7 @@ class HardenSpec:
     """Against frequent: how much of the negative gradient reaches the end-of-turn token."""
     always_positive: bool = False
     """Against frequent: a positive update at every step, not only beside a negative one."""
-    steps_per_iteration: int = 300
+    steps_per_iteration: int = 100
     """Against frequent: mini-batches between two measurements; 0 takes all pairs, as in the paper."""
     gan_lr: float = 0.001
     """With gan: learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001."""

@@ -34,6 +34,7 @@ from backtalk.store.folder import write_whole
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import trim_padding
+from backtalk.training.updates import Descent
 from backtalk.wording import percent, percent_range
 
 
@@ -96,10 +97,22 @@ def _preflight(plan: FrequentPlan, console: Console) -> None:
     )
     limit = f", cut short so that it ends within {spec.max_time}" if spec.max_time else ""
     window = "" if spec.method == "gan" else f"; the first {spec.window:,} only fill the window"
+    seconds = spec.iterations * steps * _step_seconds(plan)
     console.print(
-        f"{spec.iterations} iterations of {steps:,} mini-batches of {plan.config.batch}{window}{limit}. "
-        f"Folder: {plan.out}"
+        f"{spec.iterations} iterations of {steps:,} mini-batches of {plan.config.batch}{window}: at most about "
+        f"{duration(max(1.0, seconds))}{limit}. Folder: {plan.out}"
     )
+
+
+def _step_seconds(plan: FrequentPlan) -> float:
+    """About what a step takes: two and a half times a positive update, tried on a copy."""
+    descent = Descent(deepcopy(plan.parent.network), plan.config, plan.parent.device)
+    pairs, size, took = plan.pairs.positive, plan.config.batch, 0.0
+    for _ in range(2):  # the first one sets libraries up
+        before = time.monotonic()
+        descent.positive(pairs.inputs[:size], pairs.replies[:size], seed=0)
+        took = time.monotonic() - before
+    return 2.5 * took
 
 
 def _train(plan: FrequentPlan, facts: dict[str, Any], begun: float, console: Console) -> None:

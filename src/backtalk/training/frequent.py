@@ -131,10 +131,10 @@ def discourage_frequent(
     """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are the
     replies of this iteration that were too frequent."""
     check_window(config, len(pairs.replies))
-    return run_course(_Frequent(network, config, device), pairs, config, checkpoint, facts)
+    return run_course(FrequentTraining(network, config, device), pairs, config, checkpoint, facts)
 
 
-class _Frequent:
+class FrequentTraining:
     """Algorithm 2: act 0 generates, counts and discourages; act 1 is the positive update."""
 
     acts = 2

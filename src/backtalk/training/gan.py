@@ -93,10 +93,10 @@ def train_gan(
     device: torch.device,
 ) -> Iterator[HardenProgress]:
     """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are 0."""
-    return run_course(_Gan(network, config, device), pairs, config, checkpoint, facts)
+    return run_course(GanTraining(network, config, device), pairs, config, checkpoint, facts)
 
 
-class _Gan:
+class GanTraining:
     """Act 0 is a step of the discriminator or of the generator, act 1 after the latter the positive one."""
 
     acts = 2

@@ -314,7 +314,7 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
     with pytest.raises(InputError, match=r"other settings \(a\); use --fresh"):
         next(discourage_frequent(make_network(), pairs, config, path, {"a": 2}, CPU))
     network = make_network()
-    without_window = {f"weights.{name}": value for name, value in network.named_parameters()}
+    without_window = {f"weights.{name}": value for name, value in weights(network).items()}
     state = {"step": 1, "act": 0, "found": 0, "updates": 0, "of": {"a": 1}}
     save_checkpoint(path, without_window, state)
     with pytest.raises(InputError, match="damaged; use --fresh"):

@@ -230,7 +230,7 @@ def test_stopped_after_any_report_it_ends_with_the_same_weights(tmp_path: Path) 
 
 def test_a_checkpoint_without_a_judge_is_refused(tmp_path: Path) -> None:
     network = make_network()
-    tensors = {f"weights.{name}": value for name, value in network.named_parameters()}
+    tensors = {f"weights.{name}": value for name, value in weights(network).items()}
     save_checkpoint(tmp_path / "c", tensors, {"step": 1, "act": 0, "found": 0, "updates": 0, "of": {"a": 1}})
     with pytest.raises(InputError, match="damaged; use --fresh"):
         next(train_gan(network, echo_pairs(WORDS, 30), TINY, tmp_path / "c", {"a": 1}, CPU))

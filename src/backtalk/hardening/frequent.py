@@ -35,7 +35,7 @@ from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import trim_padding
 from backtalk.training.updates import Descent
-from backtalk.wording import percent, percent_range
+from backtalk.wording import duration, percent, percent_range
 
 
 def harden_frequent(spec: HardenSpec, fresh: bool = False) -> int:
@@ -99,8 +99,8 @@ def _preflight(plan: FrequentPlan, console: Console) -> None:
     window = "" if spec.method == "gan" else f"; the first {spec.window:,} only fill the window"
     seconds = spec.iterations * steps * _step_seconds(plan)
     console.print(
-        f"{spec.iterations} iterations of {steps:,} mini-batches of {plan.config.batch}{window}: at most about "
-        f"{duration(max(1.0, seconds))}{limit}. Folder: {plan.out}"
+        f"{spec.iterations} iterations of {steps:,} mini-batches of {plan.config.batch}{window}: at most "
+        f"about {duration(max(1.0, seconds))}{limit}. Folder: {plan.out}"
     )
 
 
@@ -145,7 +145,7 @@ def _train(plan: FrequentPlan, facts: dict[str, Any], begun: float, console: Con
         idle,
         deadline,
         console,
-        hits="frequent replies",
+        hits="" if plan.spec.method == "gan" else "frequent replies",
     )
     selection.fill(model.network)
     tested = Repetition(model, plan.pairs.measured).perplexity()

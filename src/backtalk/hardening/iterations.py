@@ -96,7 +96,8 @@ def follow(
         for report in reports:
             last = report
             done = report.iteration + (1.0 if report.end_of_iteration else report.batch / report.batches)
-            said = f"iteration {report.iteration + 1}: {report.hits} {hits}, {report.updates} updates"
+            found = f"{report.hits} {hits}, " if hits else ""
+            said = f"iteration {report.iteration + 1}: {found}{report.updates} updates"
             bar.update(task, completed=done, total=report.iterations, description=said)
             if report.end_of_iteration and not selection.has(report.iteration + 1):
                 if report.updates == selection.candidates[-1].updates:

@@ -17,6 +17,7 @@ def judge() -> Discriminator:
     return Discriminator(DiscriminatorConfig(12, 4, filters=3, widths=(2, 3), layers=2, hidden=5)).double()
 
 
+@torch.no_grad()
 def represent_by_hand(judge: Discriminator, sentence: list[int]) -> list[float]:
     """Every filter at every word, zeros after the end; the largest, if above 0."""
     words = [judge.embed.weight[i] for i in sentence]

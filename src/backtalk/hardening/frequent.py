@@ -68,7 +68,7 @@ class Repetition:
         """How often the most frequent greedy reply is given."""
         keeps_pads = self.model.network.config.pad_as_word
         inputs = torch.from_numpy(self.pairs.inputs if keeps_pads else trim_padding(self.pairs.inputs))
-        with evaluating(self.model):
+        with evaluating(self.model), torch.no_grad():
             said = self.model.greedy_ids(inputs.to(self.model.device))
         return commonest([self.model.vocabulary.words(ids) for ids in said])
 

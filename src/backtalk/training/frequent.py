@@ -158,9 +158,10 @@ class FrequentTraining:
     def _discourage(self, batch: Batch) -> Done:
         keeps_pads = self.network.config.pad_as_word
         inputs = torch.from_numpy(batch.inputs if keeps_pads else trim_padding(batch.inputs)).to(self.device)
-        said = greedy(
-            self.network, self.network.start(inputs), len(inputs), self.config.max_output, self.device
-        )  # y_sample, (batch, m)
+        with torch.no_grad():
+            state = self.network.start(inputs)
+        said = greedy(self.network, state, len(inputs), self.config.max_output, self.device)
+        # y_sample, (batch, m)
         width = self.config.max_output - said.shape[1]
         self.window.add(
             np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD).astype(np.int32)

@@ -123,7 +123,8 @@ class GanTraining:
         keeps_pads = self.network.config.pad_as_word
         inputs = torch.from_numpy(batch.inputs if keeps_pads else trim_padding(batch.inputs)).to(self.device)
         seeds = [batch.seed ^ row for row in range(len(inputs))]
-        state = self.network.start(inputs)
+        with torch.no_grad():
+            state = self.network.start(inputs)
         said = sample(self.network, state, seeds, self.config.max_output, self.device)  # y ~ G(.|x)
         if is_generators:
             # theta_G = theta_G - alpha_G grad V, eq. 12; without dropout, as the samples were drawn.

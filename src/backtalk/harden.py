@@ -3,7 +3,8 @@
 The way: model, three lists, pairs -> audit of the training list -> iterations of search and updates
 (Algorithm 1 of He & Glass 2020), each measured on the selection list -> the best within the bound becomes
 OUT/model -> audits of both models with the same fresh seeds and budget -> comparison and cost. Each step
-leaves its result in OUT, so the same command goes on after a kill, and shows what is done.
+leaves its result in OUT, so the same command goes on after a kill, and shows what is done. The way of
+`--against frequent` is hardening/frequent.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from rich.console import Console
 
 from backtalk.audit import audit, measure_rate
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
-from backtalk.hardening.cost import Cost, measure_cost, print_cost
+from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.folder import PAGES, SUMMARY, claimed
+from backtalk.hardening.frequent import harden_frequent
 from backtalk.hardening.iterations import train
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.models.folder import load_folder
@@ -32,6 +34,8 @@ from backtalk.wording import duration, percent, percent_range
 
 
 def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
+    if spec.against == "frequent":
+        return harden_frequent(spec, fresh)
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     plan = make_plan(spec)
@@ -94,11 +98,8 @@ def _audit(plan: Plan, name: str, console: Console) -> None:
 
 def _cost(plan: Plan, console: Console) -> Cost:
     """Measured once; a finished hardening has it in its summary."""
-    try:
-        stored = json.loads((plan.out / SUMMARY).read_text(encoding="utf-8"))
-        return Cost(**stored["cost"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    if (stored := stored_cost(plan.out)) is not None:
+        return stored
     console.print("Measuring what it cost ...")
     return measure_cost(plan.parent, load_folder(str(plan.model_folder), plan.spec.device), plan.pairs)
 

@@ -183,6 +183,8 @@ class HardenSpec:
 
     model: str = "chitchat"
     """The model to harden: its name or folder. It stays as it is; the hardened one is OUT/model."""
+    against: Literal["targets", "frequent"] = "targets"
+    """What is trained away: targets that a search makes it say, or replies that it gives too often."""
     targets: str = "mal-wide"
     """What it must not say: a list or file; split by prototype into train, selection and held-out."""
     limit: int = 0
@@ -195,8 +197,8 @@ class HardenSpec:
     """The folder to write; the same command again goes on where it stopped."""
     hit: str = "io-sample-avg-k1"
     """The criterion that is trained against."""
-    method: Literal["negative", "unlikelihood", "npo"] = "negative"
-    """The update on a hit: negative training as published, unlikelihood, or NPO."""
+    method: Literal["negative", "unlikelihood", "npo", "gan"] = "negative"
+    """The update on a hit: negative training as published, unlikelihood, NPO; against frequent also gan."""
     settings: str = "default"
     """Learning rate and weights by name: default, or the paper's: switchboard, ubuntu, opensubtitles."""
     lr: float = 0.0
@@ -207,18 +209,36 @@ class HardenSpec:
     """Positive updates for each negative one; 0 takes the number of the settings."""
     kl: str = ""
     """Weight of the KL term to the model as it was; empty takes that of the settings."""
+    margin: str = ""
+    """How far below the threshold (nats a word) a hit has to fall; empty takes that of the settings."""
     npo_beta: float = 0.1
     """With npo: its beta."""
+    r_thres: str = "1%"
+    """Against frequent: a reply with a larger share of the model's replies is discouraged."""
+    window: int = 200
+    """Against frequent: earlier mini-batches over which that share is taken, beside the one at hand."""
+    eos_scale: float = 0.1
+    """Against frequent: how much of the negative gradient reaches the end-of-turn token."""
+    always_positive: bool = False
+    """Against frequent: a positive update at every step, not only beside a negative one."""
+    steps_per_iteration: int = 100
+    """Against frequent: mini-batches between two measurements; 0 takes all pairs, as in the paper."""
+    gan_lr: float = 0.001
+    """With gan: learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001."""
+    gan_filters: int = 300
+    """With gan: filters of each width in the discriminator."""
+    gan_hidden: int = 2000
+    """With gan: size of the discriminator's highway layers."""
     avoid: Literal["paper", "frequent", "none"] = "paper"
     """Words without negative updates: the paper's seven, the seven most frequent of the list, or none."""
     iterations: int = 20
-    """Passes over the training targets, each with fresh searches."""
-    batch: int = 100
-    """Targets searched and trained on together."""
-    rounds: int = 20
-    """The most negative updates on one batch of hits."""
+    """Passes over the training targets, each with fresh searches; against frequent, measurements."""
+    batch: int = 0
+    """Targets searched and trained on together, or pairs of a mini-batch; 0 takes the paper's 100 or 64."""
+    rounds: int = 0
+    """The most negative updates on one batch of hits; 0 takes the number of the settings."""
     max_ppl_increase: str = "5%"
-    """How much perplexity may rise: among the iterations within it the one with fewest hits is kept."""
+    """How much perplexity may rise: the iteration with fewest hits (lowest max-ratio) within it is kept."""
     measure: int = 1000
     """Pairs, not trained on, that measure perplexity and the rest of the cost."""
     search_sweeps: int = 5

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.scorers.diversity import bleu, commonest, distinct, entropy, max_ratio, overlap
+from backtalk.scorers.diversity import bleu, commonest, distinct, entropy, max_ratio, most_frequent, overlap
 
 REPLIES = [["i", "do", "not", "know"], ["i", "do"], ["i", "do"], ["yes"]]
 
@@ -17,6 +17,9 @@ REPLIES = [["i", "do", "not", "know"], ["i", "do"], ["i", "do"], ["yes"]]
 def test_max_ratio_is_the_share_of_the_most_frequent_reply() -> None:
     assert commonest(REPLIES) == 2
     assert max_ratio(REPLIES) == 0.5
+    assert most_frequent(REPLIES) == ["i", "do"]
+    assert most_frequent([["b"], ["a"]]) == ["b"]
+    assert most_frequent([]) == []
     assert max_ratio([["a"], ["b"]]) == 0.5
     assert max_ratio([]) == 0.0
 

@@ -16,7 +16,7 @@ def add_harden(commands: Any) -> None:
         commands,
         "harden",
         _harden,
-        "train a model not to say what a search makes it say, and prove it with a fresh search",
+        "train a model not to say what a search makes it say, or what it says too often, and prove it",
         "backtalk harden --model my-model --targets never-say.txt --data pairs.tsv --max-time 10m",
     )
     add_config(parser)

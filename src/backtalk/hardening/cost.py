@@ -1,14 +1,17 @@
 """What a hardening cost: the same pairs under the model before and after it.
 
-Perplexity with a paired bootstrap interval over pairs; max-ratio, Ent-n, distinct-n and BLEU-4 of the greedy
-replies; how much of the 10-best lists stayed; and replies side by side.
+Perplexity with a paired bootstrap interval over pairs; max-ratio, Ent-n, distinct-n, length and BLEU-4 of the
+greedy replies, beside those of the pairs' own replies (He & Glass 2020, Table 4); how much of the 10-best
+lists stayed; and replies side by side.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,9 +22,10 @@ from rich.text import Text
 
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
+from backtalk.hardening.folder import SUMMARY
 from backtalk.hardening.pairs import Pairs
 from backtalk.models.local import LocalModel
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, overlap
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, most_frequent, overlap
 from backtalk.stats import Rate
 from backtalk.terminal import printable
 from backtalk.training.likelihood import perplexity, sentence_log_probs
@@ -60,6 +64,13 @@ class Cost:
     """Greedy replies that are word for word what they were."""
     side_by_side: list[tuple[str, str, str]]
     """(input, reply before, reply after); the first pairs, unselected."""
+    length: tuple[float, float]
+    """Words of a reply, on average."""
+    most_said: tuple[str, str]
+    """The most frequent reply."""
+    real: dict[str, float]
+    """The same numbers of the pairs' own replies, by the names above."""
+    real_most_said: str
 
     @property
     def rise(self) -> float:
@@ -97,7 +108,26 @@ def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
         overlap=overlap(lists[0], lists[1]),
         same_replies=sum(a == b for a, b in zip(said[0], said[1], strict=True)),
         side_by_side=[(text, before.read(a), after.read(b)) for (text, _), a, b in shown],
+        length=(_length(said[0]), _length(said[1])),
+        most_said=(_shown(before, said[0]), _shown(after, said[1])),
+        real={
+            "commonest": commonest(real),
+            "ent_2": entropy(real, 2),
+            "ent_3": entropy(real, 3),
+            "distinct_1": distinct(real, 1),
+            "distinct_2": distinct(real, 2),
+            "length": _length(real),
+        },
+        real_most_said=_shown(before, real),
     )
+
+
+def stored_cost(out: Path) -> Cost | None:
+    """What a finished hardening's summary says; None where there is none to be read."""
+    try:
+        return Cost(**json.loads((out / SUMMARY).read_text(encoding="utf-8"))["cost"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def rise_interval(
@@ -115,35 +145,40 @@ def rise_interval(
 
 def print_cost(cost: Cost, bound: float, console: Console) -> None:
     table = Table(title=f"What it cost, on {cost.pairs:,} pairs that were not trained on")
-    for name in ("", "before", "after", ""):
+    for name in ("", "before", "after", "real replies", ""):
         table.add_column(name, justify="right" if name else "left")
     low, high = cost.rise_interval
     table.add_row(
         "perplexity",
         *(f"{value:.2f}" for value in cost.perplexity),
+        "",
         f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}; {cost.words:,} words); bound {bound:+.1%}",
     )
     ratios = [Rate.of(count, cost.pairs) for count in cost.commonest]
     table.add_row(
         "max-ratio",
         *(f"{ratio.rate:.1%}" for ratio in ratios),
+        f"{cost.real['commonest'] / cost.pairs:.1%}",
         f"95%: {ratios[0].low:.1%} to {ratios[0].high:.1%}, {ratios[1].low:.1%} to {ratios[1].high:.1%}",
     )
-    for name, values in (
-        ("Ent-2", cost.ent_2),
-        ("Ent-3", cost.ent_3),
-        ("distinct-1", cost.distinct_1),
-        ("distinct-2", cost.distinct_2),
+    for name, values, real in (
+        ("Ent-2", cost.ent_2, cost.real["ent_2"]),
+        ("Ent-3", cost.ent_3, cost.real["ent_3"]),
+        ("distinct-1", cost.distinct_1, cost.real["distinct_1"]),
+        ("distinct-2", cost.distinct_2, cost.real["distinct_2"]),
+        ("words a reply", cost.length, cost.real["length"]),
     ):
-        table.add_row(name, *(f"{value:.3f}" for value in values), "")
+        table.add_row(name, *(f"{value:.3f}" for value in (*values, real)), "")
     if cost.bleu_4 is None:
-        table.add_row("BLEU-4", "-", "-", "needs sacrebleu: pip install 'backtalk[harden]'")
+        table.add_row("BLEU-4", "-", "-", "", "needs sacrebleu: pip install 'backtalk[harden]'")
     else:
-        table.add_row("BLEU-4", *(f"{value:.2f}" for value in cost.bleu_4), "")
+        table.add_row("BLEU-4", *(f"{value:.2f}" for value in cost.bleu_4), "", "")
     same = Rate.of(cost.same_replies, cost.pairs)
-    table.add_row("same reply", "", f"{same.rate:.1%}", f"95%: {same.low:.1%} to {same.high:.1%}")
-    table.add_row(f"{BEST}-best overlap", "", f"{cost.overlap:.1%}", f"of {cost.lists} inputs")
+    table.add_row("same reply", "", f"{same.rate:.1%}", "", f"95%: {same.low:.1%} to {same.high:.1%}")
+    table.add_row(f"{BEST}-best overlap", "", f"{cost.overlap:.1%}", "", f"of {cost.lists} inputs")
     console.print(table)
+    most = [Text(printable(text)) for text in (*cost.most_said, cost.real_most_said)]
+    console.print("Said most often:", most[0], "(before),", most[1], "(after),", most[2], "(real replies).")
     replies = Table(title="Replies, unselected")
     for name in ("input", "before", "after"):
         replies.add_column(name, ratio=1)
@@ -158,6 +193,15 @@ def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
 
 def _words(model: LocalModel, ids: Sequence[int]) -> list[str]:
     return model.vocabulary.words([i for i in ids if i not in (PAD, EOS)])
+
+
+def _length(replies: Sequence[Words]) -> float:
+    return sum(map(len, replies)) / len(replies)
+
+
+def _shown(model: LocalModel, replies: Sequence[Words]) -> str:
+    """The most frequent reply as people write it."""
+    return model.recipe.show(most_frequent(replies))
 
 
 def _bleu(

@@ -40,6 +40,8 @@ class GibbsFinder:
     """The training targets' ids and, in the same order, their words."""
     goals: Sequence[tuple[int, ...]]
     seed: int
+    margin: float = 0.0
+    """How far below the threshold a trained hit has to fall."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         goals = [self.goals[index] for index in targets]
@@ -58,7 +60,8 @@ class GibbsFinder:
         """Of triggers that `find` gave: they are likely input, and the language model is not trained."""
         if not hits:
             return []
-        output_only = replace(self.objective, enough_in=None)
+        enough = self.objective.enough_out - self.margin
+        output_only = replace(self.objective, enough_in=None, enough_out=enough)
         with evaluating(self.model):
             return self._met([hit.trigger for hit in hits], [hit.target for hit in hits], output_only)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Measure, Selection
+from backtalk.models.seq2seq import Seq2Seq
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network
 
@@ -32,15 +34,16 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
         [target.id for target in lists.train],
         goals,
         spec.seed,
+        plan.config.margin,
     )
     measure = Measure(
         model, plan.job(model), lists.selection, plan.criterion, plan.thresholds, plan.pairs.measured
     )
+    n = len(lists.selection)
     selection = Selection(plan.out / SELECTION, plan.bound, facts)
     if not selection.candidates:
-        first = Candidate(0, measure.hits(), len(lists.selection), measure.perplexity(), len(lists.train))
+        first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))
         selection.add(first, model.network)
-    _say(selection.candidates[-1], selection, console)
     reports = harden_network(
         model.network,
         goals,
@@ -51,36 +54,67 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
         facts,
         model.device,
     )
-    deadline = _deadline(plan, begun)
+
+    def say(one: Candidate) -> None:
+        found = f"{one.found} training targets hit on the way, " if one.iterations else ""
+        say_candidate(one, f"{found}{one.hits} of {one.n} selection targets hit", selection, console)
+
+    follow(
+        reports,
+        model.network,
+        selection,
+        lambda report: _measured(report, measure, n),
+        say,
+        "no training target hit",
+        _deadline(plan, begun),
+        console,
+    )
+    selection.fill(model.network)
+    name = plan.out.resolve().name
+    write_model(plan.model_folder, name, plan.parent, model, plan.thresholds, selection, plan.described())
+    for leftover in (CHECKPOINT, SELECTION):
+        (plan.out / leftover).unlink(missing_ok=True)
+
+
+def follow(
+    reports: Iterator[HardenProgress],
+    network: Seq2Seq,
+    selection: Selection,
+    measured: Callable[[HardenProgress], Candidate],
+    say: Callable[[Candidate], None],
+    idle: str,
+    deadline: float,
+    console: Console,
+    hits: str = "hits",
+) -> None:
+    """Trains on until the end or the deadline (0: none) and measures each iteration that changed something;
+    `idle` is what is said of the others."""
+    say(selection.candidates[-1])
     last: HardenProgress | None = None
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("hardening", total=spec.iterations)
+        task = bar.add_task("hardening", total=None)
         for report in reports:
             last = report
             done = report.iteration + (1.0 if report.end_of_iteration else report.batch / report.batches)
-            said = f"iteration {report.iteration + 1}: {report.hits} hits, {report.updates} updates"
-            bar.update(task, completed=done, description=said)
+            found = f"{report.hits} {hits}, " if hits else ""
+            said = f"iteration {report.iteration + 1}: {found}{report.updates} updates"
+            bar.update(task, completed=done, total=report.iterations, description=said)
             if report.end_of_iteration and not selection.has(report.iteration + 1):
                 if report.updates == selection.candidates[-1].updates:
                     selection.survive()
-                    console.print(f"Iteration {report.iteration + 1}: no training target hit")
+                    console.print(f"Iteration {report.iteration + 1}: {idle}")
                 else:
-                    selection.add(_measured(report, measure, len(lists.selection)), model.network)
-                    _say(selection.candidates[-1], selection, console)
+                    selection.add(measured(report), network)
+                    say(selection.candidates[-1])
             if deadline and time.monotonic() > deadline:
                 break
     if last is not None and last.updates > selection.candidates[-1].updates:
         # The clock cut it short: what it has come to counts.
         # Not all targets were searched: how many are hit is best known from the iteration before.
         last = last._replace(hits=selection.candidates[-1].found)
-        selection.add(_measured(last, measure, len(lists.selection)), model.network)
-        _say(selection.candidates[-1], selection, console)
-    selection.fill(model.network)
-    name = plan.out.resolve().name
-    write_model(plan.model_folder, name, plan.parent, model, plan.thresholds, selection, plan.described())
-    for leftover in (CHECKPOINT, SELECTION):
-        (plan.out / leftover).unlink(missing_ok=True)
+        selection.add(measured(last), network)
+        say(selection.candidates[-1])
 
 
 def _measured(report: HardenProgress, measure: Measure, n: int) -> Candidate:
@@ -107,13 +141,12 @@ def _deadline(plan: Plan, begun: float) -> float:
     return begun + max(0.0, 0.95 * limit - 1.5 * to_come)
 
 
-def _say(one: Candidate, selection: Selection, console: Console) -> None:
+def say_candidate(one: Candidate, what: str, selection: Selection, console: Console) -> None:
     base = selection.candidates[0].perplexity
     over = " over the bound," if one.perplexity > selection.most_perplexity else ""
     when = f"Iteration {one.iterations}" if one.iterations else "Before"
-    found = f"{one.found} training targets hit on the way, " if one.iterations else ""
     console.print(
-        f"{when}{'' if one.whole else ' (in part)'}: {found}{one.hits} of {one.n} selection targets hit, "
+        f"{when}{'' if one.whole else ' (in part)'}: {what}, "
         f"perplexity {one.perplexity:.2f} ({one.perplexity / base - 1:+.1%}),{over} "
         f"best so far: {selection.best.iterations or 'as it was'}"
     )

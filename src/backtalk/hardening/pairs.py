@@ -1,7 +1,8 @@
 """The pairs of a hardening: those that keep the model whole, and those that measure what it cost.
 
 Where the data are the model's own, its card says how they were split: its training pairs are trained on and
-its test pairs measure. Other data are split anew, between dialogues.
+its test pairs measure. Other data are split anew, between dialogues. A hardening against frequent replies
+chooses among its iterations by pairs of their own (`apart`), which neither train nor measure.
 """
 
 from __future__ import annotations
@@ -31,28 +32,38 @@ class Pairs:
     measured_texts: Texts
     source: str
     """One sentence for people."""
+    selection: PairArrays | None = None
+    """Those that choose, where they are apart."""
 
     def digest(self) -> str:
         """What a checkpoint remembers them by."""
-        arrays = (*self.positive, *self.measured)
+        arrays = (*self.positive, *self.measured, *(self.selection or ()))
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
-def read_pairs(data: str, format: str, model: LocalModel, measure: int, seed: int) -> Pairs:
-    positive, measured, source = _texts(data, format, model, seed)
-    measured = [(text, reply) for text, reply in measured if _has_words(model, text, reply)][:measure]
+def read_pairs(
+    data: str, format: str, model: LocalModel, measure: int, seed: int, apart: bool = False
+) -> Pairs:
+    positive, choosing, measured, source = _texts(data, format, model, seed, apart)
+    choosing, measured = (
+        [(text, reply) for text, reply in part if _has_words(model, text, reply)][:measure]
+        for part in (choosing, measured)
+    )
 
     def encode(pairs: Texts) -> PairArrays:
         return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
 
-    pairs = Pairs(encode(positive), encode(measured), measured, source)
-    if not len(pairs.positive.replies) or not len(pairs.measured.replies):
+    pairs = Pairs(encode(positive), encode(measured), measured, source, encode(choosing) if apart else None)
+    parts = (pairs.positive, pairs.measured, *([pairs.selection] if pairs.selection else []))
+    if not all(len(part.replies) for part in parts):
         raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
     return pairs
 
 
-def _texts(data: str, format: str, model: LocalModel, seed: int) -> tuple[Texts, Texts, str]:
-    """(trained on, measured, where they are from)"""
+def _texts(
+    data: str, format: str, model: LocalModel, seed: int, apart: bool
+) -> tuple[Texts, Texts, Texts, str]:
+    """(trained on, chosen with where that is apart, measured, where they are from)"""
     recipe: dict[str, Any] = model.card.get("spec", {})
     own = str(recipe.get("data", ""))
     if not data and own != "chitchat" and not Path(own).exists():
@@ -61,11 +72,14 @@ def _texts(data: str, format: str, model: LocalModel, seed: int) -> tuple[Texts,
     if name == "chitchat" and own == "chitchat" and find_spec("chitchat_dataset") is None:
         shipped = reference_pairs("")
         half = len(shipped) // 2
+        chosen = len(shipped) // 4 if apart else 0
         return (
             shipped[:half],
-            shipped[half:],
+            shipped[half : half + chosen],
+            shipped[half + chosen :],
             f"The chitchat corpus is not installed, so only {half} shipped pairs keep the model whole and "
-            f"{len(shipped) - half} measure it: little. pip install 'backtalk[data]' brings 119,000.",
+            f"{len(shipped) - half - chosen} measure it: little. pip install 'backtalk[data]' brings "
+            "119,000.",
         )
     if name == own and format in ("auto", recipe.get("format")):
         parts = split(read_corpus(own, str(recipe.get("format", "auto"))), int(recipe.get("seed", 1)))
@@ -73,15 +87,17 @@ def _texts(data: str, format: str, model: LocalModel, seed: int) -> tuple[Texts,
         tests = read_corpus(test, str(recipe["test_format"])) if test and Path(test).exists() else parts.test
         return (
             parts.train.pairs(),
+            parts.valid.pairs() if apart else [],
             tests.pairs(),
             f"Pairs of {name}: the model's own training pairs keep it whole, its test pairs measure it.",
         )
     parts = split(read_corpus(name, format), seed)
     return (
         parts.train.pairs(),
-        _joined(parts.test, parts.valid),
-        f"Pairs of {name}, split anew: a tenth measures. If the model was trained on them, that "
-        "tenth may be known text to it.",
+        parts.valid.pairs() if apart else [],
+        parts.test.pairs() if apart else _joined(parts.test, parts.valid),
+        f"Pairs of {name}, split anew: a {'twentieth' if apart else 'tenth'} measures. If the model was "
+        "trained on them, that part may be known text to it.",
     )
 
 

@@ -11,7 +11,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, read_lists
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.settings import config_of, rise
+from backtalk.hardening.settings import FREQUENT_ONLY, check_flags, config_of, rise
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.reference import find_reference
@@ -42,9 +42,11 @@ class Plan:
     """How much perplexity may rise."""
 
     def facts(self) -> dict[str, Any]:
-        kept = {key: value for key, value in spec_values(self.spec).items() if key not in NOT_IDENTITY}
+        other = NOT_IDENTITY | FREQUENT_ONLY | {"against"}
+        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
         return {
             **kept,
+            "batch": self.config.batch,
             "fingerprint": self.parent.fingerprint,
             "thresholds": list(self.thresholds),
             "lists_sha256": self.lists.digest(),
@@ -106,14 +108,9 @@ class Plan:
 
 def make_plan(spec: HardenSpec) -> Plan:
     """Reads and checks everything before anything is written."""
-    _check(spec)
+    check_numbers(spec)
     bound, criterion = rise(spec.max_ppl_increase), parse_criterion(spec.hit)
-    entry, _ = find_model(spec.model)
-    if entry.access < Access.WEIGHTS:
-        raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
-    parent = load_model(spec.model, spec.device)
-    if not isinstance(parent, LocalModel):
-        raise InputError(f"{spec.model} is not a model of ours; hardening trains our own models only")
+    parent = load_parent(spec)
     thresholds = find_reference(parent, "").thresholds
     if criterion.kind not in {"greedy", "sample-min", "sample-avg"}:
         raise InputError(f"hardening can't aim at {spec.hit!r}; name an o- or io- criterion")
@@ -127,11 +124,23 @@ def make_plan(spec: HardenSpec) -> Plan:
     return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound)
 
 
-def _check(spec: HardenSpec) -> None:
+def load_parent(spec: HardenSpec) -> LocalModel:
+    entry, _ = find_model(spec.model)
+    if entry.access < Access.WEIGHTS:
+        raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
+    parent = load_model(spec.model, spec.device)
+    if not isinstance(parent, LocalModel):
+        raise InputError(f"{spec.model} is not a model of ours; hardening trains our own models only")
+    return parent
+
+
+def check_numbers(spec: HardenSpec) -> None:
+    check_flags(spec)
     for name in (
-        "iterations", "batch", "rounds", "measure", "search_sweeps", "length", "top", "sweeps", "restarts"
+        "iterations", "rounds", "measure", "search_sweeps", "length", "top", "sweeps", "restarts",
+        "window", "gan_lr", "gan_filters", "gan_hidden",
     ):  # fmt: skip
-        if getattr(spec, name) < 1:
+        if getattr(spec, name) <= 0:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
     if spec.npo_beta <= 0:
         raise InputError("--npo-beta should be above 0")

@@ -38,8 +38,10 @@ def write_model(
     thresholds: Thresholds,
     selection: Selection,
     settings: dict[str, Any],
+    test_perplexity: float | None = None,
 ) -> None:
-    """The card goes last: a folder without one is unfinished and is written again."""
+    """The card goes last: a folder without one is unfinished and is written again. `test_perplexity` is
+    given where other pairs than those that measure chose the iteration."""
     text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
     digest = save_folder(folder, hardened.network, parent.vocabulary, text)
     if parent.language_model is not None:
@@ -52,7 +54,7 @@ def write_model(
         "sha256": digest,
         "T_out": thresholds.out,
         "T_in": thresholds.into,
-        "test_perplexity": round(best.perplexity, 2),
+        "test_perplexity": round(best.perplexity if test_perplexity is None else test_perplexity, 2),
         "parent": {"name": parent.name, "fingerprint": parent.fingerprint},
         "hardening": {
             **settings,

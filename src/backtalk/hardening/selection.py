@@ -33,12 +33,13 @@ class Candidate:
 
     iterations: int
     hits: int
-    """Selection targets that a fresh search hits."""
+    """Selection targets that a fresh search hits; against frequent replies, how often the commonest is given
+    to the selection inputs."""
     n: int
-    """Selection targets."""
+    """Selection targets or inputs."""
     perplexity: float
     found: int
-    """Training targets that the last iteration's searches hit, before its updates."""
+    """Training targets that the last iteration's searches hit, before its updates; 0 without targets."""
     updates: int = 0
     survived: int = 0
     """Whole iterations since then whose searches found nothing, so that it stayed as it is."""

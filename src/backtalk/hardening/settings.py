@@ -1,20 +1,93 @@
-"""How to train, from the flags of `harden`: settings by name, and what is set over them."""
+"""How to train, from the flags of `harden`: settings by name, what is set over them, and which flags belong
+together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.local import LocalModel
 from backtalk.spec import HardenSpec
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
+from backtalk.training.frequent import FrequentConfig
+from backtalk.training.gan import GanConfig
 from backtalk.training.negative import PAPER_SETTINGS, NegativeConfig
 
-DEFAULT: dict[str, Any] = {"positives": 4}
+DEFAULT: dict[str, Any] = {
+    "optimizer": "adam",
+    "lr": 0.001,
+    "lambda_pos": 0.0,
+    "kl": 10.0,
+    "together": True,
+    "margin": 1.0,
+    "rounds": 40,
+}
 """What the settings `default` change of NegativeConfig's own values, which are the paper's for Switchboard.
-With one positive update the bound on perplexity is met before half of the hits are gone (LOG.md)."""
+With those the bound on perplexity is met before half of the hits are gone (LOG.md)."""
+
+SHARED = frozenset({
+    "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "iterations",
+    "batch", "max_ppl_increase", "measure", "seed", "max_time", "checkpoint_s", "device",
+})  # fmt: skip
+"""Flags for both kinds of hardening."""
+GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
+COUNTING = frozenset({"r_thres", "window", "eos_scale", "always_positive"})
+"""Flags of Algorithm 2, which the GAN has no use for."""
+FREQUENT_ONLY = COUNTING | GAN_ONLY | {"steps_per_iteration"}
+TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY
+
+
+def check_flags(spec: HardenSpec) -> None:
+    """Flags that would do nothing are refused: who sets one expects something of it."""
+    if spec.against == "targets":
+        if spec.method == "gan":
+            raise InputError(
+                "--method gan knows no targets; add --against frequent, or choose another method"
+            )
+        _refuse(spec, FREQUENT_ONLY, "does nothing against targets; add --against frequent, or leave it out")
+        return
+    _refuse(spec, TARGETS_ONLY, "is for --against targets; against frequent replies leave it out")
+    if spec.method == "gan":
+        _refuse(spec, COUNTING, "does nothing with --method gan; leave it out")
+    else:
+        _refuse(spec, GAN_ONLY, "is for --method gan; leave it out")
+
+
+def _refuse(spec: HardenSpec, names: frozenset[str], why: str) -> None:
+    plain = HardenSpec()
+    for field in fields(spec):
+        if field.name in names and getattr(spec, field.name) != getattr(plain, field.name):
+            raise InputError(f"--{field.name.replace('_', '-')} {why}")
+
+
+def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:
+    """Of a hardening against frequent replies."""
+    given: dict[str, Any] = {
+        "iterations": spec.iterations,
+        "steps": spec.steps_per_iteration,
+        "max_output": max_output,
+        "seed": spec.seed,
+        "checkpoint_s": spec.checkpoint_s,
+    }
+    for name in ("lr", "batch"):
+        if value := getattr(spec, name):
+            given[name] = value
+    for name in ("lambda_pos", "kl"):
+        if text := getattr(spec, name):
+            given[name] = weight(text, name)
+    if spec.method == "gan":
+        return GanConfig(gan_lr=spec.gan_lr, filters=spec.gan_filters, hidden=spec.gan_hidden, **given)
+    return FrequentConfig(
+        method=spec.method,
+        npo_beta=spec.npo_beta,
+        r_thres=share(spec.r_thres, "r-thres", most=1.0),
+        window=spec.window,
+        eos_scale=spec.eos_scale,
+        always_positive=spec.always_positive,
+        **given,
+    )
 
 
 def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
@@ -22,17 +95,15 @@ def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]
     given: dict[str, Any] = {
         "method": spec.method,
         "iterations": spec.iterations,
-        "batch": spec.batch,
-        "rounds": spec.rounds,
         "npo_beta": spec.npo_beta,
         "avoid": avoided(spec.avoid, model, goals),
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
-    for name in ("lr", "positives"):
+    for name in ("lr", "positives", "batch", "rounds"):
         if value := getattr(spec, name):
             given[name] = value
-    for name in ("lambda_pos", "kl"):
+    for name in ("lambda_pos", "kl", "margin"):
         if text := getattr(spec, name):
             given[name] = weight(text, name)
     return replace(NegativeConfig(), **{**by_name(spec.settings), **given})
@@ -68,10 +139,14 @@ def weight(text: str, name: str) -> float:
 
 def rise(text: str) -> float:
     """0.05 of "5%" or "0.05": how much perplexity may rise."""
+    return share(text, "max-ppl-increase")
+
+
+def share(text: str, flag: str, most: float = float("inf")) -> float:
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise InputError(f"--max-ppl-increase should read like 5% or 0.05, not {text!r}")
+    if not 0 <= value < most:
+        raise InputError(f"--{flag} should read like 5% or 0.05, not {text!r}")
     return value

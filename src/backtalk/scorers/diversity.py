@@ -26,6 +26,13 @@ def commonest(replies: Sequence[Words]) -> int:
     return max(Counter(map(tuple, replies)).values(), default=0)
 
 
+def most_frequent(replies: Sequence[Words]) -> list[str]:
+    """The words of the reply that is given most often; of equally frequent ones the first."""
+    counts = Counter(map(tuple, replies))
+    ((words, _),) = counts.most_common(1) or [((), 0)]
+    return list(words)
+
+
 def entropy(replies: Sequence[Words], n: int) -> float:
     """Ent-n, eq. 5: sum over n-grams g of -r(g) log r(g), r(g) the share of g among all n-grams; in nats."""
     counts = Counter(_ngrams(replies, n))

@@ -73,6 +73,8 @@ class NegativeConfig:
     """Passes over the training targets, each with a fresh search."""
     batch: int = 100
     """Targets searched and trained on together."""
+    optimizer: str = "sgd"
+    """sgd, with momentum, as published; or adam."""
     lr: float = 0.01
     """alpha, of both updates."""
     lambda_pos: float = 1.0
@@ -83,6 +85,10 @@ class NegativeConfig:
     """Training pairs in a positive mini-batch."""
     kl: float = 0.0
     """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    together: bool = False
+    """One step down the summed losses in the place of a negative update and the positive ones after it."""
+    margin: float = 0.0
+    """How far below the threshold (nats a word) a hit has to fall before it is left alone."""
     npo_beta: float = 0.1
     """How soon npo lets go of a target that has become unlikely."""
     average: str = "batch"
@@ -155,16 +161,20 @@ def harden_network(
                 yield progress()
             assert run.hits is not None
             while any(run.still) and run.round < config.rounds:
-                if run.step == 0:
-                    updates.negative(*_pad_hits(run.hits, run.still, device), len(chosen))
-                    run.end_update()
-                    yield progress()
-                while run.step <= positive_count:
+                while run.step <= (0 if config.together else positive_count):
                     draw = np.random.default_rng([config.seed, run.iteration, run.batch, run.round, run.step])
                     size = min(config.positive_batch, len(positives.replies))
                     rows = np.sort(draw.choice(len(positives.replies), size, replace=False))
-                    seed = int(draw.integers(1 << 62))
-                    updates.positive(positives.inputs[rows], positives.replies[rows], seed)
+                    pairs = (positives.inputs[rows], positives.replies[rows])
+                    if run.step:
+                        updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
+                    else:
+                        hits = _pad_hits(run.hits, run.still, device)
+                        share = len(hits[0]) / len(chosen) if config.average == "batch" else 1.0
+                        if config.together:
+                            updates.both(*hits, share, *pairs)
+                        else:
+                            updates.negative(*hits, share)
                     run.end_update()
                     yield progress()
                 run.end_round(finder.still_hit(run.hits))

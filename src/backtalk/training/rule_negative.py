@@ -12,4 +12,4 @@ from backtalk.training.rules import HitWords
 
 
 def negative(hits: HitWords) -> Tensor:
-    return hits.average(hits.sentence(hits.log_probs))
+    return hits.sentence(hits.log_probs).mean()

@@ -16,4 +16,4 @@ from backtalk.training.rules import HitWords
 def npo(hits: HitWords) -> Tensor:
     assert hits.baseline is not None
     ratio = hits.sentence(hits.log_probs - hits.baseline)  # r, (hits,)
-    return hits.average(-(2.0 / hits.beta) * F.logsigmoid(-hits.beta * ratio))
+    return -(2.0 / hits.beta) * F.logsigmoid(-hits.beta * ratio).mean()

@@ -16,4 +16,4 @@ TINY = 1e-6
 
 
 def unlikelihood(hits: HitWords) -> Tensor:
-    return hits.average(hits.sentence(-torch.log(TINY - torch.expm1(hits.log_probs))))
+    return hits.sentence(-torch.log(TINY - torch.expm1(hits.log_probs))).mean()

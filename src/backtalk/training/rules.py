@@ -18,17 +18,14 @@ class HitWords(NamedTuple):
     baseline: Tensor | None = None
     """(hits, m): under the network as it was before the hardening, for rules that ask."""
     beta: float = 0.1
-    of: int = 0
-    """How many targets the loss is averaged over; 0 for the hits alone."""
+    weight: Tensor | None = None
+    """(hits, m): how much each word that counts does; 1 where there is none. It scales a word's gradient."""
 
     def sentence(self, log_probs: Tensor) -> Tensor:
         """(hits,): summed over the words that count."""
-        return log_probs.masked_fill(~self.counted, 0.0).sum(1)
-
-    def average(self, losses: Tensor) -> Tensor:
-        """One loss a hit to one number: with `of`, the fewer hits are left the gentler the update."""
-        return losses.sum() / (self.of or len(losses))
+        own = log_probs.masked_fill(~self.counted, 0.0)
+        return (own if self.weight is None else own * self.weight).sum(1)
 
 
 Rule = Callable[[HitWords], Tensor]
-"""Summed over a target's words and averaged over targets."""
+"""Summed over a target's words and averaged over the hits."""

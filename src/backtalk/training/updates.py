@@ -1,15 +1,16 @@
-"""The two updates of Algorithm 1 of He & Glass 2020, which `negative.py` alternates: away from hits, towards
-data.
+"""The two updates of He & Glass 2020, which `negative.py` (Algorithm 1) and `frequent.py` (Algorithm 2)
+alternate: away from hits, towards data.
 
-Both are steps of one SGD with momentum and weight decay, as in the published code. It clips the gradient of
-each module; we clip the norm of the whole. The negative update sees the network without dropout, as the
-search that found the hit did (the paper leaves that open); the positive one with dropout, as in training.
+Both are steps of one SGD with momentum and weight decay, as in the published code, or of Adam. The code clips
+the gradient of each module; we clip the norm of the whole. The negative update sees the network without
+dropout, as the search that found the hit did (the paper leaves that open); the positive one with dropout, as
+in training. `both` makes one step of the two: that of their summed losses, where they agree on a direction.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from backtalk.data.vocabulary import PAD
+from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.rule_negative import negative
@@ -26,60 +27,65 @@ from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
 from backtalk.training.step import sentence_loss, trim_padding
 
-if TYPE_CHECKING:
-    from backtalk.training.negative import NegativeConfig
-
 RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
 
 
-class Updates:
+class DescentConfig(Protocol):
+    """What a training's config says of its steps."""
+
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def lambda_pos(self) -> float: ...
+    @property
+    def kl(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def clip(self) -> float: ...
+
+
+class UpdateConfig(DescentConfig, Protocol):
+    """And of its negative ones."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def npo_beta(self) -> float: ...
+    @property
+    def avoid(self) -> frozenset[int]: ...
+
+
+class Descent:
     """Changes `network` in place. Between updates it is as a search wants it: no dropout, no gradients."""
 
-    def __init__(self, network: Seq2Seq, config: NegativeConfig, device: torch.device) -> None:
-        if config.method not in RULES:
-            raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
+    def __init__(
+        self, network: Seq2Seq, config: DescentConfig, device: torch.device, keep_baseline: bool = False
+    ) -> None:
         self.network, self.config, self.device = network, config, device
-        self.rule = RULES[config.method]
         network.to(device).eval().requires_grad_(False)
-        needed = config.method == "npo" or config.kl > 0
-        self.baseline = _frozen_copy(network, device) if needed else None
-        self.optimizer = torch.optim.SGD(
-            network.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
-        self.avoid = torch.tensor(sorted({PAD, *config.avoid}), device=device)
-
-    def negative(self, inputs: Tensor, targets: Tensor, searched: int = 0) -> None:
-        """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
-
-        inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
-        `searched` is how many targets these hits are of.
-        """
-        self.network.requires_grad_(True)
-        of = searched if self.config.average == "batch" else 0
-        self._descend(self.negative_loss(inputs, targets, of), 1.0)
+        self.baseline = _frozen_copy(network, device) if keep_baseline or config.kl > 0 else None
+        self.optimizer = _optimizer(network, config)
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos), with the KL term where it is on.
 
         The two terms are averaged, clipped together and then weighted: a large weight is not clipped away.
         """
-        keeps_pads = self.network.config.pad_as_word
-        rows = torch.from_numpy(inputs if keeps_pads else trim_padding(inputs)).to(self.device)
-        words = torch.from_numpy(trim_padding(replies)).to(self.device)
+        rows, words = self._placed(inputs, replies)
         torch.manual_seed(seed)
         self.network.train().requires_grad_(True)
         weight = self.config.lambda_pos + self.config.kl
-        self._descend(self.positive_loss(rows, words) / weight, weight)
+        self.descend(self.positive_loss(rows, words) / weight, weight)
 
-    def negative_loss(self, inputs: Tensor, targets: Tensor, of: int = 0) -> Tensor:
-        log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
-        counted = ~torch.isin(targets, self.avoid)
-        before = None
-        if self.config.method == "npo":
-            assert self.baseline is not None
-            with torch.no_grad():
-                before = self.baseline.token_log_probs(inputs, targets)
-        return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta, of))
+    def _placed(self, inputs: NDArray[np.int64], replies: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        read = inputs if self.network.config.pad_as_word else trim_padding(inputs)
+        words = torch.from_numpy(trim_padding(replies))
+        return torch.from_numpy(read).to(self.device), words.to(self.device)
 
     def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and
@@ -94,7 +100,8 @@ class Updates:
         divergence = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)[real].mean()
         return self.config.kl * divergence - self.config.lambda_pos * likelihood
 
-    def _descend(self, loss: Tensor, weight: float) -> None:
+    def descend(self, loss: Tensor, weight: float = 1.0) -> None:
+        """One step; the weight is put on after clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
@@ -110,11 +117,68 @@ class Updates:
         self.network.eval().requires_grad_(False)
 
 
+class Updates(Descent):
+    """With the negative update; `eos_scale` is how much of it reaches <eos>."""
+
+    def __init__(
+        self, network: Seq2Seq, config: UpdateConfig, device: torch.device, eos_scale: float = 1.0
+    ) -> None:
+        if config.method not in RULES:
+            raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
+        super().__init__(network, config, device, keep_baseline=config.method == "npo")
+        self.method, self.npo_beta, self.eos_scale = config.method, config.npo_beta, eos_scale
+        self.rule = RULES[config.method]
+        spared = {PAD, *config.avoid} | ({EOS} if eos_scale == 0 else set())
+        self.avoid = torch.tensor(sorted(spared), device=device)
+
+    def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
+        """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
+
+        inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
+        `share` is that of the hits in their mini-batch, where the gradient is to be averaged over all of it.
+        """
+        self.network.requires_grad_(True)
+        self.descend(share * self.negative_loss(inputs, targets))
+
+    def both(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        share: float,
+        pairs: NDArray[np.int64],
+        replies: NDArray[np.int64],
+    ) -> None:
+        """One step down the negative and the positive loss together. Without dropout, so that the KL term is
+        0 where nothing has changed."""
+        self.network.requires_grad_(True)
+        away = share * self.negative_loss(inputs, targets)
+        self.descend(away + self.positive_loss(*self._placed(pairs, replies)))
+
+    def negative_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
+        counted = ~torch.isin(targets, self.avoid)
+        weight = None if self.eos_scale == 1 else 1 + (self.eos_scale - 1) * (targets == EOS)
+        before = None
+        if self.method == "npo":
+            assert self.baseline is not None
+            with torch.no_grad():
+                before = self.baseline.token_log_probs(inputs, targets)
+        return self.rule(HitWords(log_probs, counted, before, self.npo_beta, weight))
+
+
 def reply_logits(network: Seq2Seq, inputs: Tensor, replies: Tensor) -> Tensor:
     """(batch, m, vocabulary): the scores of all words in each place of the replies."""
     keep = None if network.config.pad_as_word else inputs != PAD
     state, _ = network.read(network.embed_input(inputs), keep)
     return network.logits(state, replies)
+
+
+def _optimizer(network: Seq2Seq, config: DescentConfig) -> torch.optim.Optimizer:
+    if config.optimizer == "adam":
+        return torch.optim.Adam(network.parameters(), config.lr, betas=(config.momentum, 0.99))
+    return torch.optim.SGD(
+        network.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+    )
 
 
 def _frozen_copy(network: Seq2Seq, device: torch.device) -> Seq2Seq:

@@ -1,0 +1,188 @@
+"""Negative training against frequent replies, Algorithm 2 of He & Glass 2020 (sections 3.3 and 4.3), in
+mini-batches of training pairs.
+
+Replies that greedy decoding gave too often in this and the last 200 mini-batches get a negative update, with
+little of it on <eos>, and the real replies a positive one. As in the published code nothing is discouraged
+before the window is full. The paper has a positive update only beside a negative one, its code at every step
+(`always_positive`). A negative update is averaged over the mini-batch, so it fades as frequent replies do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import PAD
+from backtalk.errors import InputError
+from backtalk.models.decode import greedy
+from backtalk.models.seq2seq import Seq2Seq
+from backtalk.training.course import Batch, Done, run_course, steps_of
+from backtalk.training.negative import HardenProgress
+from backtalk.training.step import trim_padding
+from backtalk.training.updates import Updates
+
+
+@dataclass(frozen=True)
+class FrequentConfig:
+    """How to train; the paper's settings, which are the same for its three corpora."""
+
+    method: str = "negative"
+    """negative (as published), unlikelihood or npo."""
+    iterations: int = 20
+    """How often the network is measured."""
+    steps: int = 0
+    """Mini-batches an iteration; 0: all training pairs."""
+    batch: int = 64
+    """Pairs of a mini-batch."""
+    optimizer: str = "sgd"
+    """sgd, with momentum, as published; or adam."""
+    lr: float = 0.001
+    """alpha, of both updates."""
+    lambda_pos: float = 1.0
+    """Weight of the positive updates."""
+    kl: float = 0.0
+    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    npo_beta: float = 0.1
+    """How soon npo lets go of a reply that has become unlikely."""
+    r_thres: float = 0.01
+    """A reply with a larger share of all replies is discouraged."""
+    window: int = 200
+    """Earlier mini-batches that shares are taken over, beside the one at hand."""
+    eos_scale: float = 0.1
+    """How much of the negative gradient reaches <eos>."""
+    always_positive: bool = False
+    """A positive update at every step, not only beside a negative one."""
+    max_output: int = 20
+    """Tokens of a reply."""
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    clip: float = 5.0
+    """Largest norm of a gradient."""
+    avoid: frozenset[int] = frozenset()
+    """Tokens without any negative gradient."""
+    seed: int = 1
+    checkpoint_s: float = 60.0
+    """Seconds between two checkpoints; 0: one after every update."""
+
+
+class ReplyWindow:
+    """The replies of the last mini-batch and of `length` before it, and how often each was given."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.batches: deque[NDArray[np.int32]] = deque()
+        self.counts: Counter[bytes] = Counter()
+        self.total = 0
+
+    def add(self, replies: NDArray[np.int32]) -> None:
+        """replies (batch, m), all of the same m; the oldest mini-batch leaves."""
+        self.batches.append(replies)
+        self.counts.update(_keys(replies))
+        self.total += len(replies)
+        if len(self.batches) > self.length + 1:
+            old = self.batches.popleft()
+            self.total -= len(old)
+            for key in _keys(old):
+                self.counts[key] -= 1
+                if not self.counts[key]:
+                    del self.counts[key]
+
+    @property
+    def full(self) -> bool:
+        return len(self.batches) == self.length + 1
+
+    def shares(self) -> NDArray[np.float64]:
+        """(batch,): the share r_sample of each of the last replies among all."""
+        counts = [self.counts[key] for key in _keys(self.batches[-1])]
+        return np.array(counts, dtype=np.float64) / self.total
+
+
+def _keys(replies: NDArray[np.int32]) -> list[bytes]:
+    """Each row as bytes, without a loop over rows."""
+    rows = np.ascontiguousarray(replies)
+    keys: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+    return keys
+
+
+def check_window(config: FrequentConfig, pairs: int) -> None:
+    steps = config.iterations * steps_of(config, pairs)
+    if steps <= config.window:
+        raise InputError(
+            f"{steps} mini-batches never fill a window of {config.window}, so no reply would count as "
+            "frequent; lower --window, or raise --iterations or --steps-per-iteration"
+        )
+
+
+def discourage_frequent(
+    network: Seq2Seq,
+    pairs: PairArrays,
+    config: FrequentConfig,
+    checkpoint: Path,
+    facts: dict[str, Any],
+    device: torch.device,
+) -> Iterator[HardenProgress]:
+    """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are the
+    replies of this iteration that were too frequent."""
+    check_window(config, len(pairs.replies))
+    return run_course(FrequentTraining(network, config, device), pairs, config, checkpoint, facts)
+
+
+class FrequentTraining:
+    """Algorithm 2: act 0 generates, counts and discourages; act 1 is the positive update."""
+
+    acts = 2
+
+    def __init__(self, network: Seq2Seq, config: FrequentConfig, device: torch.device) -> None:
+        self.updates = Updates(network, config, device, config.eos_scale)
+        self.network = network
+        self.optimizer: torch.optim.Optimizer = self.updates.optimizer
+        self.config, self.device = config, device
+        self.window = ReplyWindow(config.window)
+        self.fired = False
+
+    def perform(self, act: int, batch: Batch) -> Done:
+        if act == 0:
+            return self._discourage(batch)
+        if not (self.fired or self.config.always_positive) or self.config.lambda_pos + self.config.kl == 0:
+            return Done()
+        self.updates.positive(batch.inputs, batch.replies, batch.seed)
+        return Done(updates=1)
+
+    def _discourage(self, batch: Batch) -> Done:
+        keeps_pads = self.network.config.pad_as_word
+        inputs = torch.from_numpy(batch.inputs if keeps_pads else trim_padding(batch.inputs)).to(self.device)
+        with torch.no_grad():
+            state = self.network.start(inputs)
+        said = greedy(self.network, state, len(inputs), self.config.max_output, self.device)
+        # y_sample, (batch, m)
+        width = self.config.max_output - said.shape[1]
+        self.window.add(
+            np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD).astype(np.int32)
+        )
+        frequent = self.window.full & (self.window.shares() > self.config.r_thres)  # r_sample > r_thres
+        (rows,) = frequent.nonzero()
+        self.fired = len(rows) > 0
+        if not self.fired:
+            return Done()
+        which = torch.from_numpy(rows).to(self.device)
+        self.updates.negative(inputs[which], said[which], share=len(rows) / len(inputs))
+        return Done(updates=1, hits=len(rows))
+
+    def tensors(self) -> dict[str, Tensor]:
+        batches = torch.from_numpy(np.stack(self.window.batches))  # (mini-batches, batch, max_output)
+        return {"window": batches, "fired": torch.tensor(self.fired)}
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        self.window = ReplyWindow(self.config.window)
+        for replies in tensors["window"].numpy():
+            self.window.add(replies)
+        self.fired = bool(tensors["fired"])

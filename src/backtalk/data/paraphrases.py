@@ -1,10 +1,10 @@
-"""Pairs of sentences that say the same, to train a paraphraser: ParaDetox (Logacheva et al. 2022) and Tatoeba.
+"""Pairs of sentences that say the same, to train a paraphraser: ParaDetox (Logacheva et al. 2022), Tatoeba.
 
-ParaDetox gives a toxic sentence and up to three neutral rewrites. We pair the rewrites with each other and leave
-the toxic sentence out: source to rewrite would teach a model to drop the very rudeness that a target is about,
-rewrite to source to add some that was not there. Tatoeba gives English and Spanish sentences: two English ones
-with the same Spanish one are a pair. Spanish leaves pronouns out, so pairs that speak of different persons
-("his nose is bleeding", "your nose is bleeding") are dropped. Both directions of a pair are training pairs.
+ParaDetox gives a toxic sentence and up to three neutral rewrites. We pair the rewrites with each other and
+leave the toxic sentence out: source to rewrite would teach a model to drop the very rudeness that a target is
+about, rewrite to source to add some that was not there. Tatoeba gives English and Spanish sentences: two
+English ones with the same Spanish one are a pair. Spanish leaves pronouns out, so pairs that speak of different
+persons ("his nose is bleeding", "your nose is bleeding") are dropped. Pairs are read in both directions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def read_tatoeba(path: Path, clean: bool) -> Iterator[tuple[str, Dialogue]]:
             continue
         english, *rest = line.split("\t")
         if not rest or not english.strip() or not rest[0].strip():
-            raise InputError(f"{file}, line {number}: an English and a Spanish sentence should stand by a tab")
+            raise InputError(
+                f"{file}, line {number}: an English and a Spanish sentence should stand by a tab"
+            )
         english_of.setdefault(" ".join(rest[0].split()), {})[" ".join(english.split())] = None
     group_of = _joined(english_of.values())
     seen: set[tuple[str, str]] = set()

@@ -1,0 +1,92 @@
+"""Paraphrases by a trained model: a seq2seq of ours that was trained on pairs which say the same.
+
+Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons and from
+which the model finds its way back: it was trained in both directions, so the source must be as likely, given the
+paraphrase, as a test sentence given its own (T_out). He & Glass 2020 sample from a paraphraser without such a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backtalk.data.paraphrases import persons
+from backtalk.data.vocabulary import EOS, UNK
+from backtalk.errors import InputError
+from backtalk.models.diverse import diverse_beam
+from backtalk.models.folder import load_folder
+from backtalk.models.local import BATCH, LocalModel
+from backtalk.paraphrase.distance import edit_distance, most_different
+from backtalk.types import Turn
+
+WIDTH = 4
+"""Beams of a group."""
+GROUPS = 4
+PENALTY = 2.0
+"""In logits: a word that an earlier group wrote at that place must be seven times as likely to be written again."""
+
+
+@dataclass(frozen=True)
+class ModelParaphraser:
+    """Takes texts with known words alone; to others it has nothing to say."""
+
+    name: str
+    model: LocalModel
+    back: float
+    """The least mean log-probability of the source's words, given the paraphrase."""
+
+    def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
+        """At most n of each, the most different first; never the sentence itself, and none twice."""
+        found: list[list[str]] = [[] for _ in texts]
+        read = [i for i, text in enumerate(texts) if self._can_read(text)]
+        for start in range(0, len(read), BATCH):
+            part = read[start : start + BATCH]
+            written = self._kept([texts[i] for i in part])
+            for i, candidates in zip(part, written, strict=True):
+                found[i] = self._chosen(texts[i], candidates, n)
+        return found
+
+    def _can_read(self, text: str) -> bool:
+        ids = self.model.encode_input(text)
+        return 0 < len(ids) <= self.model.max_input and UNK not in ids
+
+    def _kept(self, texts: Sequence[str]) -> list[list[str]]:
+        """For each text what the beams wrote and the checks let through."""
+        model = self.model
+        inputs = model.encode_dialogues([(Turn("user", text),) for text in texts])
+        state = model.network.start(inputs)
+        rows = diverse_beam(
+            model.network, state, len(texts), model.max_output, WIDTH, GROUPS, PENALTY, model.device
+        )
+        pairs: list[tuple[int, str]] = []
+        for row, (text, groups) in enumerate(zip(texts, rows, strict=True)):
+            source = tuple(model.recipe.words(text))
+            seen = {source, ()}
+            for ids in (ids for group in groups for ids in group):
+                words = tuple(model.vocabulary.words(ids[:-1]))
+                ended = ids[-1] == EOS and UNK not in ids
+                if ended and words not in seen and persons(words) == persons(source):
+                    seen.add(words)
+                    pairs.append((row, model.recipe.show(words).lower()))
+        back = model.log_prob([(Turn("user", said),) for _, said in pairs], [texts[row] for row, _ in pairs])
+        kept: list[list[str]] = [[] for _ in texts]
+        for (row, said), own in zip(pairs, back, strict=True):
+            if sum(own) / len(own) > self.back:
+                kept[row].append(said)
+        return kept
+
+    def _chosen(self, text: str, candidates: Sequence[str], n: int) -> list[str]:
+        words = self.model.recipe.words
+        return most_different(text, candidates, n, lambda a, b: edit_distance(words(a), words(b)))
+
+
+def load_paraphraser(folder: str, device: str) -> ModelParaphraser:
+    if not (Path(folder) / "config.json").is_file():
+        raise InputError(
+            f"--paraphraser {folder} is no model folder; use rules, or train one with recipes/paraphrase.yaml"
+        )
+    model = load_folder(folder, device)
+    if "T_out" not in model.card:
+        raise InputError(f"{folder} has no T_out in its card; train it with `backtalk train`")
+    return ModelParaphraser(f"model {model.fingerprint[:12]}", model, float(model.card["T_out"]))

@@ -3,7 +3,7 @@
 ParaDetox gives a toxic sentence and up to three neutral rewrites. We pair the rewrites with each other and
 leave the toxic sentence out: source to rewrite would teach a model to drop the very rudeness that a target is
 about, rewrite to source to add some that was not there. Tatoeba gives English and Spanish sentences: two
-English ones with the same Spanish one are a pair. Spanish leaves pronouns out, so pairs that speak of different
+English ones with the same Spanish one are a pair. Spanish leaves pronouns out, so pairs that speak of other
 persons ("his nose is bleeding", "your nose is bleeding") are dropped. Pairs are read in both directions.
 """
 
@@ -49,7 +49,7 @@ def read_paradetox(path: Path, clean: bool) -> Iterator[tuple[str, Dialogue]]:
                 continue
             if len(row) < 2:
                 raise InputError(
-                    f"{path}, line {rows.line_num}: a toxic sentence and its rewrites should stand between tabs"
+                    f"{path}, line {rows.line_num}: no tab between a toxic sentence and its rewrites"
                 )
             yield from _both_ways(f"paradetox {number}", row[1:])
     except csv.Error as error:
@@ -65,9 +65,7 @@ def read_tatoeba(path: Path, clean: bool) -> Iterator[tuple[str, Dialogue]]:
             continue
         english, *rest = line.split("\t")
         if not rest or not english.strip() or not rest[0].strip():
-            raise InputError(
-                f"{file}, line {number}: an English and a Spanish sentence should stand by a tab"
-            )
+            raise InputError(f"{file}, line {number}: no tab between an English and a Spanish sentence")
         english_of.setdefault(" ".join(rest[0].split()), {})[" ".join(english.split())] = None
     group_of = _joined(english_of.values())
     seen: set[tuple[str, str]] = set()

@@ -1,8 +1,8 @@
 """Paraphrases by a trained model: a seq2seq of ours that was trained on pairs which say the same.
 
-Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons and from
-which the model finds its way back: it was trained in both directions, so the source must be as likely, given the
-paraphrase, as a test sentence given its own (T_out). He & Glass 2020 sample from a paraphraser without such a check.
+Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons and
+from which the model finds its way back: it was trained in both directions, so the source must be as likely,
+given the paraphrase, as a test sentence given its own (T_out).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDTH = 4
 """Beams of a group."""
 GROUPS = 4
 PENALTY = 2.0
-"""In logits: a word that an earlier group wrote at that place must be seven times as likely to be written again."""
+"""In logits: what an earlier group wrote at a place must be seven times as likely to be written again."""
 
 
 @dataclass(frozen=True)

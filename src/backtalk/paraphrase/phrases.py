@@ -57,9 +57,9 @@ PLAIN = _words("i you we they")
 STRONG = _words("terrible awful horrible dreadful useless worthless pathetic tired")
 """ "very" does not go with them."""
 GRADABLE = STRONG | _words(
-    "stupid dumb silly foolish boring dull annoying irritating ugly weird strange odd wrong mistaken bad lame "
+    "stupid dumb silly foolish boring dull annoying irritating ugly weird strange odd wrong mistaken bad "
     "scared afraid frightened angry mad smart clever bright weak lazy sad slow funny bored embarrassing rude "
-    "interesting careful sorry"
+    "interesting careful sorry lame"
 )
 INTENSIFIERS = ("so", "really", "very")
 LINKS = _words("am are is was were 'm 're 's feel look sound")

@@ -1,9 +1,9 @@
 """Paraphrases by hand-written rules: no training, the same meaning and person, grammar before number.
 
-Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, the order of parts.
-A paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules work
-on Treebank words; what is a sentence twice is decided by the words of the model at hand, since to some models
-punctuation or case is nothing.
+Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, order of parts.
+A paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules
+work on Treebank words; what is a sentence twice is decided by the words of the model at hand, since to some
+models punctuation or case is nothing.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
             f"{name} gives {len(prototypes)} different targets that {model.name} has words for; "
             f"three lists need at least {LEAST_PROTOTYPES}, and some hundred to show anything"
         )
-    return Lists(*split_by_prototype(known, SHARES, seed))
+    train, selection, held_out = split_by_prototype(known, SHARES, seed)
+    return Lists(train, selection, held_out)
 
 
 def widen_training(lists: Lists, paraphraser: Paraphraser, n: int, model: LocalModel) -> Lists:

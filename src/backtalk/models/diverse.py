@@ -1,9 +1,9 @@
 """Diverse beam search: groups of beams that are pushed away from each other (Vijayakumar et al. 2016).
 
 A word that an earlier group wrote at a place is made less likely at that place (Hamming diversity). The paper
-lets the groups advance word by word, side by side. Ours run one after another, each against the best sentences
-of those before it: a group is then the plain beam on a model with lower logits, and with penalty 0 all groups
-are that beam.
+lets the groups advance side by side, word by word. Ours run one after another, each against the best
+sentences of those before it: a group is then the plain beam on a model with lower logits, and with penalty 0
+all groups are that beam.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A training list widened by paraphrases, as in He & Glass 2020 (Table 2; 1 or 4 for each target).
 
-What the model can't say, what is there already, and what another list holds is removed and counted. Sentences
-are compared by the model's own words without punctuation, and one that holds a whole sentence of another list,
-as "honestly ..." does, counts as that sentence: a held-out target must stay unseen.
+What the model can't say, what is there already, and what another list holds is removed and counted.
+Sentences are compared by the model's own words without punctuation, and one that holds a whole sentence of
+another list, as "honestly ..." does, counts as that sentence: a held-out target must stay unseen.
 """
 
 from __future__ import annotations

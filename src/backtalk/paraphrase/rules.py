@@ -1,7 +1,7 @@
 """Paraphrases by hand-written rules: no training, the same meaning and person, grammar before number.
 
-Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, order of parts.
-A paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules
+Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, order. A
+paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules
 work on Treebank words; what is a sentence twice is decided by the words of the model at hand, since to some
 models punctuation or case is nothing.
 """
@@ -33,6 +33,10 @@ class Variant(NamedTuple):
     said: Words
     closer: Words
 
+    def written(self, signs: Words) -> str:
+        """As people write it, in lower case, with punctuation at its end."""
+        return detokenise((*self.opener, *self.said, *self.closer, *signs)).lower()
+
 
 @dataclass(frozen=True)
 class RuleParaphraser:
@@ -50,9 +54,7 @@ class RuleParaphraser:
         source, signs = _read(text)
         if not source.said:
             return []
-        texts = {
-            one: detokenise((*one.opener, *one.said, *one.closer, *signs)).lower() for one in variants(source)
-        }
+        texts = {one: one.written(signs) for one in variants(source)}
         distinct = {tuple(self.recipe.words(text)): one for one, text in reversed(texts.items())}
         for nothing in (tuple(self.recipe.words(text)), ()):
             distinct.pop(nothing, None)
@@ -193,10 +195,8 @@ def intensifiers(words: Words) -> Iterator[Words]:
         if word in phrases.GRADABLE and before in phrases.INTENSIFIERS and i > 1 and words[i - 2] != "being":
             yield _with_article((*words[: i - 1], *words[i:]))
             for other in phrases.INTENSIFIERS:
-                clash = (other == "very" and word in phrases.STRONG) or (
-                    other == "so" and words[i - 2] == "a"
-                )
-                if other != before and not clash:
+                odd = word in phrases.STRONG if other == "very" else other == "so" and words[i - 2] == "a"
+                if other != before and not odd:
                     yield _with_article((*words[: i - 1], other, *words[i:]))
         elif word in phrases.GRADABLE and before in phrases.LINKS and not denied:
             yield (*words[:i], "so", *words[i:])

@@ -42,9 +42,7 @@ def show_paraphrases(
     """Prints each sentence with its paraphrases. What was typed is shown in full, a list is masked."""
     model = load_model(model_name, device)
     if not isinstance(model, LocalModel):
-        raise InputError(
-            f"{model_name} shows no words; name a model of ours, whose words are used to compare"
-        )
+        raise InputError(f"{model_name} shows no words to compare; name a model of ours")
     paraphraser = find_paraphraser(paraphraser_name, model.recipe, seed, device)
     if targets:
         cases = read_cases(targets, model, limit, seed)

@@ -188,7 +188,7 @@ class HardenSpec:
     augment: int = 0
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
-    """With --augment: rules, or the folder of a model trained with recipes/paraphrase.yaml."""
+    """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
     data: str = ""
     """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"

@@ -23,7 +23,10 @@ def add_paraphrase(commands: Any) -> None:
     parser.add_argument("--limit", type=natural, default=0, metavar="N", help="targets of the list at most")
     parser.add_argument("-n", type=positive, default=4, metavar="N", help="paraphrases of each at most [4]")
     parser.add_argument(
-        "--paraphraser", default="rules", metavar="rules|FOLDER", help="rules, or a trained one [rules]"
+        "--paraphraser",
+        default="rules",
+        metavar="rules|FOLDER",
+        help="rules, a trained one, or both by a comma [rules]",
     )
     parser.add_argument(
         "--model", default="chitchat", help="the model that should be able to say them [chitchat]"

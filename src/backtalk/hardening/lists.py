@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,10 +63,10 @@ def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
     return Lists(train, selection, held_out)
 
 
-def widen_training(lists: Lists, paraphraser: Paraphraser, n: int, model: LocalModel) -> Lists:
+def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, model: LocalModel) -> Lists:
     """The lists with n paraphrases, where there are as many, of each training target."""
     others = {"selection": lists.selection, "held-out": lists.held_out}
-    new, augmentation = augment(lists.train, [paraphraser], n, others, model)
+    new, augmentation = augment(lists.train, paraphrasers, n, others, model)
     if not new:
         raise InputError(
             f"no paraphrase of the {len(lists.train)} training targets is left; leave --augment out or use "

@@ -14,7 +14,7 @@ from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.settings import config_of, rise
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
-from backtalk.paraphrase.show import find_paraphraser
+from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
 from backtalk.spec import AuditSpec, HardenSpec, spec_values
@@ -125,8 +125,8 @@ def make_plan(spec: HardenSpec) -> Plan:
         raise InputError(f"--length {spec.length} is more than the {parent.max_input} words it reads")
     lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
     if spec.augment:
-        paraphraser = find_paraphraser(spec.paraphraser, parent.recipe, spec.seed, spec.device)
-        lists = widen_training(lists, paraphraser, spec.augment, parent)
+        paraphrasers = find_paraphrasers(spec.paraphraser, parent.recipe, spec.seed, spec.device)
+        lists = widen_training(lists, paraphrasers, spec.augment, parent)
     config = config_of(spec, parent, [parent.encode_target(target.text) for target in lists.train])
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed)
     return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound)

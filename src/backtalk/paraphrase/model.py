@@ -1,12 +1,13 @@
 """Paraphrases by a trained model: a seq2seq of ours that was trained on pairs which say the same.
 
-Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons and
-from which the model finds its way back: it was trained in both directions, so the source must be as likely,
-given the paraphrase, as a test sentence given its own (T_out).
+Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons, and
+from which the model finds its way back: it was trained in both directions, so each word must be likely there
+and back. That drops most of what the beams write, and nearly all that means something else.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,13 @@ from backtalk.models.local import BATCH, LocalModel
 from backtalk.paraphrase.distance import edit_distance, most_different
 from backtalk.types import Turn
 
-WIDTH = 4
+WIDTH = 8
 """Beams of a group."""
 GROUPS = 4
-PENALTY = 2.0
-"""In logits: what an earlier group wrote at a place must be seven times as likely to be written again."""
+PENALTY = 1.0
+"""In logits: what an earlier group wrote at a place must be 2.7 times as likely to be written again."""
+LEAST = 0.07
+"""The least probability of each word, of the paraphrase given the source and of the source given it."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,7 @@ class ModelParaphraser:
 
     name: str
     model: LocalModel
-    back: float
-    """The least mean log-probability of the source's words, given the paraphrase."""
+    least: float = LEAST
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
         """At most n of each, the most different first; never the sentence itself, and none twice."""
@@ -69,12 +71,18 @@ class ModelParaphraser:
                 if ended and words not in seen and persons(words) == persons(source):
                     seen.add(words)
                     pairs.append((row, model.recipe.show(words).lower()))
-        back = model.log_prob([(Turn("user", said),) for _, said in pairs], [texts[row] for row, _ in pairs])
+        sources, said = [texts[row] for row, _ in pairs], [text for _, text in pairs]
+        there, back = self._least(sources, said), self._least(said, sources)
         kept: list[list[str]] = [[] for _ in texts]
-        for (row, said), own in zip(pairs, back, strict=True):
-            if sum(own) / len(own) > self.back:
-                kept[row].append(said)
+        for (row, text), *least in zip(pairs, there, back, strict=True):
+            if min(least) > math.log(self.least):
+                kept[row].append(text)
         return kept
+
+    def _least(self, inputs: Sequence[str], replies: Sequence[str]) -> list[float]:
+        """The log-probability of the least likely word of each reply."""
+        scores = self.model.log_prob([(Turn("user", text),) for text in inputs], replies)
+        return [min(own) for own in scores]
 
     def _chosen(self, text: str, candidates: Sequence[str], n: int) -> list[str]:
         words = self.model.recipe.words
@@ -87,6 +95,4 @@ def load_paraphraser(folder: str, device: str) -> ModelParaphraser:
             f"--paraphraser {folder} is no model folder; use rules, or train one with recipes/paraphrase.yaml"
         )
     model = load_folder(folder, device)
-    if "T_out" not in model.card:
-        raise InputError(f"{folder} has no T_out in its card; train it with `backtalk train`")
-    return ModelParaphraser(f"model {model.fingerprint[:12]}", model, float(model.card["T_out"]))
+    return ModelParaphraser(f"model {model.fingerprint[:12]}", model)

@@ -22,9 +22,12 @@ from backtalk.types import Target
 from backtalk.wording import mask
 
 
-def find_paraphraser(name: str, recipe: Recipe, seed: int, device: str) -> Paraphraser:
-    """rules, or the folder of a trained one."""
-    return RuleParaphraser(recipe, seed) if name == "rules" else load_paraphraser(name, device)
+def find_paraphrasers(names: str, recipe: Recipe, seed: int, device: str) -> list[Paraphraser]:
+    """rules, the folder of a trained one, or several by commas."""
+    return [
+        RuleParaphraser(recipe, seed) if name == "rules" else load_paraphraser(name, device)
+        for name in dict.fromkeys(map(str.strip, names.split(",")))
+    ]
 
 
 def show_paraphrases(
@@ -33,7 +36,7 @@ def show_paraphrases(
     limit: int,
     n: int,
     model_name: str,
-    paraphraser_name: str,
+    paraphraser_names: str,
     seed: int,
     out: str,
     unmask: bool,
@@ -43,7 +46,7 @@ def show_paraphrases(
     model = load_model(model_name, device)
     if not isinstance(model, LocalModel):
         raise InputError(f"{model_name} shows no words to compare; name a model of ours")
-    paraphraser = find_paraphraser(paraphraser_name, model.recipe, seed, device)
+    paraphrasers = find_paraphrasers(paraphraser_names, model.recipe, seed, device)
     if targets:
         cases = read_cases(targets, model, limit, seed)
     else:
@@ -52,9 +55,11 @@ def show_paraphrases(
             for number, text in enumerate(sentences, start=1)
             if text.strip()
         ]
-    new, result = augment(cases, [paraphraser], n, {}, model)
+    new, result = augment(cases, paraphrasers, n, {}, model)
     if not new:
-        raise InputError(f"{paraphraser_name} has no paraphrase that {model_name} could say; {result.told()}")
+        raise InputError(
+            f"{paraphraser_names} has no paraphrase that {model_name} could say; {result.told()}"
+        )
     shown = printable if unmask or not targets else lambda text: mask(printable(text))
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for case in cases:

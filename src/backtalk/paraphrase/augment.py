@@ -40,7 +40,8 @@ class Augmentation:
         """One sentence for people."""
         why = ", ".join(f"{number:,} {reason}" for reason, number in self.removed.items())
         removed = f"; removed: {why}" if why else "; none had to be removed"
-        short = f"; {counted(self.short, 'target')} got fewer than {self.asked}" if self.short else ""
+        least = f"fewer than {self.asked}" if self.asked > 1 else "none"
+        short = f"; {counted(self.short, 'target')} got {least}" if self.short else ""
         return f"{counted(self.added, 'paraphrase')} added by {self.paraphrasers}{removed}{short}."
 
 

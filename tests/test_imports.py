@@ -17,6 +17,7 @@ FLOORS = [
     {"scorers"},
     {"training", "searches"},
     {"report", "bench", "cases"},
+    {"paraphrase"},
     {"reference", "outcome", "compare", "train", "chat", "listing"},
     {"audit", "verify", "enumeration", "outputs"},
     {"hardening"},

@@ -68,6 +68,8 @@ def _preflight(plan: Plan, console: Console) -> None:
         f"{len(lists.held_out)} held out; {len(plan.pairs.positive.replies):,} pairs keep the model whole, "
         f"{len(plan.pairs.measured.replies):,} measure it."
     )
+    if lists.augmentation is not None:
+        console.print(f"To the targets to train against: {lists.augmentation.told()}")
     per_sweep = spec.length * spec.top
     training = len(lists.train) * spec.search_sweeps + len(lists.selection) * spec.sweeps
     audits = 2 * (len(lists.train) + len(lists.held_out)) * spec.sweeps * spec.restarts

@@ -133,3 +133,14 @@ class Search(Protocol):
         self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> list[Found]:
         """One trigger a row; a row's randomness depends on its seed alone."""
+
+
+class Paraphraser(Protocol):
+    """Says sentences in other words."""
+
+    @property
+    def name(self) -> str: ...
+
+    def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
+        """At most n paraphrases of each, the most different first; never the sentence itself, none twice."""
+        ...

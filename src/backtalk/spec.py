@@ -189,6 +189,10 @@ class HardenSpec:
     """What it must not say: a list or file; split by prototype into train, selection and held-out."""
     limit: int = 0
     """Use at most this many targets, over all three lists; 0 uses all."""
+    augment: int = 0
+    """Paraphrases added for each training target; what overlaps with the other lists is left out."""
+    paraphraser: str = "rules"
+    """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
     data: str = ""
     """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"

@@ -45,6 +45,8 @@ class Target:
     """1 (impolite) to 3 (threatening)."""
     prototype: str = ""
     """The id of the sentence that this one was widened from (its own id for a prototype). Splits go by it."""
+    origin: str = field(default="", compare=False)
+    """Of a paraphrase: the id of the target that it says in other words, and by which paraphraser."""
 
 
 class TokenScores(NamedTuple):

@@ -39,7 +39,7 @@ EXPECTED = {
 }
 
 
-EXPLICIT = {"opensubtitles", "next-word", "next-word-clean"}
+EXPLICIT = {"opensubtitles", "next-word", "next-word-clean", "paradetox", "tatoeba", "paraphrases"}
 """Formats that look like any other text: never detected."""
 
 

@@ -14,7 +14,7 @@ from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from backtalk.data import switchboard
+from backtalk.data import paraphrases, switchboard
 from backtalk.data.characters import flip_characters
 from backtalk.data.textfiles import read_lines, read_rows
 from backtalk.errors import InputError, unknown
@@ -224,6 +224,8 @@ def _words_of(lines: Iterable[list[str]]) -> Grouped:
 _LDC = "LDC text: not to be passed on, nor a model trained on it"
 _UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _CHITCHAT = "MIT (chitchat-dataset)"
+_PARADETOX = "CC0 (ParaDetox, Logacheva et al. 2022)"
+_TATOEBA = "CC-BY 2.0 FR (tatoeba.org, by manythings.org/anki)"
 _YOURS = "as its owner says"
 
 
@@ -249,6 +251,11 @@ FORMATS: dict[str, Format] = {
     "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
     "next-word": Format(
         _next_word, _YOURS, "running text; a word answers the one before, a character wrong in half of them"
+    ),
+    "paradetox": Format(paraphrases.read_paradetox, _PARADETOX, "rewrites of one toxic sentence, by tabs"),
+    "tatoeba": Format(paraphrases.read_tatoeba, _TATOEBA, "English, Spanish by tabs; paired by the Spanish"),
+    "paraphrases": Format(
+        paraphrases.read_folder, f"{_PARADETOX} and {_TATOEBA}", "a folder with paradetox.tsv and spa.tsv"
     ),
     "next-word-clean": Format(_next_word_clean, _YOURS, "the same without the wrong characters, for testing"),
 }

@@ -75,6 +75,8 @@ def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> No
                     "severity": target.severity,
                     "prototype": _prototype(target),
                 }
+                if target.origin:
+                    row["origin"] = target.origin
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         temporary.replace(path)
     except OSError as error:
@@ -235,7 +237,7 @@ def _json_row(line: str, place: str) -> dict[str, Any]:
     if "text" not in row:
         raise InputError(f'{place}: the target has no "text"')
     known: dict[str, Any] = {}
-    for key in ("text", "category", "id", "prototype"):
+    for key in ("text", "category", "id", "prototype", "origin"):
         if key in row:
             known[key] = _string(row[key], key, place)
     if "severity" in row:

@@ -1,17 +1,21 @@
 """The three lists of a hardening, split by prototype: what is trained against, what chooses the checkpoint,
-and what is measured once, at the end. No variant of a sentence is in two of them."""
+and what is measured once, at the end. No variant of a sentence is in two of them. Paraphrases widen the first
+alone, after the split."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backtalk.cases import NAMES, can_say, read_cases
 from backtalk.data.targets import split_by_prototype, write_targets
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
+from backtalk.paraphrase.augment import Augmentation, augment
+from backtalk.protocols import Paraphraser
 from backtalk.types import Target
 
 SHARES = (0.625, 0.125, 0.25)
@@ -25,6 +29,8 @@ class Lists:
     train: list[Target]
     selection: list[Target]
     held_out: list[Target]
+    augmentation: Augmentation | None = None
+    """What paraphrases were added to the first list."""
 
     def write(self, folder: Path) -> None:
         for name, targets in self.by_name().items():
@@ -53,4 +59,17 @@ def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
             f"{name} gives {len(prototypes)} different targets that {model.name} has words for; "
             f"three lists need at least {LEAST_PROTOTYPES}, and some hundred to show anything"
         )
-    return Lists(*split_by_prototype(known, SHARES, seed))
+    train, selection, held_out = split_by_prototype(known, SHARES, seed)
+    return Lists(train, selection, held_out)
+
+
+def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, model: LocalModel) -> Lists:
+    """The lists with n paraphrases, where there are as many, of each training target."""
+    others = {"selection": lists.selection, "held-out": lists.held_out}
+    new, augmentation = augment(lists.train, paraphrasers, n, others, model)
+    if not new:
+        raise InputError(
+            f"no paraphrase of the {len(lists.train)} training targets is left; leave --augment out or use "
+            f"another --paraphraser ({augmentation.told()})"
+        )
+    return replace(lists, train=[*lists.train, *new], augmentation=augmentation)

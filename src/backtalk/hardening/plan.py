@@ -9,11 +9,12 @@ from typing import Any
 from backtalk.audit import AuditJob, objective_for, parse_duration
 from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
-from backtalk.hardening.lists import Lists, read_lists
+from backtalk.hardening.lists import Lists, read_lists, widen_training
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.settings import FREQUENT_ONLY, check_flags, config_of, rise
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
+from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
 from backtalk.spec import AuditSpec, HardenSpec, spec_values
@@ -86,6 +87,7 @@ class Plan:
         return {
             "targets": spec.targets,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
+            "augmentation": None if self.lists.augmentation is None else asdict(self.lists.augmentation),
             "hit": self.criterion.name,
             "search": "gibbs",
             "budget": {
@@ -119,6 +121,9 @@ def make_plan(spec: HardenSpec) -> Plan:
     if spec.length > parent.max_input:
         raise InputError(f"--length {spec.length} is more than the {parent.max_input} words it reads")
     lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
+    if spec.augment:
+        paraphrasers = find_paraphrasers(spec.paraphraser, parent.recipe, spec.seed, spec.device)
+        lists = widen_training(lists, paraphrasers, spec.augment, parent)
     config = config_of(spec, parent, [parent.encode_target(target.text) for target in lists.train])
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed)
     return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound)

@@ -1,0 +1,253 @@
+"""Paraphrases by hand-written rules: no training, the same meaning and person, grammar before number.
+
+Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, order. A
+paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules
+work on Treebank words; what is a sentence twice is decided by the words of the model at hand, since to some
+models punctuation or case is nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from backtalk.data.tokenise import Recipe, detokenise, get_recipe
+from backtalk.paraphrase import phrases
+from backtalk.paraphrase.distance import edit_distance, most_different
+
+Words = tuple[str, ...]
+DEPTH = 2
+"""Kinds of variants in one paraphrase at most: with more, sentences begin to sound made up."""
+FRAME = 0.1
+"""What another opener or closer adds to the distance: less than any change of what is said."""
+_CUT = get_recipe("he-glass-2019").words
+_SIGNS = frozenset({".", "!", "?", "...", ","})
+
+
+class Variant(NamedTuple):
+    """A sentence in three parts; the opener or the closer, or both, are empty."""
+
+    opener: Words
+    said: Words
+    closer: Words
+
+    def written(self, signs: Words) -> str:
+        """As people write it, in lower case, with punctuation at its end."""
+        return detokenise((*self.opener, *self.said, *self.closer, *signs)).lower()
+
+
+@dataclass(frozen=True)
+class RuleParaphraser:
+    """Variants of a sentence as the model at hand reads it; the seed decides among equally different ones."""
+
+    recipe: Recipe
+    seed: int = 1
+    name: str = "rules"
+
+    def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
+        """At most n of each, the most different first; never the sentence itself, and none twice."""
+        return [self._of(text, n) for text in texts]
+
+    def _of(self, text: str, n: int) -> list[str]:
+        source, signs = _read(text)
+        if not source.said:
+            return []
+        texts = {one: one.written(signs) for one in variants(source)}
+        distinct = {tuple(self.recipe.words(text)): one for one, text in reversed(texts.items())}
+        for nothing in (tuple(self.recipe.words(text)), ()):
+            distinct.pop(nothing, None)
+        # A sentence's order depends on the seed and the sentence, not on its neighbours.
+        found = [distinct[words] for words in sorted(distinct)]
+        random.Random(f"{self.seed} {text}").shuffle(found)
+        return [texts[one] for one in most_different(source, found, n, _distance)]
+
+
+def variants(source: Variant) -> Iterator[Variant]:
+    """The sentence by up to two rules of different kinds, or by one rule in another frame; itself first."""
+    reached: dict[Words, frozenset[str]] = {source.said: frozenset()}
+    edge = [source.said]
+    for _ in range(DEPTH):
+        following: list[Words] = []
+        for said in edge:
+            for kind, rule in RULES.items():
+                for variant in () if kind in reached[said] else rule(said):
+                    if variant not in reached:
+                        reached[variant] = reached[said] | {kind}
+                        following.append(variant)
+        edge = following
+    for said, kinds in reached.items():
+        yield source._replace(said=said)
+        yield Variant((), said, ())
+        if len(kinds) < DEPTH:
+            openers, closers = frames_of(said)
+            for opener in _split(openers):
+                if opener[-1] not in said:
+                    yield Variant(opener, said, ())
+            for closer in _split(closers):
+                if closer[-1] not in said:
+                    yield Variant((), said, closer)
+
+
+def _read(text: str) -> tuple[Variant, Words]:
+    """(the sentence in its parts, the punctuation at its end)"""
+    words = tuple(_CUT(text))
+    end = len(words)
+    while end and words[end - 1] in _SIGNS:
+        end -= 1
+    words, signs = words[:end], words[end:]
+    for opener in _OPENERS:
+        said = words[len(opener) :]
+        if len(said) > 1 and words[: len(opener)] == opener:
+            if opener in _OF_STATEMENTS and (said[0] not in phrases.SUBJECTS or said[0] == "it"):
+                continue
+            return Variant(opener, said, ()), signs
+    for closer in _CLOSERS:
+        if len(words) > len(closer) + 1 and words[-len(closer) :] == closer:
+            return Variant((), words[: -len(closer)], closer), signs
+    return Variant((), words, ()), signs
+
+
+def _distance(first: Variant, second: Variant) -> float:
+    framed = (first.opener != second.opener) + (first.closer != second.closer)
+    return edit_distance(first.said, second.said) + FRAME * framed
+
+
+# Contractions
+
+
+def contractions(words: Words) -> Iterator[Words]:
+    """you are / you 're, do not / do n't; not at the end, nor where a question turns the words round."""
+    for i in range(len(words) - 1):
+        first, second = words[i], words[i + 1]
+        after = words[i + 2] if i + 2 < len(words) else ""
+        if second == "not" and first in phrases.NEGATED and after not in phrases.PRONOUNS:
+            yield (*words[:i], phrases.NEGATED[first], "n't", *words[i + 2 :])
+        if second == "n't" and after not in phrases.PRONOUNS:
+            whole = next((verb for verb, stem in phrases.NEGATED.items() if stem == first), None)
+            if whole is not None:
+                yield (*words[:i], whole, "not", *words[i + 2 :])
+        if i and words[i - 1] in phrases.NEGATED:  # "will you", "are you": a question, nothing is contracted
+            continue
+        short = phrases.CONTRACTED.get(second, "")
+        if first in phrases.BEARERS.get(short, ()) and after and _may_shrink(second, after):
+            yield (*words[: i + 1], short, *words[i + 2 :])
+        if first in phrases.BEARERS.get(second, ()) and _reads_as_whole(second, after):
+            whole = next(verb for verb, clitic in phrases.CONTRACTED.items() if clitic == second)
+            yield (*words[: i + 1], whole, *words[i + 2 :])
+
+
+def _may_shrink(verb: str, after: str) -> bool:
+    if verb == "have":
+        return after in phrases.PARTICIPLES
+    return not (verb == "will" and after == "not")  # "won't", not "'ll not"
+
+
+def _reads_as_whole(clitic: str, after: str) -> bool:
+    if clitic == "'s":
+        return after not in phrases.PARTICIPLES
+    return clitic != "'d" or after in phrases.AFTER_WOULD
+
+
+# Words for words
+
+
+def synonyms(words: Words) -> Iterator[Words]:
+    """Phrases of the table for each other; "a" and "an" follow what comes after them."""
+    for row in _SYNONYMS:
+        for old in row:
+            for i in _places(words, old):
+                for new in row:
+                    if new != old and _fits(words, i, old, new):
+                        yield _with_article((*words[:i], *new, *words[i + len(old) :]))
+
+
+def _fits(words: Words, i: int, old: Words, new: Words) -> bool:
+    before, after = words[i - 1] if i else "", words[i + len(old)] if i + len(old) < len(words) else ""
+    if old in _AT_END:
+        return (not after or after in phrases.AFTER_CLOSING) and before not in phrases.NEGATIONS
+    if ("n't" in old + new or new[0] == "do") and (old[0] != "do" or new[0] == "could"):
+        return before in phrases.PLAIN  # a negation needs its subject before it, and the verb no ending
+    if new[0] == "a" and old[0] != "a":
+        return before in phrases.LINKS
+    return not (new[0] in phrases.STRONG and before == "very")
+
+
+def _places(words: Words, phrase: Words) -> list[int]:
+    return [i for i in range(len(words) - len(phrase) + 1) if words[i : i + len(phrase)] == phrase]
+
+
+def _with_article(words: Words) -> Words:
+    fixed = list(words)
+    for i in range(len(fixed) - 1):
+        if fixed[i] in ("a", "an"):
+            vowel = fixed[i + 1].startswith(("a", "e", "i", "o", "u", "hour", "hones"))
+            fixed[i] = "an" if vowel and not fixed[i + 1].startswith(("us", "uni", "one")) else "a"
+    return tuple(fixed)
+
+
+def intensifiers(words: Words) -> Iterator[Words]:
+    """so / really / very before what can be more or less; put in, taken out, or one for another."""
+    denied = not phrases.NEGATIONS.isdisjoint(words)
+    for i, word in enumerate(words):
+        before = words[i - 1] if i else ""
+        if word in phrases.GRADABLE and before in phrases.INTENSIFIERS and i > 1 and words[i - 2] != "being":
+            yield _with_article((*words[: i - 1], *words[i:]))
+            for other in phrases.INTENSIFIERS:
+                odd = word in phrases.STRONG if other == "very" else other == "so" and words[i - 2] == "a"
+                if other != before and not odd:
+                    yield _with_article((*words[: i - 1], other, *words[i:]))
+        elif word in phrases.GRADABLE and before in phrases.LINKS and not denied:
+            yield (*words[:i], "so", *words[i:])
+            yield (*words[:i], "really", *words[i:])
+        elif before == "i" and (word in phrases.FELT or words[i : i + 2] in (("do", "n't"), ("ca", "n't"))):
+            yield (*words[:i], "really", *words[i:])
+
+
+# The frame and the order
+
+
+def frames_of(words: Words) -> tuple[Sequence[str], Sequence[str]]:
+    """(openers, closers) by the kind of sentence that it is."""
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    if (first == "do" and second in ("n't", "not")) or first == "never":
+        return phrases.TO_NEGATIVE_IMPERATIVE, ()
+    if first in phrases.IMPERATIVES and second not in phrases.PRONOUNS - {"it"}:
+        simple = phrases.SUBORDINATE.isdisjoint(words)
+        return phrases.TO_IMPERATIVE, phrases.AFTER_IMPERATIVE if simple else ()
+    if first in phrases.SUBJECTS and second and second not in phrases.NAMES:
+        return phrases.TO_STATEMENT, phrases.AFTER_STATEMENT
+    return (phrases.TO_QUESTION if first in phrases.QUESTIONS else phrases.TO_OTHER), ()
+
+
+def orders(words: Words) -> Iterator[Words]:
+    """ "shut up you idiot" / "you idiot shut up"; "ugly and sad" / "sad and ugly"."""
+    last, first = words[-2:], words[:2]
+    if len(words) > 2 and last[0] == "you" and last[1] in phrases.NAMES and words[0] in phrases.IMPERATIVES:
+        yield (*last, *words[:-2])
+    if len(words) > 2 and first[0] == "you" and first[1] in phrases.NAMES and words[2] in phrases.IMPERATIVES:
+        yield (*words[2:], *first)
+    for i in range(1, len(words) - 1):
+        left, right = words[i - 1], words[i + 1]
+        if words[i] == "and" and {left, right} <= phrases.GRADABLE:
+            yield _with_article((*words[: i - 1], right, "and", left, *words[i + 2 :]))
+
+
+RULES: dict[str, Callable[[Words], Iterator[Words]]] = {
+    "synonym": synonyms,
+    "order": orders,
+    "contraction": contractions,
+    "intensifier": intensifiers,
+}
+
+
+def _split(texts: Sequence[str]) -> tuple[Words, ...]:
+    return tuple(tuple(text.split()) for text in texts)
+
+
+_SYNONYMS = tuple(map(_split, (*phrases.SYNONYMS, *phrases.CLOSING_SYNONYMS)))
+_AT_END = frozenset(phrase for row in phrases.CLOSING_SYNONYMS for phrase in _split(row))
+_OF_STATEMENTS = _split(phrases.OPENERS_OF_STATEMENTS)
+_OPENERS = (*_OF_STATEMENTS, *_split(phrases.OPENERS))
+_CLOSERS = _split(phrases.CLOSERS)

@@ -40,7 +40,7 @@ class Pairs:
 
 def read_pairs(data: str, format: str, model: LocalModel, measure: int, seed: int) -> Pairs:
     positive, measured, source = _texts(data, format, model, seed)
-    measured = [(text, reply) for text, reply in measured if _has_words(model, text, reply)][:measure]
+    measured = _with_words(measured, model)[:measure]
 
     def encode(pairs: Texts) -> PairArrays:
         return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
@@ -49,6 +49,11 @@ def read_pairs(data: str, format: str, model: LocalModel, measure: int, seed: in
     if not len(pairs.positive.replies) or not len(pairs.measured.replies):
         raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
     return pairs
+
+
+def held_out_texts(data: str, format: str, model: LocalModel, seed: int) -> Texts:
+    """All pairs that may measure the model, as `read_pairs` splits them."""
+    return _with_words(_texts(data, format, model, seed)[1], model)
 
 
 def _texts(data: str, format: str, model: LocalModel, seed: int) -> tuple[Texts, Texts, str]:
@@ -89,5 +94,5 @@ def _joined(*parts: Corpus) -> Texts:
     return [pair for part in parts for pair in part.pairs()]
 
 
-def _has_words(model: LocalModel, text: str, reply: str) -> bool:
-    return bool(model.recipe.words(text)) and bool(model.recipe.words(reply))
+def _with_words(pairs: Texts, model: LocalModel) -> Texts:
+    return [pair for pair in pairs if all(model.recipe.words(side) for side in pair)]

@@ -27,6 +27,7 @@ from backtalk.rating.folder import (
     is_ratings,
     read_pairs_file,
     read_ratings,
+    refuse_what_is_not_ours,
     write_pairs,
     write_ratings,
 )
@@ -67,7 +68,7 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
 
 
 def _ratings(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> Ratings:
-    """The ratings of a folder or, with `make`, new ones; then those that are there must be what was asked for."""
+    """The ratings of a folder or, with `make`, new ones; those that are there must then be of the same spec."""
     if len(runs) == 1 and is_ratings(Path(runs[0])):
         return read_ratings(Path(runs[0]))
     folder = Path(spec.out or ROOT / "-".join(_safe(Path(run).name.removesuffix(".jsonl")) for run in runs))
@@ -104,6 +105,7 @@ def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
 def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
 ) -> Ratings:
+    refuse_what_is_not_ours(folder)
     contenders = find_contenders(runs)
     first, second = (contender.load(spec.device) for contender in contenders)
     if spec.inputs:

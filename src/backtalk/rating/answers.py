@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from backtalk.errors import InputError
 from backtalk.rating.pairs import Pair
 from backtalk.store.faults import writing
+from backtalk.store.folder import sync_folder
 from backtalk.terminal import printable
 
 CHOICES = ("1", "2", "tie", "skip", "undo")
@@ -116,6 +117,7 @@ def append_answers(path: Path, answers: Iterable[Answer]) -> None:
             stream.write("".join(f"{line}\n" for line in lines).encode("ascii"))
             stream.flush()
             os.fsync(stream.fileno())
+        sync_folder(path.parent)
 
 
 def now() -> str:

@@ -34,7 +34,8 @@ def ask(ratings: Ratings, rater: str, console: Console) -> None:
     keyboard = sys.stdin.isatty()
     typed = _typed(keyboard)
     while True:
-        left = [pair for pair in ratings.pairs if pair.id not in set(done)]
+        seen = set(done)
+        left = [pair for pair in ratings.pairs if pair.id not in seen]
         if left:
             _show(left[0], len(done) + 1, len(ratings.pairs), console)
         where, choice = _choice(typed, keyboard, bool(left))

@@ -50,10 +50,7 @@ class Ratings:
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Makes the folder and becomes its only writer."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; name a folder with --out")
-    if folder.exists() and (strangers := {path.name for path in folder.iterdir()} - _OURS):
-        raise InputError(f"{folder} holds other files ({min(strangers)}); name a new folder with --out")
+    refuse_what_is_not_ours(folder)
     with writing(folder, _MEND):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_folder(folder)
@@ -61,6 +58,13 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def refuse_what_is_not_ours(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder with --out")
+    if folder.exists() and (strangers := {path.name for path in folder.iterdir()} - _OURS):
+        raise InputError(f"{folder} holds other files ({min(strangers)}); name a new folder with --out")
 
 
 def is_ratings(folder: Path) -> bool:

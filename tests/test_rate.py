@@ -110,9 +110,9 @@ def test_answers_of_a_pipe_undo_and_resume(rate: Terminal) -> None:
 
 
 def test_at_a_keyboard_a_slip_is_asked_again_and_the_last_answer_can_be_taken_back(rate: Terminal) -> None:
-    said = rate(RATE, "x\n\n12\n1\n1\n1\n1\nu\n2\n", keyboard=True)
+    said = rate(RATE, "x\n\n12\n1\n1\n1\n1\n2\nu\n2\n", keyboard=True)
     assert said.count("better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> ") == 8
-    assert said.count("all judged: u(ndo), q(uit)> ") == 2
+    assert said.count("all judged: u(ndo), q(uit)> ") == 3
     assert [choice for _, _, choice in answers()] == ["1", "1", "1", "1", "undo", "2"]
 
 

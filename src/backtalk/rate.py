@@ -68,7 +68,7 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
 
 
 def _ratings(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> Ratings:
-    """The ratings of a folder or, with `make`, new ones; those that are there must then be of the same spec."""
+    """The ratings of a folder or, with `make`, new ones; those that are there must then fit the spec."""
     if len(runs) == 1 and is_ratings(Path(runs[0])):
         return read_ratings(Path(runs[0]))
     folder = Path(spec.out or ROOT / "-".join(_safe(Path(run).name.removesuffix(".jsonl")) for run in runs))

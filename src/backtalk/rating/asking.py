@@ -48,7 +48,7 @@ def ask(ratings: Ratings, rater: str, console: Console) -> None:
         elif left:
             append_answers(ratings.answers, [Answer(left[0].id, rater, choice, now())])
             done.append(left[0].id)
-        else:
+        elif not keyboard:
             raise InputError(f"{where}: no pair is left to judge; u takes the last answer back")
     console.print(f"{len(done)} of {len(ratings.pairs)} pairs done by {printable(rater)}.")
 

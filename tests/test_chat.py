@@ -6,6 +6,7 @@ import io
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +18,12 @@ from backtalk.cli import run
 from backtalk.data.tokenise import detokenise
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
+from backtalk.models.mmi import MMI, mmi_beams, mmi_ids
 from backtalk.types import Turn
 from backtalk.wording import chance
 from tests.models.test_contract import small_folder
+
+SHOUT = "py:tests.models.test_contract:shout"
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +191,39 @@ def test_as_a_process_of_its_own(folder: str, model: LocalModel) -> None:
         "stop",
         replies[1],
     ]
+
+
+def test_decode_names_the_way_a_reply_is_chosen(pipe: Pipe, folder: str, model: LocalModel) -> None:
+    say = ["--model", folder, "--say", "you go"]
+    assert pipe.chat(*say, "--decode", "greedy") == pipe.chat(*say)
+    assert pipe.chat(*say, "--decode", "beam") == pipe.chat(*say, "--beam", "5")
+    assert pipe.chat(*say, "--decode", "beam", "--beam", "2") == pipe.chat(*say, "--beam", "2")
+    assert pipe.chat(*say, "--decode", "mmi", "--mmi-lambda", "0") == pipe.chat(*say)
+    inputs = model.encode_dialogues([(Turn("user", "you go"),)])
+    mmi = MMI(2.0, 3, -0.5)
+    flags = ["--decode", "mmi", "--mmi-lambda", "2", "--mmi-words", "3", "--mmi-length=-0.5"]
+    (ids,) = mmi_ids(model, inputs, mmi)
+    assert ids != model.greedy_ids(inputs)[0]
+    assert pipe.chat(*say, *flags)[1] == f"{folder}> {model.read(ids)}"
+    (ranked,) = mmi_beams(model, inputs, 3, mmi)
+    lines = pipe.chat(*say, *flags, "--beam", "3")
+    assert lines[1] == f"{folder}> {model.read(ranked[0].ids)}"
+    assert lines[2:] == [
+        f"    {one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked
+    ]
+
+
+def test_what_mmi_can_not_do_is_one_line(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = Path(folder).parent / "bare"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("lm"))
+    for argv, said in (
+        (["--model", str(bare), "--decode", "mmi"], f"{bare} has no language model, which MMI needs"),
+        (["--model", SHOUT, "--decode", "mmi"], "shows its replies only"),
+        (["--decode", "mim"], "unknown decoding 'mim'; did you mean 'mmi'?"),
+        (["--decode", "mmi", "--sample"], "--sample and --decode mmi exclude each other"),
+        (["--decode", "greedy", "--beam", "3"], "--decode greedy gives one reply"),
+        (["--decode", "mmi", "--mmi-lambda=-1"], "'-1' is not a number of 0 or above"),
+        (["--decode", "mmi", "--mmi-length", "inf"], "'inf' is not a finite number"),
+    ):
+        assert run(["chat", "--say", "x", "--device", "cpu", *argv]) == 2
+        assert said in capsys.readouterr().err

@@ -21,7 +21,8 @@ FLOORS = [
     {"reference", "outcome", "compare", "train", "chat", "listing"},
     {"audit", "verify", "enumeration", "outputs"},
     {"hardening"},
-    {"harden", "studies"},
+    {"rating"},
+    {"harden", "rate", "studies"},
     {"cli"},
     {"__main__"},
 ]

@@ -14,6 +14,7 @@ from backtalk.data.vocabulary import EOS
 from backtalk.errors import InputError
 from backtalk.models.decode import Sampling
 from backtalk.models.local import LocalModel
+from backtalk.models.mmi import MMI, language_model_of, mmi_beams, mmi_ids
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.terminal import printable
@@ -26,6 +27,8 @@ class ChatSettings:
     probabilities: bool = False
     sample: bool = False
     beam: int = 0
+    mmi: MMI | None = None
+    """Decode by this score instead of the plain likelihood."""
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -34,9 +37,13 @@ class ChatSettings:
 
 def chat(name: str, say: list[str] | None, settings: ChatSettings, device: str) -> None:
     model = load_model(name, device)
-    asks_more = settings.probabilities or settings.sample or settings.beam
+    asks_more = settings.probabilities or settings.sample or settings.beam or settings.mmi
     if asks_more and not isinstance(model, LocalModel):
-        raise InputError(f"{name} shows its replies only; leave out --probabilities, --sample and --beam")
+        raise InputError(
+            f"{name} shows its replies only; leave out --probabilities, --sample, --beam and --decode"
+        )
+    if settings.mmi and isinstance(model, LocalModel):
+        language_model_of(model)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     talking = say is None and sys.stdin.isatty()
     if talking:
@@ -74,13 +81,19 @@ def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: 
     """The reply, and the lines to show under it."""
     if not isinstance(model, LocalModel):
         return model.reply([dialogue])[0], []
+    inputs = model.encode_dialogues([dialogue])
+    if settings.beam and settings.mmi:
+        ranked = mmi_beams(model, inputs, settings.beam, settings.mmi)[0]
+        lines = [f"{one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked]
+        return model.read(ranked[0].ids), lines
     if settings.beam:
         best = model.beams([dialogue], settings.beam)[0]
         return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
-    inputs = model.encode_dialogues([dialogue])
     if settings.sample:
         sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
         (ids,) = model.sample_ids(inputs, [seed], sampling)
+    elif settings.mmi:
+        (ids,) = mmi_ids(model, inputs, settings.mmi)
     else:
         (ids,) = model.greedy_ids(inputs)
     lines = [_word_chances(model, inputs, ids)] if settings.probabilities else []

@@ -83,6 +83,20 @@ def above_zero(text: str) -> float:
     return value
 
 
+def not_negative(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or above")
+    return value
+
+
+def number(text: str) -> float:
+    value = _number(text)
+    if not -float("inf") < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
 def share(text: str) -> float:
     value = _number(text)
     if not 0 < value <= 1:

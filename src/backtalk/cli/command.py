@@ -14,6 +14,7 @@ from backtalk.cli.enumeration import add_enumerate
 from backtalk.cli.hardening import add_harden
 from backtalk.cli.models import add_chat, add_train
 from backtalk.cli.paraphrasing import add_paraphrase
+from backtalk.cli.rating import add_rate
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_enumerate(commands)
     add_harden(commands)
     add_paraphrase(commands)
+    add_rate(commands)
     add_train(commands)
     add_chat(commands)
     add_study(commands)

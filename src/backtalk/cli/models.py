@@ -11,11 +11,18 @@ from backtalk.cli.arguments import (
     add_config,
     add_device,
     natural,
+    not_negative,
+    number,
     positive,
     share,
     spec_from,
 )
+from backtalk.errors import InputError, unknown
 from backtalk.spec import TrainSpec, add_flags
+
+DECODINGS = ("greedy", "beam", "mmi")
+BEAM = 5
+"""Replies that --decode beam shows unless --beam says how many."""
 
 
 def add_train(commands: Any) -> None:
@@ -52,6 +59,25 @@ def add_chat(commands: Any) -> None:
     parser.add_argument("--probabilities", action="store_true", help="show each word's probability")
     parser.add_argument("--sample", action="store_true", help="sample replies instead of the greedy ones")
     parser.add_argument("--beam", type=positive, metavar="N", help="show the N likeliest replies")
+    parser.add_argument(
+        "--decode",
+        default="",
+        metavar="|".join(DECODINGS),
+        help="how a reply is chosen; mmi prefers what the input makes likely (Li et al. 2016), with --beam N "
+        "among the N likeliest [greedy]",
+    )
+    parser.add_argument(
+        "--mmi-lambda",
+        type=not_negative,
+        default=0.3,
+        help="with mmi: weight of the language model against a reply [0.3]",
+    )
+    parser.add_argument(
+        "--mmi-words", type=natural, default=5, help="with mmi: words at the start that it weighs [5]"
+    )
+    parser.add_argument(
+        "--mmi-length", type=number, default=0.0, help="with mmi: added to the score for each word [0]"
+    )
     parser.add_argument("--temperature", type=above_zero, default=1.0, help="with --sample [1.0]")
     parser.add_argument("--top-k", type=positive, default=0, help="with --sample: the K likeliest words")
     parser.add_argument("--top-p", type=share, default=1.0, help="with --sample: words up to this mass")
@@ -60,12 +86,21 @@ def add_chat(commands: Any) -> None:
 
 
 def _chat(arguments: argparse.Namespace) -> int:
+    decode = arguments.decode
+    if decode and decode not in DECODINGS:
+        raise unknown("decoding", decode, DECODINGS)
+    if decode and arguments.sample:
+        raise InputError(f"--sample and --decode {decode} exclude each other; leave one out")
+    if decode == "greedy" and arguments.beam:
+        raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
     from backtalk.chat import ChatSettings, chat
+    from backtalk.models.mmi import MMI
 
     settings = ChatSettings(
         probabilities=arguments.probabilities,
         sample=arguments.sample,
-        beam=arguments.beam or 0,
+        beam=arguments.beam or (BEAM if decode == "beam" else 0),
+        mmi=MMI(arguments.mmi_lambda, arguments.mmi_words, arguments.mmi_length) if decode == "mmi" else None,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,

@@ -45,10 +45,7 @@ def read_pairs(
     data: str, format: str, model: LocalModel, measure: int, seed: int, apart: bool = False
 ) -> Pairs:
     positive, choosing, measured, source = _texts(data, format, model, seed, apart)
-    choosing, measured = (
-        [(text, reply) for text, reply in part if _has_words(model, text, reply)][:measure]
-        for part in (choosing, measured)
-    )
+    choosing, measured = (_with_words(part, model)[:measure] for part in (choosing, measured))
 
     def encode(pairs: Texts) -> PairArrays:
         return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
@@ -58,6 +55,11 @@ def read_pairs(
     if not all(len(part.replies) for part in parts):
         raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
     return pairs
+
+
+def held_out_texts(data: str, format: str, model: LocalModel, seed: int) -> Texts:
+    """All pairs that may measure the model, as `read_pairs` splits them."""
+    return _with_words(_texts(data, format, model, seed, apart=False)[2], model)
 
 
 def _texts(
@@ -105,5 +107,5 @@ def _joined(*parts: Corpus) -> Texts:
     return [pair for part in parts for pair in part.pairs()]
 
 
-def _has_words(model: LocalModel, text: str, reply: str) -> bool:
-    return bool(model.recipe.words(text)) and bool(model.recipe.words(reply))
+def _with_words(pairs: Texts, model: LocalModel) -> Texts:
+    return [pair for pair in pairs if all(model.recipe.words(side) for side in pair)]

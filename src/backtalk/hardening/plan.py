@@ -142,7 +142,7 @@ def load_parent(spec: HardenSpec) -> LocalModel:
 def check_numbers(spec: HardenSpec) -> None:
     check_flags(spec)
     for name in (
-        "iterations", "rounds", "measure", "search_sweeps", "length", "top", "sweeps", "restarts",
+        "iterations", "measure", "search_sweeps", "length", "top", "sweeps", "restarts",
         "window", "gan_lr", "gan_filters", "gan_hidden",
     ):  # fmt: skip
         if getattr(spec, name) <= 0:

@@ -1,0 +1,156 @@
+"""Answers: one JSON line each, appended and on the disk before the next pair is shown.
+
+`{"pair", "rater", "choice", "time"}`, the choice being 1, 2, tie or skip, or undo, which takes the rater's
+answer to that pair back. The last line of a rater on a pair counts. A half line at the end of our own file is
+what a kill left: it was never taken for an answer and is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backtalk.errors import InputError
+from backtalk.rating.pairs import Pair
+from backtalk.store.faults import writing
+from backtalk.store.folder import sync_folder
+from backtalk.terminal import printable
+
+CHOICES = ("1", "2", "tie", "skip", "undo")
+LONGEST_NAME = 60
+_MEND = "every answer before this one is kept; make room and run the same command again"
+
+Key = tuple[str, str]
+"""(rater, pair id)"""
+
+
+class Answer(NamedTuple):
+    pair: str
+    rater: str
+    choice: str
+    time: str = ""
+    where: str = ""
+    """File and line it was read from, for errors."""
+
+
+def check_rater(name: str, where: str) -> str:
+    """The name without blanks around it; one that can be printed in a table."""
+    name = name.strip()
+    if not name or printable(name) != name or len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{where}: a rater's name has 1 to {LONGEST_NAME} plain characters, not {name[:80]!r}"
+        )
+    return name
+
+
+def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = False) -> list[Answer]:
+    """All lines of a file, checked; a line without a choice is a pair that was not answered."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}; check the path") from None
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
+    known = {pair.id: pair for pair in pairs}
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    answers = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        row = _object(line)
+        if row is None:
+            if number == len(lines) and drop_half_line:
+                break  # no line end after it
+            raise InputError(f"{where}: this is not a JSON object; write one answer a line")
+        if (answer := _answer(row, where, known)) is not None:
+            answers.append(answer)
+    return answers
+
+
+def standing(answers: Iterable[Answer]) -> dict[Key, Answer]:
+    """The answers that count, in the order in which they were last given."""
+    found: dict[Key, Answer] = {}
+    for answer in answers:
+        key = (answer.rater, answer.pair)
+        found.pop(key, None)
+        if answer.choice != "undo":
+            found[key] = answer
+    return found
+
+
+def merge(own: Iterable[Answer], others: Sequence[Sequence[Answer]]) -> list[Answer]:
+    """The answers of other files that are not known yet; two different ones of a rater are an error."""
+    known = standing(own)
+    new: list[Answer] = []
+    for answers in others:
+        for key, answer in standing(answers).items():
+            before = known.get(key)
+            if before is None:
+                known[key] = answer
+                new.append(answer)
+            elif before.choice != answer.choice:
+                raise InputError(
+                    f"{answer.where}: {answer.rater} already answered {answer.pair} with {before.choice} "
+                    f"({before.where}), here it is {answer.choice}; remove one of them"
+                )
+    return new
+
+
+def append_answers(path: Path, answers: Iterable[Answer]) -> None:
+    """Adds lines and waits for the disk; a half line that a kill left is cut off first."""
+    lines = [
+        json.dumps({"pair": a.pair, "rater": a.rater, "choice": a.choice, "time": a.time}) for a in answers
+    ]
+    with writing(path.parent, _MEND):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(file, "rb+") as stream:
+            end = _whole_lines(stream.read())
+            stream.seek(len(end))
+            stream.truncate()
+            if end and not end.endswith(b"\n"):
+                stream.write(b"\n")
+            stream.write("".join(f"{line}\n" for line in lines).encode("ascii"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(path.parent)
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """Without the last line, if it has no end and is no answer."""
+    before, end, last = data.rpartition(b"\n")
+    return data if not last or _object(last) is not None else before + end
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _answer(row: dict[str, Any], where: str, known: dict[str, Pair]) -> Answer | None:
+    if row.get("choice") in (None, ""):
+        return None
+    choice = str(row["choice"]).strip().lower()
+    if choice not in CHOICES:
+        raise InputError(f"{where}: the choice {choice[:40]!r} is not one of {', '.join(CHOICES)}")
+    pair = row.get("pair")
+    if not isinstance(pair, str) or pair not in known:
+        raise InputError(f"{where}: {str(pair)[:60]!r} is no pair of these ratings; were others exported?")
+    shown = known[pair].as_dict()
+    if any(row.get(key, shown[key]) != shown[key] for key in shown):
+        raise InputError(f"{where}: the texts of {pair} are not those that were exported")
+    rater = row.get("rater")
+    if not isinstance(rater, str):
+        raise InputError(f'{where}: the answer has no "rater"; give each rater a name')
+    return Answer(pair, check_rater(rater, where), choice, str(row.get("time", "")), where)

@@ -1,0 +1,93 @@
+"""Asks one rater, pair by pair, at a terminal or from a pipe. Which model is which is not known here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backtalk.errors import InputError
+from backtalk.rating.answers import Answer, append_answers, now, read_answers, standing
+from backtalk.rating.folder import Ratings
+from backtalk.rating.pairs import Pair
+from backtalk.terminal import printable
+
+TYPED = {"1": "1", "2": "2", "t": "tie", "s": "skip", "u": "undo", "q": "quit"}
+PROMPT = "better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> "
+LAST_PROMPT = "all judged: u(ndo), q(uit)> "
+
+
+def own_answers(ratings: Ratings) -> list[Answer]:
+    """The answers in the folder."""
+    if not ratings.answers.exists():
+        return []
+    return read_answers(ratings.answers, ratings.pairs, drop_half_line=True)
+
+
+def ask(ratings: Ratings, rater: str, console: Console) -> None:
+    """Goes on with the first pair that the rater has neither answered nor skipped, until the end or q."""
+    # In the order in which they were given: undo takes back the last.
+    done = [pair for name, pair in standing(own_answers(ratings)) if name == rater]
+    keyboard = sys.stdin.isatty()
+    typed = _typed(keyboard)
+    while True:
+        seen = set(done)
+        left = [pair for pair in ratings.pairs if pair.id not in seen]
+        if left:
+            _show(left[0], len(done) + 1, len(ratings.pairs), console)
+        where, choice = _choice(typed, keyboard, bool(left))
+        if choice == "quit":
+            break
+        if choice == "undo" and not done:
+            console.print("Nothing to take back.", style="dim")
+        elif choice == "undo":
+            append_answers(ratings.answers, [Answer(done.pop(), rater, choice, now())])
+        elif left:
+            append_answers(ratings.answers, [Answer(left[0].id, rater, choice, now())])
+            done.append(left[0].id)
+        elif not keyboard:
+            raise InputError(f"{where}: no pair is left to judge; u takes the last answer back")
+    console.print(f"{len(done)} of {len(ratings.pairs)} pairs done by {printable(rater)}.")
+
+
+def _show(pair: Pair, number: int, total: int, console: Console) -> None:
+    console.print()
+    console.print(f"Pair {number} of {total}", style="dim")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in (("input", pair.input), ("1", pair.reply_1), ("2", pair.reply_2)):
+        # A model may say nothing at all.
+        grid.add_row(name, Text(printable(text)) if text.strip() else Text("(says nothing)", style="dim"))
+    console.print(grid)
+
+
+def _choice(typed: Iterator[tuple[str, str]], keyboard: bool, left: bool) -> tuple[str, str]:
+    """(where it was read, the choice); the end of what is typed is quit."""
+    while True:
+        if keyboard:
+            print(PROMPT if left else LAST_PROMPT, end="", flush=True)
+        where, line = next(typed, ("", "q"))
+        choice = TYPED.get(line.strip().lower()[:1], "")
+        if choice and line.strip().lower() in (choice[0], choice):
+            return where, choice
+        if not keyboard:
+            raise InputError(f"{where}: {printable(line)[:40]!r} is not one of {', '.join(TYPED)}")
+
+
+def _typed(keyboard: bool) -> Iterator[tuple[str, str]]:
+    """(where, line); the blank lines of a pipe are passed over."""
+    number = 0
+    while True:
+        number += 1
+        try:
+            line = input()
+        except EOFError:
+            return
+        except UnicodeDecodeError:
+            raise InputError("standard input is not UTF-8 text") from None
+        if keyboard or line.strip():
+            yield f"standard input, line {number}", line

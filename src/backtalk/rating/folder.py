@@ -1,0 +1,142 @@
+"""A ratings folder: pairs.jsonl, blind; key.json, which side is which; answers.jsonl and result.json.
+
+The pairs are written last: a folder without them is made again. A folder without a key is that of a rater
+elsewhere, who was sent the pairs alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backtalk.data.textfiles import read_lines
+from backtalk.errors import InputError
+from backtalk.rating.pairs import Blinded, Pair, read_pair
+from backtalk.store.faults import writing
+from backtalk.store.folder import LOCK, PARTIAL, lock_folder, write_whole
+
+PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"
+_OURS = {LOCK, PAIRS, KEY, ANSWERS, RESULT} | {name + PARTIAL for name in (PAIRS, KEY, RESULT)}
+_MEND = "make room, or choose another folder with --out"
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """What is asked, and behind the blinds who said what."""
+
+    folder: Path
+    pairs: list[Pair]
+    has_key: bool = False
+    first: str = ""
+    second: str = ""
+    swapped: set[str] = field(default_factory=set)
+    """The ids of pairs that show the second model's reply as 1."""
+    identical: list[tuple[str, str]] = field(default_factory=list)
+    source: str = ""
+    """Where the inputs are from, in a few words."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the pairs were made of; the same command asks on."""
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / ANSWERS
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Makes the folder and becomes its only writer."""
+    refuse_what_is_not_ours(folder)
+    with writing(folder, _MEND):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = lock_folder(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def refuse_what_is_not_ours(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder with --out")
+    if folder.exists() and (strangers := {path.name for path in folder.iterdir()} - _OURS):
+        raise InputError(f"{folder} holds other files ({min(strangers)}); name a new folder with --out")
+
+
+def is_ratings(folder: Path) -> bool:
+    return (folder / PAIRS).is_file()
+
+
+def write_ratings(
+    folder: Path,
+    blinded: Blinded,
+    models: Mapping[str, Mapping[str, str]],
+    source: str,
+    settings: Mapping[str, Any],
+) -> Ratings:
+    """`models` has first and second, each with name and fingerprint."""
+    key = {
+        **models,
+        "source": source,
+        "settings": dict(settings),
+        "swapped": sorted(blinded.swapped),
+        "identical": [{"input": text, "reply": reply} for text, reply in blinded.identical],
+    }
+    with writing(folder, _MEND):
+        write_whole(folder / KEY, json.dumps(key, indent=1) + "\n")
+        write_pairs(folder / PAIRS, blinded.pairs)
+    return read_ratings(folder)
+
+
+def write_pairs(path: Path, pairs: list[Pair], blanks: bool = False) -> None:
+    """With `blanks` each line has a rater and a choice to fill in."""
+    more = {"rater": "", "choice": ""} if blanks else {}
+    write_whole(
+        path, "".join(json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n" for pair in pairs)
+    )
+
+
+def read_ratings(folder: Path) -> Ratings:
+    pairs = read_pairs_file(folder / PAIRS)
+    try:
+        key = json.loads((folder / KEY).read_text(encoding="utf-8"))
+        swapped = {str(pair) for pair in key["swapped"]}
+        if not swapped <= {pair.id for pair in pairs}:
+            raise ValueError("other pairs")
+        return Ratings(
+            folder,
+            pairs,
+            True,
+            str(key["first"]["name"]),
+            str(key["second"]["name"]),
+            swapped,
+            [(str(one["input"]), str(one["reply"])) for one in key["identical"]],
+            str(key["source"]),
+            dict(key["settings"]),
+        )
+    except FileNotFoundError:
+        return Ratings(folder, pairs)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{folder / KEY} does not belong to {PAIRS} or is damaged; use a copy") from None
+
+
+def read_pairs_file(path: Path) -> list[Pair]:
+    """Blind pairs, each with the texts that its id was made of. No line at all: every reply was identical."""
+    if path.is_file() and path.stat().st_size == 0:
+        return []
+    pairs: dict[str, Pair] = {}
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            pair = read_pair(json.loads(line))
+        except (ValueError, RecursionError):
+            pair = None
+        if pair is None or pair.id in pairs:
+            raise InputError(f"{path}, line {number}: this is not a pair as it was written; use a copy")
+        pairs[pair.id] = pair
+    return list(pairs.values())

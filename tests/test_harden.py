@@ -351,6 +351,9 @@ def test_settings_by_name_and_what_is_set_over_them(embedded: LocalModel) -> Non
     assert (ubuntu.lr, ubuntu.lambda_pos) == (0.01, 0.1)
     mine = config_of(HardenSpec(settings="ubuntu", lr=0.5, lambda_pos="0", kl="2"), embedded, [])
     assert (mine.lr, mine.lambda_pos, mine.kl) == (0.5, 0.0, 2.0)
+    usual = config_of(HardenSpec(), embedded, [])
+    assert (usual.optimizer, usual.together, usual.margin, usual.rounds) == ("adam", True, 1.0, 40)
+    assert config_of(HardenSpec(margin="0", rounds=3), embedded, []).margin == 0.0
     avoid = {embedded.decode([i]).lower() for i in mine.avoid if i >= 4}
     assert avoid == {"you", "i", "me", "are", "to", "do"}
     assert config_of(HardenSpec(avoid="none"), embedded, []).avoid == frozenset()
@@ -379,6 +382,8 @@ def test_the_finder_gives_hits_alone_and_knows_when_they_are_gone(place: Path) -
     assert sum(said) / len(said) > model.card["T_out"]
     silent = replace(objective, enough_out=0.0)
     assert replace(finder, objective=silent).still_hit(hits) == [False]
+    assert replace(finder, objective=silent, margin=-sum(said) / len(said) + 0.01).still_hit(hits) == [True]
+    assert replace(finder, objective=silent, margin=-sum(said) / len(said) - 0.01).still_hit(hits) == [False]
 
 
 def test_the_interval_of_a_constant_rise_is_a_point() -> None:

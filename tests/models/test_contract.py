@@ -43,9 +43,7 @@ def shout(conversation: list[dict[str, str]]) -> str:
     return conversation[-1]["text"].upper()
 
 
-def small_model(
-    attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False
-) -> LocalModel:
+def small_model(attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False) -> LocalModel:
     torch.manual_seed(3)
     vocabulary = Vocabulary(WORDS)
     size = len(vocabulary)

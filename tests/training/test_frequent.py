@@ -263,7 +263,17 @@ def test_scale_zero_leaves_a_bare_eos_alone(method: str) -> None:
 VARIANTS = [
     FrequentConfig(iterations=2, steps=4, batch=8, lr=0.05, window=2, r_thres=0.1, max_output=4),
     FrequentConfig(
-        "npo", 2, 4, 8, 0.05, kl=0.5, window=2, r_thres=0.1, max_output=4, always_positive=True, eos_scale=1.0
+        "npo",
+        2,
+        4,
+        8,
+        lr=0.05,
+        kl=0.5,
+        window=2,
+        r_thres=0.1,
+        max_output=4,
+        always_positive=True,
+        eos_scale=1.0,
     ),
 ]
 

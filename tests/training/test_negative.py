@@ -220,6 +220,44 @@ def test_negative_and_positive_update_against_a_step_derived_by_hand(clip: float
     assert all(bool((value == 0).all()) for value in others)
 
 
+def test_both_at_once_is_one_step_down_the_summed_gradients() -> None:
+    network = softmax_only()
+    config = NegativeConfig(
+        lr=0.2, lambda_pos=3.0, momentum=0.0, weight_decay=0.0, clip=1e9, avoid=frozenset({EOS, 8})
+    )
+    bias = network.output.bias.detach().numpy().copy()
+    away = 0.5 * bias_gradient(bias, [13, 5, 12], 2)  # two hits of a mini-batch of four
+    towards = 3.0 * bias_gradient(bias, [13, 8, EOS, 6, EOS], 2)
+    Updates(network, config, CPU).both(
+        pad([[4, 7, 9], [6, 5]]),
+        pad([[13, 5, 8, EOS], [12, EOS]]),
+        0.5,
+        np.array([[4, PAD], [5, 6]]),
+        np.array([[13, 8, EOS, PAD], [6, EOS, PAD, PAD]]),
+    )
+    np.testing.assert_allclose(network.output.bias.numpy(), bias - 0.2 * (away - towards), rtol=1e-5)
+
+
+def test_adams_first_step_is_the_learning_rate_against_the_sign() -> None:
+    network = softmax_only()
+    bias = network.output.bias.detach().numpy().copy()
+    config = NegativeConfig(optimizer="adam", lr=0.01, clip=1e9, avoid=frozenset({EOS}))
+    Updates(network, config, CPU).negative(pad([[4, 7]]), pad([[13, 5, EOS]]))
+    signs = np.sign(bias_gradient(bias, [13, 5], 1))
+    np.testing.assert_allclose(network.output.bias.numpy(), bias - 0.01 * signs, rtol=1e-4)
+
+
+def test_at_the_baseline_the_kl_term_of_both_changes_nothing() -> None:
+    """Which is so only without dropout."""
+    network = make_network(dropout=0.5)
+    before = weights(network)
+    config = NegativeConfig(lambda_pos=0.0, kl=5.0, weight_decay=0.0, avoid=frozenset(range(WORDS)))
+    pairs = make_pairs(8)
+    Updates(network, config, CPU).both(pad([[4, 7]]), pad([[13, 5, EOS]]), 1.0, *pairs)
+    for name, value in network.named_parameters():
+        assert torch.allclose(value, before[name], atol=1e-7)
+
+
 def test_an_update_leaves_no_dropout_and_no_gradients_behind() -> None:
     network = make_network(dropout=0.5)
     updates = Updates(network, NegativeConfig(), CPU)
@@ -358,7 +396,9 @@ def test_each_round_trains_on_what_is_still_hit_until_nothing_is(tmp_path: Path)
     updates = Updates(by_hand, config, CPU)
     for rows in ((0, 1), (1,), (0,)):
         # Padded to the longest of what is left.
-        updates.negative(pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows]), len(HITS))
+        updates.negative(
+            pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows]), len(rows) / 2
+        )
     assert same(weights(network), weights(by_hand))
     assert finder.still == []
     assert seen[-1] == HardenProgress(0, 1, 0, 1, hits=2, updates=3, end_of_iteration=True)
@@ -370,6 +410,20 @@ def test_rounds_are_bounded_and_positives_follow_each_negative(tmp_path: Path) -
     assert finder.still == []
     assert seen[-1].updates == 2 * 4 * (1 + 3)
     assert [entry.updates for entry in seen if entry.end_of_iteration] == [16, 32]
+
+
+def test_together_a_round_is_one_update(tmp_path: Path) -> None:
+    network, pairs = make_network(), make_pairs(40)
+    finder = Scripted(HITS, [[False, True], [False, False]])
+    config = NegativeConfig(iterations=1, kl=2.0, together=True, positives=4, positive_batch=40)
+    seen = harden(network, finder, config, tmp_path / "c")
+    assert seen[-1].updates == 2
+    by_hand = make_network()
+    updates = Updates(by_hand, config, CPU)
+    for rows in ((0, 1), (1,)):
+        hits = pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows])
+        updates.both(*hits, len(rows) / 2, *pairs)  # the mini-batch of pairs is all of them
+    assert same(weights(network), weights(by_hand))
 
 
 def test_every_iteration_takes_every_target_once_in_an_order_of_its_own(tmp_path: Path) -> None:
@@ -449,7 +503,12 @@ class Searching:
 SEARCHED = [(5, 13, EOS), (12, EOS), (6, 7, 8, EOS)]
 VARIANTS = [
     NegativeConfig(iterations=2, batch=2, rounds=2, positives=2, lr=0.05, positive_batch=8),
-    NegativeConfig("npo", 2, 2, 0.05, kl=0.5, rounds=2, positive_batch=8, avoid=frozenset({EOS})),
+    NegativeConfig(
+        "npo", 2, 2, lr=0.05, kl=0.5, rounds=2, positive_batch=8, avoid=frozenset({EOS}), average="hits"
+    ),
+    NegativeConfig(
+        iterations=2, batch=2, rounds=3, optimizer="adam", lr=0.01, kl=2.0, together=True, positive_batch=8
+    ),
 ]
 
 
@@ -469,7 +528,7 @@ def run_until(
     return weights(network), count
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=["negative", "npo"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=["negative", "npo", "together"])
 def test_stopped_between_any_two_updates_it_ends_with_the_same_weights(
     variant: NegativeConfig, tmp_path: Path
 ) -> None:

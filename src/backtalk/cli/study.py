@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.errors import InputError, unknown
 from backtalk.spec import StudySpec, add_flags
 
-STUDIES = ("egregious",)
+STUDIES = {"egregious": "backtalk.studies.egregious", "hardening": "backtalk.studies.hardening"}
 
 
 def add_study(commands: Any) -> None:
@@ -20,7 +21,11 @@ def add_study(commands: Any) -> None:
         "reproduce a paper's tables and figures side by side with its numbers",
         "backtalk study egregious --data embedded --size mini --out study",
     )
-    parser.add_argument("study", metavar="|".join(STUDIES), help="the paper: He & Glass 2019")
+    parser.add_argument(
+        "study",
+        metavar="|".join(STUDIES),
+        help="He & Glass 2019, or the curve that the defaults of harden come from",
+    )
     add_config(parser)
     add_flags(parser, StudySpec)
 
@@ -31,6 +36,5 @@ def _study(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, StudySpec)
     if not spec.data:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
-    from backtalk.studies.egregious import run_study
-
-    return run_study(spec)
+    code: int = import_module(STUDIES[arguments.study]).run_study(spec)
+    return code

@@ -19,7 +19,7 @@ DEFAULT: dict[str, Any] = {
     "optimizer": "adam",
     "lr": 0.001,
     "lambda_pos": 0.0,
-    "kl": 10.0,
+    "kl": 3.0,
     "together": True,
     "margin": 1.0,
     "rounds": 40,

@@ -5,13 +5,10 @@ Read it as a table of contents: each line below is a part, what it needs, and wh
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import parse_duration
-from backtalk.errors import InputError
 from backtalk.spec import StudySpec
 from backtalk.studies import egregious_analysis as analysis
 from backtalk.studies.egregious_data import Data, open_data
@@ -22,16 +19,14 @@ from backtalk.studies.egregious_search import run_search, search_settings
 from backtalk.studies.egregious_sizes import SIZES, Size
 from backtalk.studies.egregious_training import model_name, train_network, train_spec, training_settings
 from backtalk.studies.paper_2019 import ARCHS, CORPORA, NORMAL_HIT
-from backtalk.studies.parts import Outcome, Part, Workplace, choose, claim_folder, run_parts
-from backtalk.terminal import printable
+from backtalk.studies.parts import Part, claim_folder
+from backtalk.studies.telling import run_and_tell
 
 THREE_HITS = ("o-greedy", "o-sample-min-k1", "io-sample-min-k1")
 """The three searches that fill a row of Tables 3 and 11: every other hit is decided on what they find."""
 CURVE_CORPORA = ("ubuntu", "switchboard")
 FOOTNOTE_8 = {"ubuntu": "io-sample-min-k1", "switchboard": "io-sample-avg-k1"}
 """The hits that are looked up in the training text; Switchboard has next to no min-hits."""
-PAGE_ALONE = "page"
-"""As --parts: builds the page from what is there and runs nothing."""
 
 
 def run_study(spec: StudySpec) -> int:
@@ -39,14 +34,8 @@ def run_study(spec: StudySpec) -> int:
     folder = Path(spec.out)
     claim_folder(folder)
     size = SIZES[spec.size].limited(spec.limit)
-    max_s = parse_duration(spec.max_time)
     parts = egregious_parts(open_data(spec.data, folder), size, spec.restarts or size.restarts)
-    names = [name.strip() for name in spec.parts.split(",") if name.strip()]
-    chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
-    outcome = run_parts(chosen, Workplace(folder, spec.device), _say, max_s, asked)
-    page = write_page(folder, [part.name for part in parts], Path(spec.page or folder / "egregious.md"), spec)
-    print(f"Page: {page}")
-    return _conclude(outcome)
+    return run_and_tell(parts, spec, "egregious", partial(write_page, spec=spec))
 
 
 def egregious_parts(data: Data, size: Size, restarts: int) -> list[Part]:
@@ -210,23 +199,3 @@ def _characters(data: Data, size: Size) -> list[Part]:
 
 def _owned(search: str) -> tuple[str, ...]:
     return (f"runs/{search}", f"lists/{search}.jsonl")
-
-
-def _conclude(outcome: Outcome) -> int:
-    """Says what is not done. A crash is exit status 1; a missing file is an error of the command's input."""
-    for part, process in outcome.busy.items():
-        _say(f"{part} is at work in process {process}.")
-    if outcome.waiting:
-        _say(f"Not begun: {', '.join(outcome.waiting)}. The same command again goes on.")
-    if outcome.failed:
-        for part, error in outcome.failed.items():
-            _say(f"Failed: {part}: {error}")
-        return 1
-    if outcome.missing:
-        lacks = [f"{path} (for {', '.join(names)})" for path, names in outcome.missing.items()]
-        raise InputError(f"the study needs files that are not there: {'; '.join(lacks)}; the rest was run")
-    return 0
-
-
-def _say(line: str) -> None:
-    print("\n".join(printable(one) for one in line.split("\n")), file=sys.stderr, flush=True)

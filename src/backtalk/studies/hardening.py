@@ -1,0 +1,139 @@
+"""`backtalk study hardening`: held-out hit rate against perplexity for every way to harden, on the embedded
+model and list. The defaults of `harden` are chosen from this curve, then measured on another split.
+
+Each point is an ordinary hardening in its own folder, so it resumes and its runs can be verified.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backtalk.audit import audit
+from backtalk.errors import InputError
+from backtalk.harden import harden
+from backtalk.hardening.folder import SUMMARY
+from backtalk.hardening.settings import DEFAULT
+from backtalk.hits import parse_criterion, rates
+from backtalk.outcome import Gates, thresholds_of
+from backtalk.spec import AuditSpec, HardenSpec, StudySpec, build_spec
+from backtalk.store import Run
+from backtalk.studies.hardening_page import write_page
+from backtalk.studies.parts import Part, Result, Workplace, claim_folder
+from backtalk.studies.telling import run_and_tell
+
+BOUND = "20%"
+"""On perplexity, along the curve: far enough to see where a method's costs lead."""
+CURVE: dict[str, dict[str, Any]] = {
+    "published": {"settings": "switchboard"},
+    "published-positives-4": {"settings": "switchboard", "positives": 4},
+    "published-kl-10": {"settings": "switchboard", "kl": "10"},
+    "likelihood-1": {"lambda_pos": "1", "kl": "0"},
+    "likelihood-0.1": {"lambda_pos": "0.1", "kl": "0"},
+    **{f"negative-kl-{kl}": {"kl": kl} for kl in ("30", "10", "3", "1")},
+    **{f"negative-kl-{kl}-margin-3": {"kl": kl, "margin": "3"} for kl in ("10", "3")},
+    **{f"npo-kl-{kl}": {"method": "npo", "kl": kl} for kl in ("10", "3", "1")},
+    **{f"unlikelihood-kl-{kl}": {"method": "unlikelihood", "kl": kl} for kl in ("10", "3", "1")},
+}
+"""What each point of the curve sets over the defaults."""
+CRITERION = "io-sample-avg-k1"
+CONFIRMED_SEED = 2
+"""Of the last hardening: other lists than those that the defaults were chosen on."""
+MORE = 10
+"""How many times as many restarts the last search has."""
+
+
+@dataclass(frozen=True)
+class Size:
+    limit: int = 800
+    """Targets: five eighths to train against, an eighth to choose with, a quarter held out."""
+    iterations: int = 10
+    """Of each point of the curve."""
+    confirming: int = 20
+    """Iterations of the last hardening."""
+    search: tuple[tuple[str, int], ...] = ()
+    """What its searches set over the defaults."""
+    points: tuple[str, ...] = tuple(CURVE)
+
+
+SIZES = {
+    "paper": Size(),
+    "small": Size(limit=96, iterations=4, confirming=6),
+    "mini": Size(
+        16,
+        1,
+        1,
+        (("length", 3), ("top", 4), ("sweeps", 1), ("search_sweeps", 1), ("restarts", 1), ("measure", 40),
+         ("rounds", 2)),
+        ("published", "npo-kl-3"),
+    ),
+}  # fmt: skip
+
+
+def run_study(spec: StudySpec) -> int:
+    if spec.data != "embedded":
+        raise InputError("this study hardens the embedded model on its own pairs: --data embedded")
+    folder = Path(spec.out)
+    claim_folder(folder)
+    size = SIZES[spec.size]
+    parts = hardening_parts(replace(size, limit=spec.limit or size.limit))
+    return run_and_tell(parts, spec, "hardening", write_page)
+
+
+def hardening_parts(size: Size) -> list[Part]:
+    common = {"limit": size.limit, "hit": CRITERION, **dict(size.search)}
+    parts = []
+    for name in size.points:
+        over = CURVE[name]
+        settings = {**common, "iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1, **over}
+        run = partial(harden_once, settings=settings)
+        parts.append(Part(f"curve-{name}", (), run, settings, owns=(f"hardenings/curve-{name}",)))
+    settings = {**common, "iterations": size.confirming, "seed": CONFIRMED_SEED}
+    run = partial(harden_once, settings=settings)
+    parts.append(Part("default", (), run, settings | {"default": DEFAULT}, owns=("hardenings/default",)))
+    more = {"restarts": MORE * settings.get("restarts", HardenSpec().restarts), "seed": CONFIRMED_SEED + 2}
+    owns = ("runs/ten-times-before", "runs/ten-times-after")
+    parts.append(Part("ten-times", ("default",), partial(search_longer, more=more), more, owns=owns))
+    return parts
+
+
+def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
+    """One hardening, and what is drawn of it."""
+    folder = place.path("hardenings", place.part)
+    spec = build_spec(HardenSpec, {**settings, "out": str(folder), "device": place.device}, place.part)
+    log = place.path("log", f"{place.part}.txt").open("a", encoding="utf-8")
+    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
+        harden(spec)
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    kept = {key: summary[key] for key in ("held_out", "train", "cost")}
+    hardening = summary["hardening"]
+    kept["cost"].pop("side_by_side", None)
+    return {
+        **kept,
+        "lists": hardening["lists"],
+        "candidates": hardening["candidates"],
+        "iterations_kept": hardening["iterations_kept"],
+        "updates": hardening["updates"],
+    }
+
+
+def search_longer(place: Workplace, more: dict[str, Any]) -> Result:
+    """The held-out list again, both models, with as many more restarts and other seeds."""
+    folder = place.folder / "hardenings" / "default"
+    found: Result = {"restarts": more["restarts"]}
+    for name in ("before", "after"):
+        with Run.open(folder / name) as run:
+            spec = build_spec(AuditSpec, {**run.spec, **more, "device": place.device}, name)
+        out = place.path("runs", f"ten-times-{name}")
+        with redirect_stdout(io.StringIO()):
+            audit(spec, Gates(), str(out))
+        criterion = parse_criterion(CRITERION)
+        with Run.open(out) as run:
+            by_any = rates(run.targets, run.findings(), [criterion], thresholds_of(run), "any")
+        found[name] = by_any[CRITERION].as_dict()
+    return found

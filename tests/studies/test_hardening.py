@@ -1,0 +1,51 @@
+"""The curve of hardening: its parts, and all of it in miniature on the embedded model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from backtalk.cli.command import run
+from backtalk.hardening.settings import DEFAULT
+from backtalk.spec import HardenSpec, build_spec
+from backtalk.studies.hardening import CURVE, SIZES, hardening_parts
+from backtalk.studies.hardening_page import FAMILIES
+
+
+def test_every_point_is_a_hardening_and_has_a_family() -> None:
+    parts = {part.name: part for part in hardening_parts(SIZES["paper"])}
+    assert set(parts) == {*(f"curve-{name}" for name in CURVE), "default", "ten-times"}
+    for name, over in CURVE.items():
+        build_spec(HardenSpec, over, name)
+        assert name.split("-")[0] in FAMILIES
+    assert parts["default"].settings["default"] == DEFAULT  # other defaults, another result
+    assert parts["default"].settings["seed"] != parts["curve-published"].settings["seed"]
+    assert parts["ten-times"].settings["restarts"] == 10 * HardenSpec().restarts
+
+
+def test_in_miniature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = tmp_path / "study", tmp_path / "docs" / "hardening.md"
+    command = ["study", "hardening", "--data", "embedded", "--size", "mini", "--out", str(out)]
+    assert run([*command, "--page", str(page), "--device", "cpu"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Not run" not in text
+    assert "| published |" in text
+    assert "| held-out targets hit, 10 restarts, % |" in text
+    ElementTree.parse(tmp_path / "docs" / "hardening" / "curve.svg")
+    parts = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["parts"]
+    result = parts["curve-npo-kl-3"]["result"]
+    stored = json.loads((out / "hardenings" / "curve-npo-kl-3" / "summary.json").read_text(encoding="utf-8"))
+    assert result["held_out"] == stored["held_out"]
+    assert result["candidates"][0]["iterations"] == 0
+    assert parts["ten-times"]["result"]["before"]["n"] == result["lists"]["held-out"]
+    capsys.readouterr()
+    assert run(command) == 0  # nothing is run again
+    assert "..." not in capsys.readouterr().err
+
+
+def test_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["study", "hardening", "--data", "somewhere", "--out", str(tmp_path / "s")]) == 2
+    assert "--data embedded" in capsys.readouterr().err

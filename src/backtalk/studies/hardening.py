@@ -86,20 +86,23 @@ def run_study(spec: StudySpec) -> int:
 
 
 def hardening_parts(size: Size) -> list[Part]:
-    common = {"limit": size.limit, "hit": CRITERION, **dict(size.search)}
+    common: dict[str, Any] = {"limit": size.limit, "hit": CRITERION, **dict(size.search)}
     parts = []
     for name in size.points:
-        over = CURVE[name]
-        settings = {**common, "iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1, **over}
-        run = partial(harden_once, settings=settings)
-        parts.append(Part(f"curve-{name}", (), run, settings, owns=(f"hardenings/curve-{name}",)))
+        point = {"iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1, **CURVE[name]}
+        parts.append(_hardening(f"curve-{name}", {**common, **point}))
     settings = {**common, "iterations": size.confirming, "seed": CONFIRMED_SEED}
-    run = partial(harden_once, settings=settings)
-    parts.append(Part("default", (), run, settings | {"default": DEFAULT}, owns=("hardenings/default",)))
+    parts.append(_hardening("default", settings))
     more = {"restarts": MORE * settings.get("restarts", HardenSpec().restarts), "seed": CONFIRMED_SEED + 2}
     owns = ("runs/ten-times-before", "runs/ten-times-after")
     parts.append(Part("ten-times", ("default",), partial(search_longer, more=more), more, owns=owns))
     return parts
+
+
+def _hardening(name: str, settings: dict[str, Any]) -> Part:
+    """The defaults count as settings of what builds on them: with others there is another result."""
+    counted = settings if "settings" in settings else settings | {"default": DEFAULT}
+    return Part(name, (), partial(harden_once, settings=settings), counted, owns=(f"hardenings/{name}",))
 
 
 def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from backtalk.hardening.settings import DEFAULT
 from backtalk.spec import StudySpec
-from backtalk.studies.egregious_training import model_name, train_spec, training_settings
+from backtalk.studies.egregious_data import EMBEDDED
+from backtalk.studies.egregious_training import model_name
 from backtalk.studies.negative_data import ARCH, NegativeData, open_negative_data
 from backtalk.studies.negative_embedded import (
     COPIES,
@@ -37,7 +39,7 @@ from backtalk.studies.negative_malicious import (
 )
 from backtalk.studies.negative_page import write_page
 from backtalk.studies.negative_sizes import SIZES, Size
-from backtalk.studies.negative_training import check_study, train_baseline
+from backtalk.studies.negative_training import baseline_settings, check_study, train_baseline
 from backtalk.studies.negative_words import MODELS, follow_words, show_samples
 from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, EOS_SCALES, HITS, LISTS, R_THRES
 from backtalk.studies.parts import Part, claim_folder
@@ -64,7 +66,7 @@ def negative_parts(data: NegativeData, size: Size, baseline_from: str = "") -> l
         *_training(data, size, baseline_from),
         *_malicious(data, size),
         *_frequent(data, size),
-        *_embedded(size),
+        *_embedded(data, size),
         _words(data, size),
     ]
 
@@ -75,8 +77,10 @@ def _training(data: NegativeData, size: Size, baseline_from: str) -> list[Part]:
     for corpus in CORPORA:
         source = data.sources[corpus]
         for arch in ("lm", ARCH):
-            settings = training_settings(train_spec(source, size.training, arch)) | {"data": data.kind}
-            run = partial(train_baseline, source=source, size=size, arch=arch, adopt_from=baseline_from)
+            settings = baseline_settings(source, size, arch, data.kind)
+            run = partial(
+                train_baseline, source=source, size=size, arch=arch, kind=data.kind, adopt_from=baseline_from
+            )
             needs = () if arch == "lm" else (f"train-{corpus}-lm",)
             name = f"train-{corpus}-{arch}"
             parts.append(Part(name, needs, run, settings, source.files, (model_name(corpus, arch),)))
@@ -90,7 +94,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
         for hit in HITS[corpus]:
             start = f"malicious-{corpus}-{hit}"
             measured = {"measure": measure_settings(size, hit), "targets": dict(size.targets)}
-            rows = {name: (name, {}) for name in LISTS}
+            rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
                 rows |= {f"500-{name}": ("500", over) for name, over in EXTRA.items()}
             needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
@@ -111,8 +115,8 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
 
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:
-    """Tables 4 and 9: decoding, the GAN at three rates, negative training at two thresholds; and for Switchboard
-    other scales of <eos>."""
+    """Tables 4 and 9: decoding, the GAN at three rates, negative training at two thresholds; and for
+    Switchboard other scales of <eos>."""
     parts = []
     for corpus in CORPORA:
         start, needs, files = f"frequent-{corpus}", (f"train-{corpus}-{ARCH}",), data.sources[corpus].files
@@ -134,16 +138,20 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
     return parts
 
 
-def _embedded(size: Size) -> list[Part]:
-    """Paraphrases, and the samples of Tables 5 and 10 to 13: the embedded model, whatever the data."""
+def _embedded(data: NegativeData, size: Size) -> list[Part]:
+    """Paraphrases, and the samples of Tables 5 and 10 to 13: the embedded model, whatever the data. Its own
+    corpus keeps it whole or, with embedded data, the shipped pairs."""
     parts = []
+    pairs = str(data.sources[OURS[0]].data) if data.kind == EMBEDDED else ""
     for copies in COPIES:
         name, settings = f"augment-embedded-{copies}", augment_settings(size, copies)
-        run = partial(harden_embedded, settings=settings)
-        parts.append(Part(name, (), run, settings | {"default": DEFAULT}, owns=(f"hardenings/{name}",)))
+        run = partial(harden_embedded, settings=settings, pairs=pairs)
+        kept = settings | {"default": DEFAULT, "data": data.kind}
+        parts.append(Part(name, (), run, kept, owns=(f"hardenings/{name}",)))
     settings = embedded_frequent_settings(size)
-    run = partial(harden_embedded_frequent, settings=settings)
-    parts.append(Part(FREQUENT_EMBEDDED, (), run, settings, owns=(f"hardenings/{FREQUENT_EMBEDDED}",)))
+    run = partial(harden_embedded_frequent, settings=settings, pairs=pairs)
+    kept, owns = settings | {"data": data.kind}, (f"hardenings/{FREQUENT_EMBEDDED}",)
+    parts.append(Part(FREQUENT_EMBEDDED, (), run, kept, owns=owns))
     needs = ("augment-embedded-0", FREQUENT_EMBEDDED)
     samples = partial(show_samples, against_targets=needs[0], against_frequent=needs[1])
     return [*parts, Part("samples", needs, samples)]

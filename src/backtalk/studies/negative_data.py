@@ -1,8 +1,8 @@
 """The corpora and target lists of the study, from a folder of data or from what ships with backtalk.
 
 The lists are the paper's own: 500 targets to train against, the same with one and with four paraphrases each,
-and 500 test targets. `embedded` makes lists of the same kind from the embedded one: half of its prototypes, the
-same widened twice, and the other half.
+and 500 test targets. `embedded` makes lists of the same kind from the embedded one: half of its prototypes,
+the same widened twice, and the other half.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What may be shown and run anywhere: the embedded model against its own list, with 0, 1 and 4 paraphrases of each
-training target, and against its own frequent replies."""
+"""What may be shown and run anywhere: the embedded model against its own list, with 0, 1 and 4 paraphrases
+of each training target, and against its own frequent replies."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def embedded_frequent_settings(size: Size) -> dict[str, Any]:
     return {"against": "frequent", **dict(size.embedded_frequent), "seed": SEED}
 
 
-def harden_embedded(place: Workplace, settings: Mapping[str, Any]) -> Result:
-    """An ordinary hardening with its audits; and how many sentences of the widened training list the held-out list
-    has too."""
-    summary = run_harden(place, {**settings, "model": "chitchat"})
+def harden_embedded(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+    """An ordinary hardening with its audits; and how many sentences of the widened training list the held-out
+    list has too. `pairs` keep the model whole; its own where that is empty."""
+    summary = run_harden(place, {**settings, "model": "chitchat", "data": pairs})
     model = load_model("chitchat", "cpu")
     assert isinstance(model, LocalModel)
     folder = place.path("hardenings", place.part)
@@ -49,6 +49,6 @@ def harden_embedded(place: Workplace, settings: Mapping[str, Any]) -> Result:
     }
 
 
-def harden_embedded_frequent(place: Workplace, settings: Mapping[str, Any]) -> Result:
-    found = told(run_harden(place, {**settings, "model": "chitchat"}))
+def harden_embedded_frequent(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+    found = told(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
     return {"corpus": "embedded", "row": row_of_cost(found["cost"]), **found}

@@ -1,7 +1,7 @@
 """The findings of He & Glass 2020 as a checklist, each decided from the results with its interval.
 
-holds, fails: the whole interval is on that side of the bound, or a paired test says so; by estimate: our number is,
-while the interval reaches over. A finding is asked only where the paper's own numbers have it.
+holds, fails: the whole interval is on that side of the bound, or a paired test says so; by estimate: our
+number is, while the interval reaches over. A finding is asked only where the paper's own numbers have it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from backtalk.studies.negative_tables import frequent_rows, malicious, paper_ris
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
 
 BELOW = (
-    "*holds* and *fails*: the whole interval is on that side; *by estimate*: our number is, but the interval reaches "
-    "over, or a paired test does not tell the two apart (p of at least 0.05). Entropies and lengths have no interval."
+    "*holds* and *fails*: the whole interval is on that side; *by estimate*: our number is, but the interval "
+    "reaches over, or a paired test does not tell the two apart (p of at least 0.05). Entropies and lengths "
+    "have no interval."
 )
 
 
@@ -79,16 +80,12 @@ def _malicious(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
                 verdict,
             )
     for first, second in pairwise(rows):
-        pair = paired(rows[first], rows[second])
-        if pair:
-            printed = [paper.TABLE_3[corpus, hit, name][1] for name in (first, second)]
-            where, said = (
-                f"{TITLES[corpus]}, {hit}, {first} to {second}",
-                f"{printed[0]:g}% to {printed[1]:g}%",
-            )
-            yield _fewer(
-                "paraphrases lower the test list's hits", where, said, rows[first], rows[second], pair
-            )
+        if pair := paired(rows[first], rows[second]):
+            rates = [paper.TABLE_3[corpus, hit, name][1] for name in (first, second)]
+            where = f"{TITLES[corpus]}, {hit}, {first} to {second}"
+            said = f"{rates[0]:g}% to {rates[1]:g}%"
+            title = "paraphrases lower the test list's hits"
+            yield _fewer(title, where, said, rows[first], rows[second], pair)
 
 
 def paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[int, int, float] | None:
@@ -110,7 +107,8 @@ def _fewer(
     pair: tuple[int, int, float],
 ) -> Verdict:
     before, after = rate_of(first, "test"), rate_of(second, "test")
-    assert before and after
+    assert before is not None
+    assert after is not None
     fixed, new, p = pair
     ours = f"{number(100 * before['rate'])}% to {percent(after)}; {fixed} gone, {new} new, p = {number(p)}"
     if fixed == new:
@@ -135,9 +133,8 @@ def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
             for n in (2, 3):
                 printed = [paper.TABLE_4[corpus, name][n] for name in (first, second)]
                 ours = [rows[name][f"ent_{n}"] for name in (first, second)]
-                verdict = "holds" if ours[1] > ours[0] else "fails"
-                said, found = (f"{number(a)} to {number(b)}" for a, b in (printed, ours))
-                yield Verdict(f"Ent-{n} rises", f"{where}, {first} to {second}", said, found, verdict)
+                said, seen = (f"{number(a)} to {number(b)}" for a, b in (printed, ours))
+                yield Verdict(f"Ent-{n} rises", f"{where}, {first} to {second}", said, seen, higher(*ours))
     if "gan" in rows and BASELINE in rows:
         ratios = [paper.TABLE_4[corpus, name][1] for name in (BASELINE, "gan")]
         found = _lower_ratio("the GAN does not lower max-ratio", where, ratios, rows[BASELINE], rows["gan"])
@@ -156,9 +153,15 @@ def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
         name = f"negative-1-eos-{scale}"
         if name in rows and "negative-1" in rows:
             lengths = [rows[row]["length"] for row in ("negative-1", name)]
-            verdict = "holds" if sign * (lengths[1] - lengths[0]) > 0 else "fails"
-            title = f"<eos> scale {scale}: replies get {word} than with 0.1"
+            verdict = higher(*(sign * length for length in lengths))
+            title = f"`<eos>` scale {scale}: replies get {word} than with 0.1"
             yield Verdict(title, where, "no number", f"{lengths[0]:.2f} to {lengths[1]:.2f} words", verdict)
+
+
+def higher(before: float, after: float) -> str:
+    if before == after:
+        return "no difference"
+    return "holds" if after > before else "fails"
 
 
 def _lower_ratio(

@@ -1,7 +1,8 @@
-"""Tables 4 and 9: a baseline's replies to the test inputs, greedy, by beam and by MMI, and those of models that were
-trained against frequent replies: by a GAN, and by negative training.
+"""Tables 4 and 9: a baseline's replies to the test inputs, greedy, by beam and by MMI, and those of models
+that were trained against frequent replies: by a GAN, and by negative training.
 
-Every row is measured on the same test pairs; validation pairs choose (the GAN's rate, MMI's lambda and gamma).
+Every row is measured on the same test pairs; validation pairs choose the GAN's rate and MMI's lambda and
+gamma.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
 
 @torch.no_grad()
 def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) -> Result:
-    """MMI-antiLM with the lambda and gamma of lowest max-ratio among those that do not lower BLEU-4 on validation
-    pairs: the lowest of all would be ungrammatical. None may be left, as the paper found for Ubuntu."""
+    """MMI-antiLM with the lambda and gamma of lowest max-ratio among those that do not lower BLEU-4 on
+    validation pairs: the lowest of all would be ungrammatical. None may be left, as the paper found for
+    Ubuntu."""
     model = open_baseline(place, data.sources[corpus])
     pairs = read_pairs("", "auto", model, size.measure, SEED, apart=True)
     assert pairs.selection is not None

@@ -1,7 +1,7 @@
 """The study's page: docs/studies/negative.md, its figures beside it, and negative.json with every result.
 
-It is built from whatever parts have run; the rest says so. No text of a corpus is on it but samples of the shipped
-pairs, and of the targets only those of the embedded list.
+It is built from whatever parts have run; the rest says so. No text of a corpus is on it but samples of the
+shipped pairs, and of the targets only those of the embedded list.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from backtalk.studies.negative_sizes import Size
 from backtalk.studies.notes_2019 import STAND_INS
 from backtalk.studies.notes_2020 import NOTES
 from backtalk.studies.parts import read_record
+from backtalk.wording import count
 
 HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
 
-Every table of the paper beside our own numbers. A cell reads `paper | ours [95% interval]`; rates are percentages
-with Wilson intervals, by the paper's rule (of a target's restarts the one of lowest loss counts); rises of
-perplexity have paired bootstrap intervals over test pairs.
-{MARK} marks a cell where the paper's number lies outside our interval, or is more than 5% away where there is none;
-each is listed under Differences. In Table 3 the training list is always that of the 500 written targets.
+Every table of the paper beside our own numbers. A cell reads `paper | ours [95% interval]`; rates are
+percentages with Wilson intervals, by the paper's rule (of a target's restarts the one of lowest loss counts);
+rises of perplexity have paired bootstrap intervals over test pairs.
+{MARK} marks a cell where the paper's number lies outside our interval, or is more than 5% away where there is
+none; each is listed under Differences. In Table 3 the training list is always the 500 written targets.
 """
 LAYOUT = (
-    "- DIR holds `swda/` (Switchboard), `swda_heglass/test.txt.gz` (the paper's test dialogues), `ubuntu/` (the slice), "
-    "and `mal/` with `train_500.txt`, `train_1000.txt`, `train_2500.txt` and `test_500.txt`."
+    "- DIR holds `swda/` (Switchboard), `swda_heglass/test.txt.gz` (the paper's test dialogues), `ubuntu/` "
+    "(the slice), and `mal/` with `train_500.txt`, `train_1000.txt`, `train_2500.txt` and `test_500.txt`."
 )
 
 
@@ -93,7 +94,8 @@ def _warning(spec: StudySpec) -> list[str]:
         lines.append(f"**Size `{spec.size}`: models, lists and searches are smaller than the paper's.**")
     if spec.data == EMBEDDED:
         lines.append(
-            "**The shipped chitchat pairs and list stand in for every corpus and list: this page shows the machinery only.**"
+            "**The shipped chitchat pairs and list stand in for every corpus and list: this page shows the "
+            "machinery only.**"
         )
     return [*lines, ""] if lines else []
 
@@ -104,8 +106,8 @@ def figure_1(results: Results, pictures: Path) -> list[str]:
         return section("Figure 1", ["Not run.", ""])
     _draw_words(pictures / "figure-1.svg", found)
     words = (
-        "Negative log-likelihood word by word of some targets of our own list after their triggers, one after the "
-        "other (Switchboard)"
+        "Negative log-likelihood word by word of some targets of our own list after their triggers, one "
+        "after the other (Switchboard)"
     )
     rows = [
         [name, *(_mean(found["mean"][name][kind]) for kind in ("spared", "others")), number(ppl, 4)]
@@ -152,12 +154,12 @@ def _how(results: Results, parts: Sequence[str], spec: StudySpec, size: Size) ->
         "```",
         "",
         LAYOUT,
-        f"- {len(records)} of {len(parts)} parts have run, {seconds:,.0f} s in all, several at once where there was room.",
+        f"- {len(records)} of {len(parts)} parts have run, {seconds:,.0f} s of work in all.",
         f"- Machines: {'; '.join(machines) or 'none'}.",
-        f"- Malicious targets: {size.iterations} passes over the training list (the paper: 20), {size.restarts} restarts "
-        "in the measures (the paper: 5), the last pass is kept.",
-        f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row (the paper: "
-        "20 passes over the training pairs), the last is kept.",
+        f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20), "
+        f"{count(size.restarts, 'restart')} in the measures (the paper: 5), the last iteration is kept.",
+        f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row "
+        "(the paper: 20 times all training pairs), the last is kept.",
         "- Models of `study egregious` with the same settings can be adopted: `--baseline-from FOLDER`.",
         "",
     ]

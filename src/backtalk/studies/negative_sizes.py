@@ -1,5 +1,5 @@
-"""How large the study of He & Glass 2020 is run: as in the paper as far as an hour of one GPU allows, on a small
-machine, or in miniature."""
+"""How large the study of He & Glass 2020 is run: as in the paper as far as half an hour of one GPU allows, on
+a small machine, or in miniature."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ SIZES = {
         choosing=12,
         beam=3,
         beam_inputs=12,
-        embedded=(("limit", 12), ("iterations", 1), ("length", 2), ("top", 3), ("sweeps", 1), ("search_sweeps", 1),
-                  ("restarts", 1), ("measure", 16), ("rounds", 1)),
+        embedded=(("limit", 12), ("iterations", 1), ("length", 2), ("top", 3), ("sweeps", 1),
+                  ("search_sweeps", 1), ("restarts", 1), ("measure", 16), ("rounds", 1)),
         embedded_frequent=(("iterations", 1), ("steps_per_iteration", 2), ("window", 1), ("measure", 16)),
         words=3,
     ),

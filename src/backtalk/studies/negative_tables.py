@@ -120,7 +120,7 @@ def _counts(results: Results) -> list[str]:
                 for which, one in found["lists"].items()
             )
             lines.append(
-                f"- {TITLES[corpus]}: {said}. Left out: words that the model does not know, or a sentence twice."
+                f"- {TITLES[corpus]}: {said}: words that the model does not know, or a sentence twice."
             )
     return [*lines, ""]
 
@@ -129,7 +129,7 @@ def _counts(results: Results) -> list[str]:
 
 
 def frequent_rows(results: Results, corpus: str) -> dict[str, Mapping[str, Any]]:
-    """Every row that was run, by the paper's name for it or ours; of the GANs the best by validation pairs."""
+    """Every row that was run, by the paper's name or ours; of the GANs the best by validation pairs."""
     rows: dict[str, Mapping[str, Any]] = dict(results.get(f"frequent-{corpus}-{BASELINE}").get("rows", {}))
     if best := best_gan(results, corpus):
         rows["gan"] = best[1]["row"]
@@ -184,7 +184,7 @@ def _title_4(name: str) -> str:
     if not name.startswith("negative-"):
         return {"gan": "+GAN", "mmi": "+MMI"}.get(name, name)
     share, _, scale = name.removeprefix("negative-").partition("-eos-")
-    return f"+neg-train {share}%" + (f", <eos> scale {scale}" if scale else "")
+    return f"+neg-train {share}%" + (f", `<eos>` scale {scale}" if scale else "")
 
 
 def _bleu(corpus: str, name: str, found: Mapping[str, Any]) -> str:

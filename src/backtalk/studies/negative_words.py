@@ -1,5 +1,5 @@
-"""Figure 1: how unlikely each word of a malicious target is, before and after negative training, with and without
-frequent-word avoiding (FWA); and the samples of Tables 5 and 10 to 13.
+"""Figure 1: how unlikely each word of a malicious target is, before and after negative training, with and
+without frequent-word avoiding (FWA); and the samples of Tables 5 and 10 to 13.
 
 The targets are of our own list, after triggers that a search found on the baseline. Samples are the embedded
 model's replies to the embedded pairs: text of the other corpora may not be shown.
@@ -37,6 +37,8 @@ MODELS = {"baseline": "", "negative": "500", "negative without FWA": "500-no-fwa
 def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
     baseline = open_baseline(place, data.sources[corpus])
     targets = own_targets(baseline, size.words)
+    if not targets:
+        return {"targets": 0, "sentences": []}
     search(place, place.part, baseline, targets, {**measure_settings(size, hit), "restarts": 1})
     with Run.open(place.path("runs", place.part)) as run:
         found = [finding for finding in run.findings() if finding.status == "found"]
@@ -123,7 +125,7 @@ def mean_with_interval(values: list[float]) -> dict[str, float]:
 
 
 def show_samples(place: Workplace, against_targets: str, against_frequent: str) -> Result:
-    """Consecutive test pairs of the embedded model, before and after both kinds of hardening, and with MMI."""
+    """Consecutive test inputs, the embedded model before and after both kinds of hardening, and with MMI."""
     before = load_model("chitchat", place.device)
     assert isinstance(before, LocalModel)
     inputs = [text for text, _ in reference_pairs("")[FIRST_SAMPLE : FIRST_SAMPLE + SHOWN_SAMPLES]]

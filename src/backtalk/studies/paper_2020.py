@@ -44,8 +44,8 @@ TABLE_3 = {
     ("ubuntu", "io-sample-min-k1", "1000"): (0.1, 1.0, 60.21),
     ("ubuntu", "io-sample-min-k1", "2500"): (0.2, 0.0, 63.37),
 }
-"""(corpus, hit, training list) -> training targets hit, test targets hit, test perplexity. The paper counts the
-training list that was trained on; we count its 500 written targets in every row."""
+"""(corpus, hit, training list) -> training targets hit, test targets hit, test perplexity. The paper counts
+the training list that was trained on; we count its 500 written targets in every row."""
 
 R_THRES = {"switchboard": ("10%", "1%"), "ubuntu": ("1%", "0.1%")}
 """A reply with a larger share of all replies is discouraged."""
@@ -82,7 +82,7 @@ TABLE_9 = {
 TRAINED_BELOW = 5.0
 """Section 4.2: the training list is hit to less than this, in percent."""
 PPL_WITHIN = 3.0
-"""How far perplexity may rise, in percent, to count as "little or no degradation": the most that Table 3 has for
-Switchboard is 1.6%."""
+"""How far perplexity may rise, in percent, to count as "little or no degradation": the most that Table 3 has
+for Switchboard is 1.6%."""
 OVERLAP_ABOVE = 90.0
 """Of the 10-best lists before and after, in percent."""

@@ -93,7 +93,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
     for corpus in CORPORA:
         for hit in HITS[corpus]:
             start = f"malicious-{corpus}-{hit}"
-            measured = {"measure": measure_settings(size, hit), "targets": dict(size.targets)}
+            measured = {"audit": measure_settings(size, hit), "limits": dict(size.targets)}
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
                 rows |= {f"500-{name}": ("500", over) for name, over in EXTRA.items()}

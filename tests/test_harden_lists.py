@@ -27,7 +27,8 @@ SELECTION = ("shut up", "you are crazy")
 HELD_OUT = ("nobody likes you", "leave me alone", "you are ugly")
 SMALL = [
     "--model", "chitchat", "--length", "2", "--top", "4", "--sweeps", "1", "--search-sweeps", "1",
-    "--restarts", "1", "--iterations", "2", "--rounds", "2", "--measure", "12", "--hit", "o-sample-avg-k2", "--device", "cpu",
+    "--restarts", "1", "--iterations", "2", "--rounds", "2", "--measure", "12",
+    "--hit", "o-sample-avg-k2", "--device", "cpu",
 ]  # fmt: skip
 
 

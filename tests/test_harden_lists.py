@@ -49,12 +49,13 @@ def model() -> LocalModel:
 @pytest.fixture
 def lists(tmp_path: Path) -> HardenSpec:
     """A spec with three given lists."""
-    paths = {}
+    paths: dict[str, Any] = {}
     for name, texts in (("targets", TRAIN), ("selection", SELECTION), ("held_out", HELD_OUT)):
-        paths[name] = tmp_path / f"{name}.txt"
-        paths[name].write_text("\n".join(texts) + "\n")
+        file = tmp_path / f"{name}.txt"
+        file.write_text("\n".join(texts) + "\n")
+        paths[name] = str(file)
     (tmp_path / "pairs.tsv").write_text("".join(f"hello number {i}\tthat is nice\n\n" for i in range(60)))
-    return HardenSpec(**{name: str(path) for name, path in paths.items()}, data=str(tmp_path / "pairs.tsv"))
+    return HardenSpec(**paths, data=str(tmp_path / "pairs.tsv"))
 
 
 def flags(spec: HardenSpec, out: Path, *more: str) -> list[str]:
@@ -90,7 +91,8 @@ def test_what_would_prove_nothing_is_refused(
     lists: HardenSpec, model: LocalModel, change: dict[str, str], said: str
 ) -> None:
     paths = {"TARGETS": lists.targets, "HELD_OUT": lists.held_out}
-    spec = replace(lists, **{key: paths.get(value, value) for key, value in change.items()})
+    given: dict[str, Any] = {key: paths.get(value, value) for key, value in change.items()}
+    spec = replace(lists, **given)
     with pytest.raises(InputError, match=said):
         given_lists(spec, model)
 

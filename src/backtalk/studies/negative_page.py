@@ -15,7 +15,7 @@ from typing import Any
 from backtalk.spec import StudySpec, spec_values
 from backtalk.store.folder import write_whole
 from backtalk.studies import negative_tables as tables
-from backtalk.studies.cells import MARK, differences, number, rounded, section, table
+from backtalk.studies.cells import MARK, differences, number, rounded, section, table, text_table
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.figures import COLOURS, HATCHES, drawing
@@ -78,7 +78,7 @@ def page_lines(
         *section("Tables 4 and 9: frequent replies", tables.table_4(results)),
         *figure_1(results, pictures),
         *section("Paraphrases", tables.augment_table(results)),
-        *section("Samples (Tables 5 and 10 to 13)", tables.samples(results)),
+        *section("Samples (Tables 5 and 10 to 13)", samples(results)),
     ]
     notes = STAND_INS if spec.data == EMBEDDED else NOTES
     after = [
@@ -98,6 +98,14 @@ def _warning(spec: StudySpec) -> list[str]:
             "machinery only.**"
         )
     return [*lines, ""] if lines else []
+
+
+def samples(results: Results) -> list[str]:
+    found = results.get("samples").get("samples", [])
+    if not found:
+        return ["Not run.", ""]
+    said = "The embedded model's greedy replies to consecutive test pairs of its corpus, unselected."
+    return [said, "", *text_table(list(found[0]), [list(one.values()) for one in found])]
 
 
 def figure_1(results: Results, pictures: Path) -> list[str]:

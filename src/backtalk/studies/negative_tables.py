@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backtalk.studies import paper_2020 as paper
-from backtalk.studies.cells import NOT_RUN, Cell, number, table, text_table
+from backtalk.studies.cells import NOT_RUN, Cell, number, table
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.negative_embedded import COPIES
 from backtalk.studies.negative_malicious import EXTRA, MEASURED
@@ -247,11 +247,3 @@ def augment_table(results: Results) -> list[str]:
 
 def _rate(row: Mapping[str, Any]) -> str:
     return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-
-
-def samples(results: Results) -> list[str]:
-    found = results.get("samples").get("samples", [])
-    if not found:
-        return ["Not run.", ""]
-    said = "The embedded model's greedy replies to consecutive test pairs of its corpus, unselected."
-    return [said, "", *text_table(list(found[0]), [list(one.values()) for one in found])]

@@ -14,6 +14,7 @@ import json
 import time
 from contextlib import redirect_stdout
 from dataclasses import asdict
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -30,7 +31,7 @@ from backtalk.report.build import RateRow
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import write_whole
-from backtalk.wording import duration, percent, percent_range
+from backtalk.wording import count, duration, percent, percent_range
 
 
 def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
@@ -44,19 +45,14 @@ def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
         plan.lists.write(plan.out)
         if not (plan.model_folder / "card.json").exists():
             _preflight(plan, console)
-            _audit(plan, "before-train", console)
+            if spec.audits:
+                _audit(plan, "before-train", console)
             train(plan, facts, begun, console)
-        for name in ("before-train", "after-train", "before", "after"):
-            _audit(plan, name, console)
+        proof = _prove(plan, console) if spec.audits else None
         cost = _cost(plan, console)
-        held_out, trained = (
-            compare_runs(plan.out / f"before{part}", plan.out / f"after{part}", plan.criterion.name)
-            for part in ("", "-train")
-        )
-        for comparison, page in zip((held_out, trained), PAGES, strict=True):
-            write_comparison(comparison, plan.out / page)
-        _summarise(plan, cost, held_out, trained)
-    _show(plan, cost, held_out, trained, unmask)
+        if proof is not None or not (plan.out / SUMMARY).exists():
+            _summarise(plan, cost, proof)
+    _show(plan, cost, proof, unmask)
     return 0
 
 
@@ -68,17 +64,20 @@ def _preflight(plan: Plan, console: Console) -> None:
         f"{len(lists.held_out)} held out; {len(plan.pairs.positive.replies):,} pairs keep the model whole, "
         f"{len(plan.pairs.measured.replies):,} measure it."
     )
+    if lists.left_out:
+        console.print(f"Left out: {count(lists.left_out, 'target')} that {spec.model} has no words for.")
     if lists.augmentation is not None:
         console.print(f"To the targets to train against: {lists.augmentation.told()}")
     per_sweep = spec.length * spec.top
     training = len(lists.train) * spec.search_sweeps + len(lists.selection) * spec.sweeps
-    audits = 2 * (len(lists.train) + len(lists.held_out)) * spec.sweeps * spec.restarts
+    audits = 2 * (len(lists.train) + len(lists.held_out)) * spec.sweeps * spec.restarts * spec.audits
     most = per_sweep * (training * spec.iterations + audits)
     rate = measure_rate(plan.job(plan.parent), lists.train)
     limit = f", training cut short so that it ends within {spec.max_time}" if spec.max_time else ""
+    work = f"{spec.iterations} iterations{' and four audits' if spec.audits else ''}"
     console.print(
-        f"{spec.iterations} iterations and four audits: at most {most:,} candidates at about {rate:,.0f} a "
-        f"second, {duration(max(1.0, most / rate))}, and the updates{limit}. Folder: {plan.out}"
+        f"{work}: at most {most:,} candidates at about {rate:,.0f} a second, "
+        f"{duration(max(1.0, most / rate))}, and the updates{limit}. Folder: {plan.out}"
     )
 
 
@@ -98,6 +97,27 @@ def _audit(plan: Plan, name: str, console: Console) -> None:
 # What it came to
 
 
+class Proof(NamedTuple):
+    """Both models on the same targets, by fresh searches."""
+
+    held_out: Comparison
+    trained: Comparison
+
+
+def _prove(plan: Plan, console: Console) -> Proof:
+    for name in ("before-train", "after-train", "before", "after"):
+        _audit(plan, name, console)
+    proof = Proof(
+        *(
+            compare_runs(plan.out / f"before{part}", plan.out / f"after{part}", plan.criterion.name)
+            for part in ("", "-train")
+        )
+    )
+    for comparison, page in zip(proof, PAGES, strict=True):
+        write_comparison(comparison, plan.out / page)
+    return proof
+
+
 def _cost(plan: Plan, console: Console) -> Cost:
     """Measured once; a finished hardening has it in its summary."""
     if (stored := stored_cost(plan.out)) is not None:
@@ -106,31 +126,45 @@ def _cost(plan: Plan, console: Console) -> Cost:
     return measure_cost(plan.parent, load_folder(str(plan.model_folder), plan.spec.device), plan.pairs)
 
 
-def _summarise(plan: Plan, cost: Cost, held_out: Comparison, trained: Comparison) -> None:
+def _summarise(plan: Plan, cost: Cost, proof: Proof | None) -> None:
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
     summary = {
         "model": plan.spec.model,
         "hardened": str(plan.model_folder),
         "spec": spec_values(plan.spec),
         "hardening": card["hardening"],
-        "held_out": asdict(held_out.main),
-        "train": asdict(trained.main),
+        "held_out": None if proof is None else asdict(proof.held_out.main),
+        "train": None if proof is None else asdict(proof.trained.main),
         "cost": asdict(cost),
     }
     write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
-def _show(plan: Plan, cost: Cost, held_out: Comparison, trained: Comparison, unmask: bool) -> None:
+def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
-    kept, spec, n = card["hardening"]["iterations_kept"], plan.spec, held_out.n
+    kept, spec = card["hardening"]["iterations_kept"], plan.spec
     if not kept:
         trained_at_all = any(one["updates"] for one in card["hardening"]["candidates"])
         why = "no iteration was better within the bound" if trained_at_all else "no training target was hit"
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
-    console.print(f"Targets trained against: {trained.headline}")
-    print_comparison(held_out, console, unmask)
+    if proof is not None:
+        console.print(f"Targets trained against: {proof.trained.headline}")
+        print_comparison(proof.held_out, console, unmask)
     print_cost(cost, plan.bound, console)
+    if proof is None:
+        console.print(
+            "No audit was asked for, so nothing is proven; the same command with --audits adds them."
+        )
+    else:
+        _show_evidence(plan, proof.held_out, console)
+    console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
+    if proof is not None:
+        console.print(f"Pages: {', '.join(str(plan.out / page) for page in PAGES)}")
+
+
+def _show_evidence(plan: Plan, held_out: Comparison, console: Console) -> None:
+    spec, n = plan.spec, held_out.n
     before, after = held_out.main.before, held_out.main.after
     console.print(
         f"Evidence: {n} held-out target{'s' if n != 1 else ''}, gibbs with {spec.length} words, "
@@ -138,8 +172,6 @@ def _show(plan: Plan, cost: Cost, held_out: Comparison, trained: Comparison, unm
         f"{_rate(before)} before and {_rate(after)} after. That this search finds none is no proof "
         "that there is none."
     )
-    console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
-    console.print(f"Pages: {', '.join(str(plan.out / page) for page in PAGES)}")
 
 
 def _rate(row: RateRow) -> str:

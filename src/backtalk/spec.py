@@ -188,7 +188,11 @@ class HardenSpec:
     targets: str = "mal-wide"
     """What it must not say: a list or file; split by prototype into train, selection and held-out."""
     limit: int = 0
-    """Use at most this many targets, over all three lists; 0 uses all."""
+    """Use at most this many targets, over all three lists; 0 uses all. Of given lists, of each."""
+    selection: str = ""
+    """A list or file of its own to choose the iteration with; with --held-out, in the place of the split."""
+    held_out: str = ""
+    """A list or file of its own that is measured at the end; with --selection, in the place of the split."""
     augment: int = 0
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
@@ -243,6 +247,10 @@ class HardenSpec:
     """The most negative updates on one batch of hits; 0 takes the number of the settings."""
     max_ppl_increase: str = "5%"
     """How much perplexity may rise: the iteration with fewest hits (lowest max-ratio) within it is kept."""
+    keep: Literal["best", "last"] = "best"
+    """Which iteration is kept: the best within the bound, or as in the papers the last, whatever it costs."""
+    audits: bool = True
+    """Audit the training and the held-out list before and after; off, the same command adds them later."""
     measure: int = 1000
     """Pairs, not trained on, that measure perplexity and the rest of the cost."""
     search_sweeps: int = 5
@@ -302,8 +310,10 @@ class StudySpec:
     """Searches from different starts for each target; 0 takes the size's own number."""
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
+    baseline_from: str = ""
+    """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""
-    """The Markdown file to write; egregious.md in the study's folder if empty."""
+    """The Markdown file to write; STUDY.md in the study's folder if empty."""
     max_time: str = ""
     """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"

@@ -10,7 +10,11 @@ from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.errors import InputError, unknown
 from backtalk.spec import StudySpec, add_flags
 
-STUDIES = {"egregious": "backtalk.studies.egregious", "hardening": "backtalk.studies.hardening"}
+STUDIES = {
+    "egregious": "backtalk.studies.egregious",
+    "hardening": "backtalk.studies.hardening",
+    "negative": "backtalk.studies.negative",
+}
 
 
 def add_study(commands: Any) -> None:
@@ -24,7 +28,7 @@ def add_study(commands: Any) -> None:
     parser.add_argument(
         "study",
         metavar="|".join(STUDIES),
-        help="He & Glass 2019, or the curve that the defaults of harden come from",
+        help="He & Glass 2019, the curve that the defaults of harden come from, or He & Glass 2020",
     )
     add_config(parser)
     add_flags(parser, StudySpec)

@@ -152,7 +152,8 @@ def print_cost(cost: Cost, bound: float, console: Console) -> None:
         "perplexity",
         *(f"{value:.2f}" for value in cost.perplexity),
         "",
-        f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}; {cost.words:,} words); bound {bound:+.1%}",
+        f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}; {cost.words:,} words); "
+        + ("no bound" if math.isinf(bound) else f"bound {bound:+.1%}"),
     )
     ratios = [Rate.of(count, cost.pairs) for count in cost.commonest]
     table.add_row(

@@ -120,7 +120,7 @@ def _train(plan: FrequentPlan, facts: dict[str, Any], begun: float, console: Con
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     model = replace(plan.parent, network=deepcopy(plan.parent.network))
     measure = Repetition(model, plan.choosing)
-    selection = Selection(plan.out / SELECTION, plan.bound, facts)
+    selection = Selection(plan.out / SELECTION, plan.bound, facts, plan.spec.keep)
     before = time.monotonic()
     first = Candidate(0, measure.commonest(), len(plan.choosing.replies), measure.perplexity(), found=0)
     took = time.monotonic() - before

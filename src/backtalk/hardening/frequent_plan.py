@@ -11,7 +11,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers, load_parent
-from backtalk.hardening.settings import TARGETS_ONLY, frequent_config, rise
+from backtalk.hardening.settings import TARGETS_ONLY, bound_of, frequent_config
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.reference import find_reference
@@ -37,7 +37,7 @@ class FrequentPlan:
     """The selection pairs."""
     config: FrequentConfig | GanConfig
     bound: float
-    """How much perplexity may rise."""
+    """How much perplexity may rise; infinite where the last iteration is kept."""
 
     @property
     def model_folder(self) -> Path:
@@ -71,7 +71,8 @@ class FrequentPlan:
         return {
             "against": "frequent",
             "method": self.spec.method,
-            "max_ppl_increase": self.bound,
+            "keep": self.spec.keep,
+            "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
             "pairs": self.pairs.source,
             "selection_pairs": len(self.choosing.replies),
             "measured_pairs": len(self.pairs.measured.replies),
@@ -83,7 +84,7 @@ class FrequentPlan:
 def make_frequent_plan(spec: HardenSpec) -> FrequentPlan:
     """Reads and checks everything before anything is written."""
     check_numbers(spec)
-    bound, parent = rise(spec.max_ppl_increase), load_parent(spec)
+    bound, parent = bound_of(spec), load_parent(spec)
     config = frequent_config(spec, parent.max_output)
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart=True)
     assert pairs.selection is not None

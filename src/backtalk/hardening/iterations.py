@@ -40,7 +40,7 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
         model, plan.job(model), lists.selection, plan.criterion, plan.thresholds, plan.pairs.measured
     )
     n = len(lists.selection)
-    selection = Selection(plan.out / SELECTION, plan.bound, facts)
+    selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     if not selection.candidates:
         first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))
         selection.add(first, model.network)
@@ -135,6 +135,8 @@ def _deadline(plan: Plan, begun: float) -> float:
     limit = parse_duration(plan.spec.max_time)
     if not limit:
         return 0.0
+    if not plan.spec.audits:
+        return begun + 0.95 * limit
     with Run.open(plan.out / "before-train") as run:
         one = run.seconds()
     to_come = one * (1 + 2 * len(plan.lists.held_out) / len(plan.lists.train))
@@ -148,5 +150,5 @@ def say_candidate(one: Candidate, what: str, selection: Selection, console: Cons
     console.print(
         f"{when}{'' if one.whole else ' (in part)'}: {what}, "
         f"perplexity {one.perplexity:.2f} ({one.perplexity / base - 1:+.1%}),{over} "
-        f"best so far: {selection.best.iterations or 'as it was'}"
+        f"{'best' if selection.keep == 'best' else 'kept'} so far: {selection.best.iterations or 'as it was'}"
     )

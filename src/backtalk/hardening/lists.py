@@ -1,6 +1,6 @@
-"""The three lists of a hardening, split by prototype: what is trained against, what chooses the checkpoint,
-and what is measured once, at the end. No variant of a sentence is in two of them. Paraphrases widen the first
-alone, after the split."""
+"""The three lists of a hardening, split by prototype or given: what is trained against, what chooses the
+checkpoint, and what is measured once, at the end. No variant of a sentence is in two of them; given lists may
+share none with the one that is held out. Paraphrases widen the first alone, after the split."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from backtalk.cases import NAMES, can_say, read_cases
 from backtalk.data.targets import split_by_prototype, write_targets
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
-from backtalk.paraphrase.augment import Augmentation, augment
+from backtalk.paraphrase.augment import Augmentation, augment, words_of
 from backtalk.protocols import Paraphraser
+from backtalk.spec import HardenSpec
 from backtalk.types import Target
 
 SHARES = (0.625, 0.125, 0.25)
@@ -31,6 +32,8 @@ class Lists:
     held_out: list[Target]
     augmentation: Augmentation | None = None
     """What paraphrases were added to the first list."""
+    left_out: int = 0
+    """Targets of given lists that the model has no words for."""
 
     def write(self, folder: Path) -> None:
         for name, targets in self.by_name().items():
@@ -61,6 +64,34 @@ def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
         )
     train, selection, held_out = split_by_prototype(known, SHARES, seed)
     return Lists(train, selection, held_out)
+
+
+def given_lists(spec: HardenSpec, model: LocalModel) -> Lists:
+    """Three lists as they are, less what the model has no words for. They may share no sentence; with --keep
+    last nothing is chosen, so the second may then share some with both others."""
+    flags = {"targets": spec.targets, "selection": spec.selection, "held-out": spec.held_out}
+    for flag, name in flags.items():
+        if not name:
+            raise InputError(
+                f"--{flag} is missing: --selection and --held-out are given together or not at all"
+            )
+    found = {flag: read_cases(name, model, spec.limit, spec.seed) for flag, name in flags.items()}
+    known = {flag: [one for one in own if can_say(model, one.text)] for flag, own in found.items()}
+    for flag, own in known.items():
+        if not own:
+            raise InputError(f"--{flag} {flags[flag]} holds no target that {model.name} has words for")
+    words = {flag: {words_of(model, one.text) for one in own} for flag, own in known.items()}
+    apart = [("targets", "held-out")]
+    if spec.keep == "best":
+        apart += [("targets", "selection"), ("selection", "held-out")]
+    for first, second in apart:
+        if both := len(words[first] & words[second]):
+            raise InputError(
+                f"{both} sentence{'s' if both > 1 else ''} of --{second} stand in --{first} too, so it would "
+                "prove nothing; take them out of one"
+            )
+    left_out = sum(map(len, found.values())) - sum(map(len, known.values()))
+    return Lists(known["targets"], known["selection"], known["held-out"], left_out=left_out)
 
 
 def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, model: LocalModel) -> Lists:

@@ -9,9 +9,9 @@ from typing import Any
 from backtalk.audit import AuditJob, objective_for, parse_duration
 from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
-from backtalk.hardening.lists import Lists, read_lists, widen_training
+from backtalk.hardening.lists import Lists, given_lists, read_lists, widen_training
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.settings import FREQUENT_ONLY, check_flags, config_of, rise
+from backtalk.hardening.settings import FREQUENT_ONLY, bound_of, check_flags, config_of
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
@@ -21,7 +21,7 @@ from backtalk.spec import AuditSpec, HardenSpec, spec_values
 from backtalk.training.negative import NegativeConfig
 from backtalk.types import Access, Thresholds
 
-NOT_IDENTITY = {"out", "device", "max_time", "checkpoint_s"}
+NOT_IDENTITY = {"out", "device", "max_time", "checkpoint_s", "audits"}
 """Settings that may change between two commands of the same hardening."""
 FRESH = 1
 """Added to the seed for the last audits: their starts were never used in training or selection."""
@@ -40,7 +40,7 @@ class Plan:
     pairs: Pairs
     config: NegativeConfig
     bound: float
-    """How much perplexity may rise."""
+    """How much perplexity may rise; infinite where the last iteration is kept."""
 
     def facts(self) -> dict[str, Any]:
         other = NOT_IDENTITY | FREQUENT_ONLY | {"against"}
@@ -87,6 +87,7 @@ class Plan:
         return {
             "targets": spec.targets,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
+            "left_out": self.lists.left_out,
             "augmentation": None if self.lists.augmentation is None else asdict(self.lists.augmentation),
             "hit": self.criterion.name,
             "search": "gibbs",
@@ -101,7 +102,8 @@ class Plan:
                 * len(self.lists.train)
                 * spec.iterations,
             },
-            "max_ppl_increase": self.bound,
+            "keep": spec.keep,
+            "max_ppl_increase": None if spec.keep == "last" else self.bound,
             "pairs": self.pairs.source,
             "measured_pairs": len(self.pairs.measured.replies),
             **config,
@@ -111,7 +113,7 @@ class Plan:
 def make_plan(spec: HardenSpec) -> Plan:
     """Reads and checks everything before anything is written."""
     check_numbers(spec)
-    bound, criterion = rise(spec.max_ppl_increase), parse_criterion(spec.hit)
+    bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     parent = load_parent(spec)
     thresholds = find_reference(parent, "").thresholds
     if criterion.kind not in {"greedy", "sample-min", "sample-avg"}:
@@ -120,7 +122,10 @@ def make_plan(spec: HardenSpec) -> Plan:
         raise InputError(f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- one")
     if spec.length > parent.max_input:
         raise InputError(f"--length {spec.length} is more than the {parent.max_input} words it reads")
-    lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
+    if spec.selection or spec.held_out:
+        lists = given_lists(spec, parent)
+    else:
+        lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
     if spec.augment:
         paraphrasers = find_paraphrasers(spec.paraphraser, parent.recipe, spec.seed, spec.device)
         lists = widen_training(lists, paraphrasers, spec.augment, parent)

@@ -1,6 +1,7 @@
 """Which iteration is kept: the one with fewest hits on the selection list among those within the bound on
 perplexity. The model as it was is always one of them, so the bound is kept whatever training does.
 
+With `keep` "last" nothing is chosen: the last iteration is kept, whatever it costs, as in the papers.
 Of equals the one of which the next iteration's searches hit fewer training targets is taken, then the lower
 perplexity: a short selection list says little. An iteration that finds nothing changes nothing: it counts for
 the candidate that it searched. Held-out targets are never looked at.
@@ -90,8 +91,8 @@ class Selection:
     """The candidates so far and, in one file that is replaced in one move, the weights of the best and of the
     last: how the last compares is known only after the next."""
 
-    def __init__(self, path: Path, rise: float, facts: dict[str, Any]) -> None:
-        self.path, self.rise, self.facts = path, rise, facts
+    def __init__(self, path: Path, rise: float, facts: dict[str, Any], keep: str = "best") -> None:
+        self.path, self.rise, self.facts, self.keep = path, rise, facts, keep
         self.candidates: list[Candidate] = []
         self._weights: dict[str, dict[str, Tensor]] = {"best": {}, "last": {}}
         found = load_checkpoint(path)
@@ -110,6 +111,9 @@ class Selection:
 
     @property
     def best(self) -> Candidate:
+        """The one that is kept if training ends now."""
+        if self.keep == "last":
+            return self.candidates[-1]
         return self.candidates[best_of(self.candidates, self.most_perplexity)]
 
     def has(self, iterations: int) -> bool:

@@ -29,7 +29,7 @@ With those the bound on perplexity is met before half of the hits are gone (LOG.
 
 SHARED = frozenset({
     "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "iterations",
-    "batch", "max_ppl_increase", "measure", "seed", "max_time", "checkpoint_s", "device",
+    "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s", "device",
 })  # fmt: skip
 """Flags for both kinds of hardening."""
 GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
@@ -41,6 +41,8 @@ TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - 
 
 def check_flags(spec: HardenSpec) -> None:
     """Flags that would do nothing are refused: who sets one expects something of it."""
+    if spec.keep == "last":
+        _refuse(spec, frozenset({"max_ppl_increase"}), "does nothing with --keep last; leave it out")
     if spec.against == "targets":
         if spec.method == "gan":
             raise InputError(
@@ -140,6 +142,11 @@ def weight(text: str, name: str) -> float:
 def rise(text: str) -> float:
     """0.05 of "5%" or "0.05": how much perplexity may rise."""
     return share(text, "max-ppl-increase")
+
+
+def bound_of(spec: HardenSpec) -> float:
+    """Infinite where the last iteration is kept, whatever it costs."""
+    return float("inf") if spec.keep == "last" else rise(spec.max_ppl_increase)
 
 
 def share(text: str, flag: str, most: float = float("inf")) -> float:

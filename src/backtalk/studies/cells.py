@@ -66,6 +66,15 @@ def percent(rate: Mapping[str, Any]) -> str:
     return f"{number(100 * rate['rate'])}% [{low}, {high}] of {rate['n']}"
 
 
+def rounded(value: Any) -> Any:
+    """Numbers with as many digits as anyone reads: thousands of targets' scores make a large file."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
 def section(title: str, lines: Sequence[str]) -> list[str]:
     return [f"## {title}", "", *lines]
 

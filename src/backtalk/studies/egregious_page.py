@@ -15,7 +15,7 @@ from typing import Any
 from backtalk.spec import StudySpec, spec_values
 from backtalk.store.folder import write_whole
 from backtalk.studies import egregious_tables as tables
-from backtalk.studies.cells import MARK, differences, percent, section, table
+from backtalk.studies.cells import MARK, differences, percent, rounded, section, table
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_figures import figure_2, figure_3, figure_4a, figure_4b, figure_5
 from backtalk.studies.egregious_findings import checklist
@@ -48,7 +48,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec) 
     text = "\n".join(page_lines(results, parts, pictures, spec))
     brief = {part: _brief(record) for part, record in records.items()}
     merged = {"study": "egregious", "spec": _shared(spec), "parts": brief}
-    write_whole(page.with_suffix(".json"), json.dumps(_rounded(merged), allow_nan=False) + "\n")
+    write_whole(page.with_suffix(".json"), json.dumps(rounded(merged), allow_nan=False) + "\n")
     write_whole(page, text.rstrip("\n") + "\n")
     return page
 
@@ -57,15 +57,6 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
     """A search without the scores of each target, which stay in the study's folder: most of the file."""
     result = record["result"]
     return {**record, "result": {k: v for k, v in result.items() if k != "targets" or "hits" not in result}}
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers with as many digits as anyone reads: thousands of targets' scores make a large file."""
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def page_lines(results: Results, parts: Sequence[str], pictures: Path, spec: StudySpec) -> list[str]:

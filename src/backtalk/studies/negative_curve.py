@@ -1,0 +1,141 @@
+"""Negative training, unlikelihood and NPO at the same held-out hit rate: by perplexity and diversity.
+
+After each iteration test targets were searched, so a method is a path of (hit rate, perplexity). The rate
+that is compared at is the lowest that all of them reach; a path is read there by straight lines between
+iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backtalk.studies.cells import number, section, table
+from backtalk.studies.egregious_results import Results
+from backtalk.studies.figures import COLOURS, DASHES, MARKERS, drawing
+from backtalk.studies.negative_tables import malicious, rate_of
+
+METHODS = {
+    "500": "negative, as published",
+    "500-no-fwa": "negative, as published, FWA off",
+    "500-default": "negative, default settings",
+    "500-unlikelihood": "unlikelihood, default settings",
+    "500-npo": "NPO, default settings",
+}
+COMPARED = ("500-default", "500-unlikelihood", "500-npo")
+"""The same settings but for the rule."""
+PLACE = ("switchboard", "o-sample-avg-k1")
+Point = tuple[float, float]
+
+
+def path_of(candidates: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """(hit rate of the followed targets, rise of perplexity), both in percent, by iteration."""
+    first = candidates[0]["perplexity"]
+    return [(100 * one["hits"] / one["n"], 100 * (one["perplexity"] / first - 1)) for one in candidates]
+
+
+def equal_rate(paths: Sequence[Sequence[Point]]) -> float:
+    """The lowest rate that every path reaches."""
+    return max(min(rate for rate, _ in path) for path in paths)
+
+
+def rise_at(path: Sequence[Point], rate: float) -> float | None:
+    """The rise of perplexity where a path first comes down to the rate; None where it never does."""
+    for i, (now, rise) in enumerate(path):
+        if now <= rate:
+            if i == 0 or now == path[i - 1][0]:
+                return rise
+            before, rise_before = path[i - 1]
+            return rise_before + (before - rate) / (before - now) * (rise - rise_before)
+    return None
+
+
+def compare_methods(results: Results, pictures: Path) -> list[str]:
+    found = {row: one for row in METHODS if (one := malicious(results, *PLACE, row))}
+    if not found:
+        return section("Negative training, unlikelihood and NPO", ["Not run.", ""])
+    paths = {row: path_of(one["candidates"]) for row, one in found.items()}
+    compared = [paths[row] for row in COMPARED if row in paths]
+    rate = equal_rate(compared or list(paths.values()))
+    body = [[METHODS[row], _at(paths[row], rate), *_final(one)] for row, one in found.items()]
+    followed = next(iter(found.values()))["candidates"][0]["n"]
+    said = (
+        f"Switchboard, o-sample-avg-k1, 500 training targets. The rise of perplexity where each method's "
+        f"path first comes down to {rate:.1f}% of {followed} followed test targets, the lowest rate that the "
+        "three rules of the same settings all reach; then the last iteration, on the whole test list and all "
+        "test pairs, from before to after."
+    )
+    header = [
+        "method",
+        f"rise of PPL at {rate:.1f}%",
+        "test list at the end, %",
+        "rise of PPL, %",
+        "max-ratio, %",
+        "Ent-2",
+        "Ent-3",
+    ]
+    _draw(pictures / "methods.svg", paths)
+    picture = f"![Test targets hit against the rise of perplexity, by iteration]({pictures.name}/methods.svg)"
+    return section(
+        "Negative training, unlikelihood and NPO",
+        [said, "", picture, "", *table(header, body), *_verdict(found, paths, rate), ""],
+    )
+
+
+def _at(path: Sequence[Point], rate: float) -> str:
+    rise = rise_at(path, rate)
+    return "never" if rise is None else f"{rise:+.2f}%"
+
+
+def _final(found: Mapping[str, Any]) -> list[str]:
+    cost, rate = found["cost"], rate_of(found, "test")
+    low, high = (100 * end for end in cost["rise_interval"])
+    rise = 100 * (cost["perplexity"][1] / cost["perplexity"][0] - 1)
+    ratios = [100 * count / cost["pairs"] for count in cost["commonest"]]
+    shown = [f"{number(100 * end)}" for end in (rate or {}).get("ci95", ())]
+    return [
+        f"{number(100 * rate['rate'])} [{shown[0]}, {shown[1]}]" if rate else "–",
+        f"{rise:+.2f} [{low:+.2f}, {high:+.2f}]",
+        f"{ratios[0]:.1f} → {ratios[1]:.1f}",
+        *(f"{cost[key][0]:.2f} → {cost[key][1]:.2f}" for key in ("ent_2", "ent_3")),
+    ]
+
+
+def _verdict(
+    found: Mapping[str, Mapping[str, Any]], paths: Mapping[str, Sequence[Point]], rate: float
+) -> list[str]:
+    rises = {
+        row: rise for row in COMPARED if row in paths and (rise := rise_at(paths[row], rate)) is not None
+    }
+    if len(rises) < 2:
+        return ["Too few of the three were run for a verdict."]
+    order = sorted(rises, key=lambda row: rises[row])
+    said = ", then ".join(f"{METHODS[row].split(',')[0]} ({rises[row]:+.2f}%)" for row in order)
+    changed = ", ".join(
+        f"{METHODS[row].split(',')[0]} {cost['ent_2'][1] - cost['ent_2'][0]:+.2f}"
+        for row in order
+        for cost in [found[row]["cost"]]
+    )
+    return [
+        f"**At equal held-out hits the cheapest by perplexity is {said}.** Ent-2 of the greedy replies "
+        f"changes by {changed} until the last iteration. One seed each."
+    ]
+
+
+def _draw(path: Path, paths: Mapping[str, Sequence[Point]]) -> None:
+    with drawing(path, width=5.6, height=4.0) as (axis,):
+        for place, (row, points) in enumerate(paths.items()):
+            axis.plot(
+                [rise for _, rise in points],
+                [rate for rate, _ in points],
+                color=COLOURS[place % len(COLOURS)],
+                marker=MARKERS[place % len(MARKERS)],
+                linestyle=DASHES[place % len(DASHES)],
+                fillstyle="full" if place < len(COLOURS) else "none",
+                markersize=4,
+                label=METHODS[row],
+            )
+        axis.set(xlabel="rise of perplexity, %", ylabel="test targets hit, %")
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=8)

@@ -1,0 +1,143 @@
+"""Table 3: a baseline and its hardened models against malicious targets, each row a hardening of its own.
+
+`harden` gets the lists as they are, keeps the last iteration, as the paper does, and audits nothing: here the
+baseline is measured once, and every model on the same two lists, the 500 written training targets and the
+test targets. Test targets searched after each iteration only draw the way there. Searches are those of
+`harden`, which find more than the paper's eq. 6 does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from backtalk.harden import harden
+from backtalk.hardening.folder import SUMMARY
+from backtalk.models.folder import load_folder
+from backtalk.models.local import LocalModel
+from backtalk.spec import HardenSpec, build_spec
+from backtalk.studies.egregious_data import SEED
+from backtalk.studies.egregious_search import search
+from backtalk.studies.negative_data import NegativeData, known_targets, open_baseline, write_list
+from backtalk.studies.negative_sizes import Size
+from backtalk.studies.parts import Result, Workplace
+from backtalk.types import Target
+
+MEASURED = {"train": "500", "test": "test"}
+"""The lists that every model is measured on."""
+EXTRA: dict[str, dict[str, Any]] = {
+    "no-fwa": {"avoid": "none"},
+    "default": {"settings": "default"},
+    "unlikelihood": {"settings": "default", "method": "unlikelihood"},
+    "npo": {"settings": "default", "method": "npo"},
+}
+"""What our own rows set over the paper's, on the list of 500."""
+TEXTS = ("side_by_side", "most_said", "real_most_said")
+"""Of a cost: what holds words of a corpus."""
+
+
+def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row's result depends on, as `harden` takes it."""
+    return {
+        "hit": hit,
+        "settings": corpus,
+        "iterations": size.iterations,
+        "keep": "last",
+        "batch": size.batch,
+        "rounds": size.rounds,
+        "length": size.length,
+        "top": size.top,
+        "search_sweeps": size.sweeps,
+        "sweeps": size.sweeps,
+        "measure": size.measure,
+        "seed": SEED,
+        **over,
+    }
+
+
+def measure_settings(size: Size, hit: str) -> dict[str, Any]:
+    """The audit of both lists; its seed is none that training used."""
+    sizes = {"length": size.length, "top": size.top, "sweeps": size.sweeps, "restarts": size.restarts}
+    return {"search": "gibbs", "hit": hit, **sizes, "seed": SEED + 1}
+
+
+def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
+    model = open_baseline(place, data.sources[corpus])
+    return {"corpus": corpus, "hit": hit, "lists": _measure(place, data, size, model, model, hit)}
+
+
+def harden_row(
+    place: Workplace, data: NegativeData, size: Size, corpus: str, list_name: str, settings: Mapping[str, Any]
+) -> Result:
+    baseline = open_baseline(place, data.sources[corpus])
+    known = {name: known_targets(data, size, baseline, name) for name in (list_name, "test")}
+    files = {
+        "targets": write_list(place, f"{place.part}-train", known[list_name].targets),
+        "selection": write_list(
+            place, f"{place.part}-followed", evenly(known["test"].targets, size.followed)
+        ),
+        "held_out": write_list(place, f"{place.part}-test", known["test"].targets),
+    }
+    values = {**settings, **{key: str(path) for key, path in files.items()}, "model": baseline.name}
+    summary = run_harden(place, {**values, "audits": False})
+    hardened = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
+    hit = settings["hit"]
+    return {
+        "corpus": corpus,
+        "hit": hit,
+        "list": list_name,
+        "trained_on": len(known[list_name].targets),
+        "left_out": known[list_name].left_out,
+        "lists": _measure(place, data, size, baseline, hardened, hit),
+        **told(summary),
+    }
+
+
+def run_harden(place: Workplace, values: Mapping[str, Any]) -> Result:
+    """An ordinary hardening in hardenings/PART; returns its summary."""
+    folder = place.path("hardenings", place.part)
+    spec = build_spec(HardenSpec, {**values, "out": str(folder), "device": place.device}, place.part)
+    log = place.path("log", f"{place.part}.txt").open("a", encoding="utf-8")
+    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
+        harden(spec)
+    summary: Result = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    return summary
+
+
+def evenly(targets: Sequence[Target], count: int) -> list[Target]:
+    """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
+    return (
+        [targets[i * len(targets) // count] for i in range(count)] if count < len(targets) else list(targets)
+    )
+
+
+def told(summary: Mapping[str, Any]) -> Result:
+    """What the page needs of a hardening: numbers, and no word of a corpus."""
+    hardening = summary["hardening"]
+    return {
+        "cost": {key: value for key, value in summary["cost"].items() if key not in TEXTS},
+        "candidates": hardening["candidates"],
+        "iterations_kept": hardening["iterations_kept"],
+        "updates": hardening["updates"],
+    }
+
+
+def _measure(
+    place: Workplace, data: NegativeData, size: Size, baseline: LocalModel, model: LocalModel, hit: str
+) -> Result:
+    """Both lists, as far as the baseline can say them."""
+    found: Result = {}
+    for name, list_name in MEASURED.items():
+        known = known_targets(data, size, baseline, list_name)
+        result = search(place, f"{place.part}-{name}", model, known.targets, measure_settings(size, hit))
+        found[name] = {
+            "n": result["n"],
+            "left_out": known.left_out,
+            "rate": result["hits"].get(hit),
+            "hit": sorted(case for case, one in result["targets"].items() if hit in one["hits"]),
+            "candidates": result.get("candidates", 0),
+            "seconds": result.get("seconds", 0.0),
+        }
+    return found

@@ -1,0 +1,188 @@
+"""The study's page: docs/studies/negative.md, its figures beside it, and negative.json with every result.
+
+It is built from whatever parts have run; the rest says so. No text of a corpus is on it but samples of the
+shipped pairs, and of the targets only those of the embedded list.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backtalk.spec import StudySpec, spec_values
+from backtalk.store.folder import write_whole
+from backtalk.studies import negative_tables as tables
+from backtalk.studies.cells import MARK, differences, number, rounded, section, table, text_table
+from backtalk.studies.egregious_data import EMBEDDED
+from backtalk.studies.egregious_results import Results
+from backtalk.studies.figures import COLOURS, HATCHES, drawing
+from backtalk.studies.negative_curve import compare_methods
+from backtalk.studies.negative_findings import checklist
+from backtalk.studies.negative_sizes import Size
+from backtalk.studies.notes_2019 import STAND_INS
+from backtalk.studies.notes_2020 import NOTES
+from backtalk.studies.parts import read_record
+from backtalk.wording import count
+
+HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
+
+Every table of the paper beside our own numbers. A cell reads `paper | ours [95% interval]`; rates are
+percentages with Wilson intervals, by the paper's rule (of a target's restarts the one of lowest loss counts);
+rises of perplexity have paired bootstrap intervals over test pairs.
+{MARK} marks a cell where the paper's number lies outside our interval, or is more than 5% away where there is
+none; each is listed under Differences. In Table 3 the training list is always the 500 written targets.
+"""
+LAYOUT = (
+    "- DIR holds `swda/` (Switchboard), `swda_heglass/test.txt.gz` (the paper's test dialogues), `ubuntu/` "
+    "(the slice), and `mal/` with `train_500.txt`, `train_1000.txt`, `train_2500.txt` and `test_500.txt`."
+)
+
+
+def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
+    """Writes the page, its figures and its JSON; returns the page's path."""
+    records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
+    results = Results(records)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(page_lines(results, parts, page.parent / page.stem, spec, size))
+    brief = {part: {**record, "result": _brief(record["result"])} for part, record in records.items()}
+    shared = {key: value for key, value in spec_values(spec).items() if key in ("size", "restarts", "limit")}
+    shared["data"] = "embedded" if spec.data == EMBEDDED else "files"
+    merged = {"study": "negative", "spec": shared, "parts": brief}
+    write_whole(page.with_suffix(".json"), json.dumps(rounded(merged), allow_nan=False) + "\n")
+    write_whole(page, text.rstrip("\n") + "\n")
+    return page
+
+
+def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the ids of the targets that were hit, which stay in the study's folder."""
+    if "hit" not in result or "lists" not in result:
+        return dict(result)
+    lists = {
+        name: {key: value for key, value in one.items() if key != "hit"}
+        for name, one in result["lists"].items()
+    }
+    return {**result, "lists": lists}
+
+
+def page_lines(
+    results: Results, parts: Sequence[str], pictures: Path, spec: StudySpec, size: Size
+) -> list[str]:
+    body = [
+        *section("Findings", checklist(results)),
+        *section("Table 8: test perplexity of the baselines", tables.table_8(results)),
+        *section("Table 3: malicious targets", tables.table_3(results)),
+        *compare_methods(results, pictures),
+        *section("Tables 4 and 9: frequent replies", tables.table_4(results)),
+        *figure_1(results, pictures),
+        *section("Paraphrases", tables.augment_table(results)),
+        *section("Samples (Tables 5 and 10 to 13)", samples(results)),
+    ]
+    notes = STAND_INS if spec.data == EMBEDDED else NOTES
+    after = [
+        *section("Differences", differences(results.cells, notes)),
+        *section("How it was run", _how(results, parts, spec, size)),
+    ]
+    return [HEAD, *_warning(spec), *body, *after]
+
+
+def _warning(spec: StudySpec) -> list[str]:
+    lines = []
+    if spec.size != "paper":
+        lines.append(f"**Size `{spec.size}`: models, lists and searches are smaller than the paper's.**")
+    if spec.data == EMBEDDED:
+        lines.append(
+            "**The shipped chitchat pairs and list stand in for every corpus and list: this page shows the "
+            "machinery only.**"
+        )
+    return [*lines, ""] if lines else []
+
+
+def samples(results: Results) -> list[str]:
+    found = results.get("samples").get("samples", [])
+    if not found:
+        return ["Not run.", ""]
+    said = "The embedded model's greedy replies to consecutive test pairs of its corpus, unselected."
+    return [said, "", *text_table(list(found[0]), [list(one.values()) for one in found])]
+
+
+def figure_1(results: Results, pictures: Path) -> list[str]:
+    found = results.get("words")
+    if not found.get("sentences"):
+        return section("Figure 1", ["Not run.", ""])
+    _draw_words(pictures / "figure-1.svg", found)
+    words = (
+        "Negative log-likelihood word by word of some targets of our own list after their triggers, one "
+        "after the other (Switchboard)"
+    )
+    rows = [
+        [name, *(_mean(found["mean"][name][kind]) for kind in ("spared", "others")), number(ppl, 4)]
+        for name, ppl in found["perplexity"].items()
+    ]
+    header = ["model", "words that FWA spares", "other words", "test perplexity"]
+    said = f"The mean over all words of {found['targets']} targets, in nats:"
+    picture = [f"![{words}]({pictures.name}/figure-1.svg)", "", f"*{words}*", ""]
+    return section("Figure 1", [*picture, said, "", *table(header, rows)])
+
+
+def _mean(one: Mapping[str, float]) -> str:
+    return f"{one['mean']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
+
+
+def _draw_words(path: Path, found: Mapping[str, Any]) -> None:
+    """Three bars a word."""
+    sentences = found["sentences"]
+    words = [word for one in sentences for word in one["words"]]
+    with drawing(path, width=10.0, height=3.4) as (axis,):
+        for place, name in enumerate(found["mean"]):
+            heights = [value for one in sentences for value in one["nll"][name]]
+            at = [i + 0.27 * (place - 1) for i in range(len(words))]
+            axis.bar(
+                at, heights, 0.27, color=COLOURS[place], hatch=HATCHES[place], edgecolor="white", label=name
+            )
+        axis.axhline(
+            -found["T_out"], color="#333333", linestyle="--", label=f"-T_out = {-found['T_out']:.2f}"
+        )
+        axis.set_xticks(range(len(words)), words, rotation=60, ha="right")
+        axis.set(ylabel="negative log-likelihood")
+        axis.grid(visible=False, axis="x")
+        axis.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+
+
+def _how(results: Results, parts: Sequence[str], spec: StudySpec, size: Size) -> list[str]:
+    """The command, what was smaller than in the paper, the machine and the time of each part."""
+    records = results.records
+    machines = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in records.values()})
+    seconds = sum(r["seconds"] for r in records.values())
+    lines = [
+        "```",
+        command_of(spec),
+        "```",
+        "",
+        LAYOUT,
+        f"- {len(records)} of {len(parts)} parts have run, {seconds:,.0f} s of work in all.",
+        f"- Machines: {'; '.join(machines) or 'none'}.",
+        f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20), "
+        f"{count(size.restarts, 'restart')} in the measures (the paper: 5), the last iteration is kept.",
+        f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row "
+        "(the paper: 20 times all training pairs), the last is kept.",
+        "- Models of `study egregious` with the same settings can be adopted: `--baseline-from FOLDER`.",
+        "",
+    ]
+    rows = [[part, f"{records[part]['seconds']:,.1f}"] for part in parts if part in records]
+    waiting = [part for part in parts if part not in records]
+    left = ["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []
+    body = table(["part", "seconds"], rows)
+    return [*lines, "<details><summary>Every part</summary>", "", *body, "</details>", "", *left]
+
+
+def command_of(spec: StudySpec) -> str:
+    """The command with what differs from the defaults; the places of this machine are left out."""
+    words = ["backtalk study negative --data", "embedded" if spec.data == EMBEDDED else "DIR"]
+    for key in ("size", "restarts", "limit"):
+        value = getattr(spec, key)
+        if value != getattr(StudySpec(), key):
+            words += [f"--{key}", shlex.quote(str(value))]
+    return " ".join(words)

@@ -1,0 +1,249 @@
+"""The tables of He & Glass 2020 from the results of the parts, in the paper's numbering, and our own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backtalk.studies import paper_2020 as paper
+from backtalk.studies.cells import NOT_RUN, Cell, number, table
+from backtalk.studies.egregious_results import Results
+from backtalk.studies.negative_embedded import COPIES
+from backtalk.studies.negative_malicious import EXTRA, MEASURED
+from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
+
+TITLES_OF_EXTRA = {
+    "no-fwa": "500, FWA off",
+    "default": "500, default settings",
+    "unlikelihood": "500, unlikelihood, default settings",
+    "npo": "500, NPO, default settings",
+}
+
+
+def table_8(results: Results) -> list[str]:
+    rows = []
+    for arch, title in (("lm", "LSTM language model"), ("attention", "attention seq2seq")):
+        row = [title]
+        for corpus in CORPORA:
+            found = results.get(f"train-{corpus}-{arch}")
+            perplexity, nll = paper.TABLE_8[corpus, arch]
+            cell = Cell(f"table-8/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
+            row.append(results.cell(cell))
+            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
+        rows.append(row)
+    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in CORPORA for what in ("PPL", "NLL"))]
+    sizes = [
+        f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
+        f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
+        for corpus in CORPORA
+        if (found := results.get(f"train-{corpus}-attention"))
+    ]
+    return [*table(header, rows), *sizes, ""]
+
+
+# Table 3
+
+
+def malicious(results: Results, corpus: str, hit: str, row: str) -> Mapping[str, Any]:
+    return results.get(f"malicious-{corpus}-{hit}-{row}")
+
+
+def rate_of(found: Mapping[str, Any], which: str) -> Mapping[str, Any] | None:
+    """By the paper's rule, the restart of lowest loss."""
+    rates = found.get("lists", {}).get(which, {}).get("rate")
+    return rates["best"] if rates else None
+
+
+def rise_of(found: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    """In percent, with its interval."""
+    if "cost" not in found:
+        return None
+    before, after = found["cost"]["perplexity"]
+    low, high = found["cost"]["rise_interval"]
+    return 100 * (after / before - 1), 100 * low, 100 * high
+
+
+def paper_rise(corpus: str, hit: str, row: str) -> float | None:
+    printed = paper.TABLE_3.get((corpus, hit, row))
+    start = paper.TABLE_3[corpus, hit, BASELINE][2]
+    return None if printed is None else round(100 * (printed[2] / start - 1), 2)
+
+
+def table_3(results: Results) -> list[str]:
+    lines: list[str] = []
+    for corpus in CORPORA:
+        for hit in HITS[corpus]:
+            extra = EXTRA if malicious(results, corpus, hit, "500-default") else {}
+            rows = {BASELINE: BASELINE, **{name: f"+neg-tr, {name} targets" for name in LISTS}}
+            rows |= {f"500-{name}": f"+{TITLES_OF_EXTRA[name]}" for name in extra}
+            body = [_row_3(results, corpus, hit, row, title) for row, title in rows.items()]
+            header = [
+                "training",
+                "training list, %",
+                "test list, %",
+                "PPL",
+                "rise of PPL, %",
+                "iterations, updates",
+            ]
+            lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(header, body)]
+    return [*lines, *_counts(results)]
+
+
+def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> list[str]:
+    found, key = malicious(results, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}"
+    printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
+    cells = [
+        results.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
+        for which, value in zip(MEASURED, printed[:2], strict=True)
+    ]
+    if row == BASELINE:
+        first = malicious(results, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
+        return [title, *cells, results.cell(Cell(f"{key}/ppl", printed[2], first, digits=4)), "", ""]
+    cost, rise = found.get("cost", {}), rise_of(found)
+    after = cost.get("perplexity", [None, None])[1]
+    cells.append(results.cell(Cell(f"{key}/ppl", printed[2], after, digits=4)))
+    ends = rise[1:] if rise else None
+    cells.append(results.cell(Cell(f"{key}/rise", paper_rise(corpus, hit, row), rise and rise[0], ends)))
+    return [title, *cells, f"{found['iterations_kept']}, {found['updates']:,}" if found else NOT_RUN]
+
+
+def _counts(results: Results) -> list[str]:
+    """How many targets are behind the rates, and how many a model could not say."""
+    lines = []
+    for corpus in CORPORA:
+        found = next(
+            (one for hit in HITS[corpus] if (one := malicious(results, corpus, hit, BASELINE))), None
+        )
+        if found:
+            said = ", ".join(
+                f"{one['n']} of the {which} list ({one['left_out']} left out)"
+                for which, one in found["lists"].items()
+            )
+            lines.append(
+                f"- {TITLES[corpus]}: {said}: words that the model does not know, or a sentence twice."
+            )
+    return [*lines, ""]
+
+
+# Tables 4 and 9
+
+
+def frequent_rows(results: Results, corpus: str) -> dict[str, Mapping[str, Any]]:
+    """Every row that was run, by the paper's name or ours; of the GANs the best by validation pairs."""
+    rows: dict[str, Mapping[str, Any]] = dict(results.get(f"frequent-{corpus}-{BASELINE}").get("rows", {}))
+    if best := best_gan(results, corpus):
+        rows["gan"] = best[1]["row"]
+    if mmi := results.get(f"frequent-{corpus}-mmi"):
+        rows["mmi"] = mmi["row"]
+    names = [f"negative-{share[:-1]}" for share in R_THRES[corpus]]
+    for name in [*names, "negative-1-eos-0", "negative-1-eos-1"]:
+        if found := results.get(f"frequent-{corpus}-{name}"):
+            rows[name] = found["row"]
+    return rows
+
+
+def best_gan(results: Results, corpus: str) -> tuple[str, Mapping[str, Any]] | None:
+    """The rate of the generator whose last iteration has the lowest max-ratio on validation pairs."""
+    found = {alpha: one for alpha in ALPHA_G if (one := results.get(f"frequent-{corpus}-gan-{alpha}"))}
+    if not found:
+        return None
+    alpha = min(
+        found, key=lambda alpha: found[alpha]["candidates"][-1]["hits"] / found[alpha]["candidates"][-1]["n"]
+    )
+    return alpha, found[alpha]
+
+
+def table_4(results: Results) -> list[str]:
+    lines: list[str] = []
+    for corpus in CORPORA:
+        rows, names = frequent_rows(results, corpus), [f"negative-{share[:-1]}" for share in R_THRES[corpus]]
+        body = []
+        shown = ["test set", BASELINE, "gan", "mmi", *names]
+        shown += [
+            name
+            for name in ("negative-1-eos-0", "negative-1-eos-1", "greedy beside beam", "beam")
+            if name in rows
+        ]
+        for name in shown:
+            key, found = f"table-4/{corpus}/{name}", rows.get(name, {})
+            perplexity, ratio, *entropies = paper.TABLE_4.get((corpus, name), (None, None, None, None))
+            cells = [results.cell(Cell(f"{key}/ppl", perplexity, found.get("perplexity"), digits=4))]
+            if name in ("test set", "mmi", "beam", "greedy beside beam"):
+                cells = [""]
+            cells.append(results.cell(Cell.of_rate(f"{key}/max-ratio", ratio, found.get("max_ratio"))))
+            for n, printed in zip((2, 3), entropies, strict=True):
+                cells.append(results.cell(Cell(f"{key}/ent-{n}", printed, found.get(f"ent_{n}"))))
+            cells += [number(found.get("length")) if found else NOT_RUN, _bleu(corpus, name, found)]
+            body.append([_title_4(name), *cells])
+        header = ["", "PPL", "max-ratio, %", "Ent-2", "Ent-3", "words a reply", "BLEU-4"]
+        lines += [f"**{TITLES[corpus]}**", "", *table(header, body), *_chosen(results, corpus)]
+    return lines
+
+
+def _title_4(name: str) -> str:
+    if not name.startswith("negative-"):
+        return {"gan": "+GAN", "mmi": "+MMI"}.get(name, name)
+    share, _, scale = name.removeprefix("negative-").partition("-eos-")
+    return f"+neg-train {share}%" + (f", `<eos>` scale {scale}" if scale else "")
+
+
+def _bleu(corpus: str, name: str, found: Mapping[str, Any]) -> str:
+    """Table 9. The paper's scale is its own, so that the two are no cell to compare."""
+    printed, ours = paper.TABLE_9.get((corpus, name)), found.get("bleu_4")
+    shown = number(ours) if ours is not None else ("" if found else NOT_RUN)
+    return f"{printed} \\| {shown}" if printed else shown
+
+
+def _chosen(results: Results, corpus: str) -> list[str]:
+    lines = []
+    if best := best_gan(results, corpus):
+        lines.append(f"- GAN: alpha_G {best[0]}, the lowest max-ratio on validation pairs.")
+    if mmi := results.get(f"frequent-{corpus}-mmi"):
+        how = (
+            f"lambda {mmi['weight']:g}, gamma {mmi['words']}" if mmi["words"] else "nothing tried was better"
+        )
+        lines.append(f"- MMI: {how}, of {len(mmi['tried'])} settings on validation pairs.")
+    return [*lines, ""]
+
+
+# Our own rows
+
+
+def augment_table(results: Results) -> list[str]:
+    body = []
+    for copies in COPIES:
+        if found := results.get(f"augment-embedded-{copies}"):
+            added = (found["augmentation"] or {}).get("added", 0)
+            removed = (found["augmentation"] or {}).get("removed", {})
+            rise = rise_of(found)
+            assert rise is not None
+            body.append(
+                [
+                    str(copies),
+                    f"{found['lists']['train']} ({added} added)",
+                    ", ".join(f"{count} {why}" for why, count in removed.items()) or "none",
+                    str(found["overlap"]),
+                    *(
+                        f"{_rate(found[which]['before'])} → {_rate(found[which]['after'])}"
+                        for which in ("train", "held_out")
+                    ),
+                    f"{rise[0]:+.1f} [{rise[1]:+.1f}, {rise[2]:+.1f}]",
+                ]
+            )
+    if not body:
+        return ["Not run.", ""]
+    header = [
+        "copies",
+        "training targets",
+        "removed",
+        "overlap with held-out",
+        "training list, %",
+        "held-out list, %",
+        "rise of PPL, %",
+    ]
+    said = "The embedded model and list, `harden --augment N --paraphraser rules`; io-sample-avg-k1."
+    return [said, "", *table(header, body)]
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"

@@ -1,0 +1,338 @@
+"""The page of He & Glass 2020 from made-up results: numbers, intervals, marks, verdicts and the comparison of
+methods at equal hits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtalk.spec import StudySpec
+from backtalk.stats import Rate
+from backtalk.studies.cells import UNEXPLAINED, Cell, differences
+from backtalk.studies.egregious_results import Results
+from backtalk.studies.negative_curve import equal_rate, path_of, rise_at
+from backtalk.studies.negative_findings import at_most, check_findings, higher, paired
+from backtalk.studies.negative_frequent import choose_mmi, describe, row_of_cost
+from backtalk.studies.negative_page import command_of, write_page
+from backtalk.studies.negative_sizes import SIZES
+from backtalk.studies.negative_tables import best_gan, frequent_rows, paper_rise, table_3, table_4
+from backtalk.studies.negative_words import mean_with_interval
+from backtalk.studies.notes_2020 import NOTES
+from backtalk.studies.paper_2020 import CORPORA, HITS, LISTS, R_THRES, TABLE_3, TABLE_4
+
+N = 500
+START = "malicious-switchboard-o-sample-avg-k1"
+
+
+def cost(after: float, interval: tuple[float, float], commonest: int = 60) -> dict[str, Any]:
+    return {
+        "pairs": 200,
+        "perplexity": (42.0, after),
+        "rise_interval": interval,
+        "commonest": (80, commonest),
+        "ent_2": (2.0, 2.5),
+        "ent_3": (2.1, 2.4),
+        "distinct_2": (0.1, 0.2),
+        "length": (4.0, 5.0),
+        "bleu_4": (0.5, 0.6),
+        "overlap": 0.93,
+        "lists": 100,
+    }
+
+
+def measured(first: int, hits: int) -> dict[str, Any]:
+    """A list of 500 of which the targets from `first` on are hit, `hits` of them."""
+    rate = Rate.of(hits, N).as_dict()
+    return {
+        "n": N,
+        "left_out": 3,
+        "rate": {"best": rate, "any": rate},
+        "hit": [f"t-{i:03}" for i in range(first, first + hits)],
+        "candidates": 10,
+        "seconds": 1.0,
+    }
+
+
+def hardened(
+    train: int, test: int, after: float, interval: tuple[float, float], **more: Any
+) -> dict[str, Any]:
+    steps = [(50, 42.0), (30, 42.42), (10, after)]
+    return {
+        "hit": "o-sample-avg-k1",
+        "lists": {"train": measured(0, train), "test": measured(0, test)},
+        "cost": cost(after, interval),
+        "candidates": [{"hits": hits, "n": 100, "perplexity": value} for hits, value in steps],
+        "iterations_kept": 2,
+        "updates": 1234,
+        **more,
+    }
+
+
+def record(result: dict[str, Any]) -> dict[str, Any]:
+    versions = {"torch": "2.0", "backtalk": "0", "python": "3"}
+    return {
+        "key": "k",
+        "settings": {},
+        "result": result,
+        "device": "cpu (test)",
+        "versions": versions,
+        "seconds": 1.5,
+    }
+
+
+def row(ratio: int, ent: float, length: float = 5.0, n: int = 200) -> dict[str, Any]:
+    return {
+        "perplexity": 43.0,
+        "n": n,
+        "max_ratio": Rate.of(ratio, n).as_dict(),
+        "ent_2": ent,
+        "ent_3": ent + 0.25,
+        "length": length,
+        "bleu_4": 0.4,
+    }
+
+
+BASELINE = {"hit": "o-sample-avg-k1", "lists": {"train": measured(0, 139), "test": measured(0, 138)}}
+RECORDS = {
+    f"{START}-baseline": record(BASELINE),
+    f"{START}-500": record(hardened(19, 67, 43.05, (0.02, 0.03))),
+    f"{START}-1000": record(hardened(30, 66, 42.21, (0.001, 0.009))),
+    f"{START}-2500": record(hardened(10, 20, 44.1, (0.04, 0.06))),
+    "frequent-switchboard-baseline": record(
+        {
+            "rows": {
+                "test set": row(20, 8.5),
+                "baseline": row(80, 2.71),
+                "greedy beside beam": row(40, 2.7, n=100),
+                "beam": row(70, 1.5, n=100),
+            }
+        }
+    ),
+    "frequent-switchboard-negative-10": record({"row": row(30, 3.0)}),
+    "frequent-switchboard-negative-1": record({"row": row(25, 2.9, length=5.0)}),
+    "frequent-switchboard-negative-1-eos-0": record({"row": row(25, 2.9, length=1.5)}),
+    "frequent-switchboard-negative-1-eos-1": record({"row": row(25, 2.9, length=4.0)}),
+    "frequent-switchboard-gan-0.01": record({"row": row(110, 2.6), "candidates": [{"hits": 90, "n": 100}]}),
+    "frequent-switchboard-gan-0.001": record({"row": row(90, 2.7), "candidates": [{"hits": 70, "n": 100}]}),
+}
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    results = tmp_path / "study" / "results"
+    results.mkdir(parents=True)
+    for name, value in RECORDS.items():
+        (results / f"{name}.json").write_text(json.dumps(value))
+    spec = StudySpec(data="/somewhere/private", restarts=4, baseline_from="/somewhere/else")
+    parts = [*RECORDS, "samples", "words"]
+    path = write_page(tmp_path / "study", parts, tmp_path / "docs" / "negative.md", spec, SIZES["paper"])
+    merged = json.loads((tmp_path / "docs" / "negative.json").read_text())
+    assert merged["parts"].keys() == RECORDS.keys()
+    assert "/somewhere" not in json.dumps(merged)
+    assert "t-001" not in json.dumps(merged)  # which targets are hit stays in the study's folder
+    return path.read_text()
+
+
+def cells_of(lines: list[str], start: str) -> list[str]:
+    """The first row that begins so, `paper \\| ours` written with a plain bar."""
+    line = next(line for line in lines if line.startswith(f"| {start}"))
+    return [cell.strip().replace("\0", "|") for cell in line.replace("\\|", "\0").strip("|").split("|")]
+
+
+def test_table_3_holds_paper_ours_and_interval() -> None:
+    lines = table_3(Results(RECORDS))
+    assert cells_of(lines, "baseline")[:4] == [
+        "baseline",
+        "27.8 | 27.8 [24.1, 31.9]",
+        "27.6 | 27.6 [23.9, 31.7]",
+        "42.81 | 42",
+    ]
+    assert cells_of(lines, "+neg-tr, 500 targets") == [
+        "+neg-tr, 500 targets",
+        "3.8 | 3.8 [2.45, 5.86]",
+        "13.4 | 13.4 [10.7, 16.7]",
+        "42.91 | 43.05",
+        "0.23 | 2.5 [2, 3]†",
+        "2, 1,234",
+    ]
+    assert paper_rise("switchboard", "o-sample-avg-k1", "2500") == 1.64
+    ubuntu = lines[next(i for i, line in enumerate(lines) if "Ubuntu" in line) :]
+    assert cells_of(ubuntu, "+neg-tr, 500 targets")[1:] == [
+        "0 | not run", "2 | not run", "60.42 | not run", "1.56 | not run", "not run",
+    ]  # fmt: skip
+
+
+def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
+    results = Results(RECORDS)
+    best = best_gan(results, "switchboard")
+    assert best is not None
+    assert best[0] == "0.001"
+    lines = table_4(results)
+    assert cells_of(lines, "+GAN")[1:6] == [
+        "42.69 | 43",
+        "49 | 45 [38.3, 51.9]",
+        "2.66 | 2.7",
+        "2.35 | 2.95†",
+        "5",
+    ]
+    assert cells_of(lines, "+neg-train 1% ")[2:] == [
+        "9.8 | 12.5 [8.61, 17.8]", "5.48 | 2.9†", "6.03 | 3.15†", "5", "0.475 | 0.4",
+    ]  # fmt: skip
+    assert cells_of(lines, "test set")[1] == ""
+    assert cells_of(lines, "+MMI")[2] == "23 | not run"
+    assert "gan" not in frequent_rows(results, "ubuntu")
+
+
+def test_every_finding_has_its_verdict() -> None:
+    found = {(one.finding, one.where): one for one in check_findings(Results(RECORDS))}
+
+    def verdict(finding: str, where: str) -> str:
+        return found[finding, where].verdict
+
+    place = "Switchboard, o-sample-avg-k1"
+    under, fewer = "the training list is hit to less than 5%", "fewer test targets are hit than before"
+    assert verdict(under, f"{place}, 500") == "holds by estimate"  # 3.8% [2.45, 5.86]
+    assert verdict(under, f"{place}, 1000") == "fails by estimate"  # 6% [4.2, 8.4]
+    assert verdict(under, f"{place}, 2500") == "holds"
+    assert verdict(fewer, f"{place}, 500") == "holds"
+    within = "perplexity rises by 3% at most"
+    assert verdict(within, f"{place}, 500") == "holds"
+    assert verdict(within, f"{place}, 2500") == "fails"
+    assert verdict("10-best lists overlap by more than 90%", f"{place}, 500") == "holds"
+    falls = "paraphrases lower the test list's hits"
+    assert verdict(falls, f"{place}, 500 to 1000") == "holds by estimate"  # 1 gone, none new
+    assert verdict(falls, f"{place}, 1000 to 2500") == "holds"
+    assert "46 gone, 0 new" in found[falls, f"{place}, 1000 to 2500"].ours
+    assert verdict("max-ratio falls", "Switchboard, baseline to negative-10") == "holds"
+    assert verdict("max-ratio falls", "Switchboard, negative-10 to negative-1") == "holds by estimate"
+    assert verdict("Ent-2 rises", "Switchboard, baseline to negative-10") == "holds"
+    assert verdict("Ent-2 rises", "Switchboard, negative-10 to negative-1") == "fails"
+    assert verdict("the GAN does not lower max-ratio", "Switchboard") == "holds by estimate"
+    assert verdict("beam search repeats itself more than greedy", "Switchboard") == "holds"
+    assert verdict("`<eos>` scale 0: replies get shorter than with 0.1", "Switchboard") == "holds"
+    assert verdict("`<eos>` scale 1: replies get longer than with 0.1", "Switchboard") == "fails"
+
+
+def test_a_gan_that_helps_is_a_finding_that_fails() -> None:
+    better = {
+        **RECORDS,
+        "frequent-switchboard-gan-0.001": record({"row": row(20, 3.0), "candidates": [{"hits": 1, "n": 9}]}),
+    }
+    (one,) = (found for found in check_findings(Results(better)) if "GAN" in found.finding)
+    assert one.verdict == "fails"
+
+
+def test_a_rise_that_the_paper_has_itself_is_no_finding() -> None:
+    name = "malicious-ubuntu-io-sample-min-k1-2500"  # 63.37 from 59.49
+    records = {name: record(hardened(0, 0, 60.0, (0.4, 0.45), hit="io-sample-min-k1"))}
+    assert not [one for one in check_findings(Results(records)) if "perplexity" in one.finding]
+
+
+def test_paired_counts_what_is_gone_and_what_is_new() -> None:
+    first = {"lists": {"test": {"hit": ["a", "b", "c", "d", "e", "f"]}}}
+    second = {"lists": {"test": {"hit": ["f", "g"]}}}
+    found = paired(first, second)
+    assert found is not None
+    assert found[:2] == (5, 1)
+    assert found[2] == pytest.approx(2 * (1 + 6) / 64)
+    assert paired(first, {}) is None
+
+
+def test_at_most_and_higher() -> None:
+    assert at_most(1.0, 0.5, 2.0, 3.0) == "holds"
+    assert at_most(1.0, 0.5, 4.0, 3.0) == "holds by estimate"
+    assert at_most(3.5, 2.5, 4.0, 3.0) == "fails by estimate"
+    assert at_most(4.0, 3.5, 5.0, 3.0) == "fails"
+    assert [higher(1, 2), higher(2, 1), higher(1, 1)] == ["holds", "fails", "no difference"]
+
+
+def test_methods_are_compared_at_the_lowest_rate_that_all_reach() -> None:
+    steps = [{"hits": 40, "n": 100, "perplexity": 50.0}, {"hits": 20, "n": 100, "perplexity": 51.0},
+             {"hits": 10, "n": 100, "perplexity": 55.0}]  # fmt: skip
+    first = path_of(steps)
+    assert first == [(40.0, 0.0), (20.0, pytest.approx(2.0)), (10.0, pytest.approx(10.0))]
+    second = [(40.0, 0.0), (30.0, 1.0), (15.0, 1.5), (18.0, 2.0)]
+    rate = equal_rate([first, second])
+    assert rate == 15.0
+    assert rise_at(first, rate) == pytest.approx(6.0)  # half way between 20 and 10
+    assert rise_at(second, rate) == 1.5
+    assert rise_at(second, 5.0) is None
+    assert rise_at(first, 50.0) == 0.0  # there from the start
+
+
+def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
+    rows = {"default": 44.0, "unlikelihood": 43.0, "npo": 46.0}
+    records = {
+        f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
+    }
+    results = tmp_path / "study" / "results"
+    results.mkdir(parents=True)
+    for name, value in records.items():
+        (results / f"{name}.json").write_text(json.dumps(value))
+    path = write_page(
+        tmp_path / "study", list(records), tmp_path / "negative.md", StudySpec(), SIZES["paper"]
+    )
+    text = path.read_text()
+    said = "the cheapest by perplexity is unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)."
+    assert said in text
+    assert (tmp_path / "negative" / "methods.svg").exists()
+
+
+def test_mmi_is_chosen_by_max_ratio_without_loss_of_bleu() -> None:
+    def tried(ratio: int, bleu: float) -> dict[str, Any]:
+        return {"max_ratio": Rate.of(ratio, 100).as_dict(), "bleu_4": bleu}
+
+    plain = tried(40, 1.0)
+    good = [tried(30, 1.0), tried(20, 1.1), tried(5, 0.4)]
+    assert choose_mmi(plain, good) is good[1]
+    assert choose_mmi(plain, [tried(45, 2.0), tried(10, 0.9)]) is None
+
+
+def test_a_row_says_the_same_from_replies_and_from_a_cost() -> None:
+    real = [["a", "b", "c"], ["d", "e"]]
+    found = describe([["a", "b"], ["a", "b"]], real, 12.0)
+    assert found["max_ratio"]["rate"] == 1.0
+    assert found["ent_2"] == 0.0
+    assert found["length"] == 2.0
+    assert describe(real, real)["bleu_4"] is None
+    told = row_of_cost(cost(43.0, (0, 1), commonest=50))
+    assert told["max_ratio"]["rate"] == 0.25
+    assert (told["perplexity"], told["ent_2"], told["length"], told["bleu_4"]) == (43.0, 2.5, 5.0, 0.6)
+    assert told.keys() == found.keys()
+
+
+def test_a_mean_has_its_interval() -> None:
+    found = mean_with_interval([1.0, 3.0])  # standard deviation sqrt(2), standard error 1
+    assert (found["mean"], found["n"]) == (2.0, 2)
+    assert found["low"] == pytest.approx(2 - 1.96)
+    assert mean_with_interval([])["n"] == 0
+
+
+def test_how_it_was_run_names_no_place_and_what_is_missing(page: str) -> None:
+    assert "backtalk study negative --data DIR --restarts 4" in page
+    assert "/somewhere" not in page
+    assert "Not run: samples, words." in page
+    assert "4 iterations over the training list (the paper: 20)" in page
+
+
+def test_a_difference_stands_under_its_note(page: str) -> None:
+    listed = page.split("## Differences")[1].split("\n## ")[0]
+    under = listed.split(f"- {NOTES['table-3/*/rise']}")[1].split("\n- ")[0]
+    assert "switchboard/o-sample-avg-k1/500/rise (0.23 against 2.5)" in under
+    slice_cell = Cell("table-3/ubuntu/o-sample-min-k1/500/train", 0.0, 5.0, (4.0, 6.0))
+    unknown_cell = Cell("table-4/switchboard/baseline/ppl", 42.81, 60.0)
+    lines = differences([slice_cell, unknown_cell], NOTES)
+    assert lines[0] == f"- {UNEXPLAINED}"
+    assert f"- {NOTES['*/ubuntu/*']}" in lines
+
+
+def test_the_papers_tables_are_whole() -> None:
+    assert {key[:2] for key in TABLE_3} == {(corpus, hit) for corpus in CORPORA for hit in HITS[corpus]}
+    assert len(TABLE_3) == 4 * (1 + len(LISTS))
+    for corpus in CORPORA:
+        for share in R_THRES[corpus]:
+            assert (corpus, f"negative-{share[:-1]}") in TABLE_4
+    assert command_of(StudySpec(data="embedded", size="mini")).endswith("--data embedded --size mini")

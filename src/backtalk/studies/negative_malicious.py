@@ -3,7 +3,7 @@
 `harden` gets the lists as they are, keeps the last iteration, as the paper does, and audits nothing: here the
 baseline is measured once, and every model on the same two lists, the 500 written training targets and the
 test targets. Test targets searched after each iteration only draw the way there. Searches are those of
-`harden`, which find more than the paper's eq. 6 does.
+`harden`, which lower the average of all words, as eq. 7 of the paper does.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ _SLICE = (
     "only the pattern of a row is to be compared, not its numbers"
 )
 _SEARCH = (
-    "The searches are those of `harden`: for an avg-hit they lower the average of all words, where eq. 6 of "
-    "the 2019 paper switches words off, so they find more. For any inputs (o) the attention model is hit far "
-    "more often than the paper's in `study egregious` too, which is *unexplained*"
+    "For any inputs (o) the attention model is hit far more often than the paper's in `study egregious` "
+    "too, which is *unexplained*; targets with words that the model lacks are left out"
 )
 _PASSES = (
     "Fewer passes than the paper's 20, the same number for all rows (see How it was run): less is trained "

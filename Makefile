@@ -14,8 +14,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# Two processes of one thread each: most tests are too small for threads.
 test: $(VENV)/.installed
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 slow: $(VENV)/.installed
 	$(BIN)/pytest -m slow

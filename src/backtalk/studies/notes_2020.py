@@ -21,7 +21,7 @@ _PASSES = (
 _COST = (
     "The paper says only that it works in mini-batches: here the negative gradient is averaged over the "
     "whole mini-batch. On the embedded model that costs +2.5% of perplexity after six passes, averaged over "
-    "the hits alone +13% and more; how the paper comes to less is *unexplained*"
+    "the hits alone +10.3%; how the paper comes to less is *unexplained*"
 )
 
 NOTES: dict[str, str] = {

@@ -4,13 +4,7 @@ the bound on perplexity holds, and a killed hardening ends where the unbroken on
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +31,7 @@ from backtalk.models.local import LocalModel
 from backtalk.spec import AuditSpec, HardenSpec
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds, Turn
+from tests.killing import kill_once_there
 
 OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
 ANSWERS = ("hi there", "because", "of course", "well what", "i will", "maybe so")
@@ -45,13 +40,7 @@ RUDE = "go away"
 TARGETS = ("you stop", "the dog will go", "go away", "because maybe", "my cat what", "we go there")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
@@ -221,19 +210,9 @@ def test_other_settings_in_the_same_folder_are_refused(
 
 def test_killed_in_the_middle_it_ends_with_the_same_weights(place: Path, hardened: Path) -> None:
     """SIGKILL at moments in training; the checkpoint is written after every update."""
-    command = [sys.executable, "-m", "backtalk", *harden_command(place, "broken", "--checkpoint-s", "0")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = harden_command(place, "broken", "--checkpoint-s", "0")
     for killed_after in ("checkpoint.safetensors", "model"):
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        deadline = time.monotonic() + 60
-        while not Path("broken", killed_after).exists():
-            assert process.poll() is None, "it was over before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill_once_there(command, Path("broken", killed_after))
     assert not Path("broken/summary.json").exists()
     assert run(harden_command(place, "broken")) == 0
     name = "model/model.safetensors"

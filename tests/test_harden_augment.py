@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +11,7 @@ import torch
 
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
+from tests.killing import kill_once_there
 
 TARGETS = ("go away", "you are slow", "i am loud", "stop it", "you bore me", "i will go")
 PAIRS = (
@@ -93,19 +89,7 @@ def test_the_preflight_says_how_many_were_added_and_removed(
 
 def test_killed_in_the_middle_it_ends_with_the_same_weights(place: Path, hardened: Path) -> None:
     command = harden_command(place, "broken", "--augment", "1", "--checkpoint-s", "0")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "backtalk", *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while not Path("broken/checkpoint.safetensors").exists():
-        assert process.poll() is None, "it was over before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_once_there(command, Path("broken/checkpoint.safetensors"))
     assert not Path("broken/summary.json").exists()
     assert run(command) == 0
     name = "model/model.safetensors"

@@ -4,19 +4,12 @@ the pairs that measure were never used, and a killed hardening ends where the un
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from backtalk.cases import reference_pairs
 from backtalk.cli import run
@@ -24,6 +17,7 @@ from backtalk.hardening.pairs import read_pairs
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.spec import HardenSpec
 from backtalk.types import Turn
+from tests.killing import kill_once_there
 
 OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
 ANSWERS = ("hi there", "because", "of course", "well what", "i will", "maybe so")
@@ -32,13 +26,7 @@ DULL = "i do not know"
 WEIGHTS = "model/model.safetensors"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
@@ -179,20 +167,8 @@ def test_the_hardened_model_can_be_asked_audited_and_hardened_again(place: Path,
 
 
 def test_killed_in_the_middle_it_ends_with_the_same_weights(place: Path, hardened: Path) -> None:
-    command = [sys.executable, "-m", "backtalk", *harden_command(place, "broken", "--checkpoint-s", "0")]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while not Path("broken/checkpoint.safetensors").exists():
-        assert process.poll() is None, "it was over before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = harden_command(place, "broken", "--checkpoint-s", "0")
+    kill_once_there(command, Path("broken/checkpoint.safetensors"))
     assert not Path("broken/summary.json").exists()
     assert run(harden_command(place, "broken")) == 0
     assert Path("broken", WEIGHTS).read_bytes() == (hardened / WEIGHTS).read_bytes()

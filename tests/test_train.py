@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import backtalk
 from backtalk.cli import run
@@ -31,13 +30,7 @@ REST = ("you", "the dog", "we all", "my friend", "the long day", "a cat and a do
 SMALL = ["--embedding", "8", "--hidden", "12", "--batch", "16", "--lr", "0.01", "--device", "cpu"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def write_corpus(path: Path, count: int = 200, seed: int = 0) -> Path:

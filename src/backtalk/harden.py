@@ -27,11 +27,10 @@ from backtalk.hardening.iterations import train
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.models.folder import load_folder
 from backtalk.outcome import Gates
-from backtalk.report.build import RateRow
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import write_whole
-from backtalk.wording import count, duration, percent, percent_range
+from backtalk.wording import count, duration, with_interval
 
 
 def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
@@ -169,10 +168,6 @@ def _show_evidence(plan: Plan, held_out: Comparison, console: Console) -> None:
     console.print(
         f"Evidence: {n} held-out target{'s' if n != 1 else ''}, gibbs with {spec.length} words, "
         f"G={spec.top}, T={spec.sweeps}, R={spec.restarts}, criterion {plan.criterion.name}, one seed: "
-        f"{_rate(before)} before and {_rate(after)} after. That this search finds none is no proof "
-        "that there is none."
+        f"{with_interval(before)} before and {with_interval(after)} after. That this search finds none is "
+        "no proof that there is none."
     )
-
-
-def _rate(row: RateRow) -> str:
-    return f"{percent(row.rate)} (95%: {percent_range(row.low, row.high)})"

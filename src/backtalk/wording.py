@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from typing import Protocol
 
 _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 """Powers of ten and their names, the largest first; from the first on only the power itself is readable."""
@@ -48,6 +49,22 @@ def percent(share: float) -> str:
 def percent_range(low: float, high: float) -> str:
     """ "12 to 32%"."""
     return f"{percent(low).removesuffix('%')} to {percent(high)}"
+
+
+class Share(Protocol):
+    """A rate with its interval."""
+
+    @property
+    def rate(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def with_interval(share: Share) -> str:
+    """ "20% (95%: 12 to 32%)"."""
+    return f"{percent(share.rate)} (95%: {percent_range(share.low, share.high)})"
 
 
 def duration(seconds: float) -> str:

@@ -12,8 +12,9 @@ import pytest
 from backtalk.spec import StudySpec
 from backtalk.stats import Rate
 from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
-from backtalk.studies.egregious_page import command_of, write_page
+from backtalk.studies.egregious_page import write_page
 from backtalk.studies.egregious_results import Results
+from backtalk.studies.frame import command_of
 from backtalk.studies.notes_2019 import NOTES
 from backtalk.studies.paper_2019 import MAL_HITS, TABLE_2, TABLE_5, TABLE_6, TABLE_11
 
@@ -175,6 +176,6 @@ def test_the_papers_numbers_are_complete_and_consistent() -> None:
 
 
 def test_the_command_shows_what_differs_from_the_defaults() -> None:
-    assert command_of(StudySpec(data="embedded", size="mini")) == (
+    assert command_of("egregious", StudySpec(data="embedded", size="mini")) == (
         "backtalk study egregious --data embedded --size mini"
     )

@@ -13,10 +13,11 @@ from backtalk.spec import StudySpec
 from backtalk.stats import Rate
 from backtalk.studies.cells import UNEXPLAINED, Cell, differences
 from backtalk.studies.egregious_results import Results
+from backtalk.studies.frame import command_of
 from backtalk.studies.negative_curve import equal_rate, path_of, rise_at
 from backtalk.studies.negative_findings import at_most, check_findings, higher, paired
 from backtalk.studies.negative_frequent import choose_mmi, describe, row_of_cost
-from backtalk.studies.negative_page import command_of, write_page
+from backtalk.studies.negative_page import write_page
 from backtalk.studies.negative_sizes import SIZES
 from backtalk.studies.negative_tables import best_gan, frequent_rows, paper_rise, table_3, table_4
 from backtalk.studies.negative_words import mean_with_interval
@@ -335,4 +336,5 @@ def test_the_papers_tables_are_whole() -> None:
     for corpus in CORPORA:
         for share in R_THRES[corpus]:
             assert (corpus, f"negative-{share[:-1]}") in TABLE_4
-    assert command_of(StudySpec(data="embedded", size="mini")).endswith("--data embedded --size mini")
+    command = command_of("negative", StudySpec(data="embedded", size="mini"))
+    assert command.endswith("--data embedded --size mini")

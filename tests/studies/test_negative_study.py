@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
 from backtalk.cases import reference_pairs
 from backtalk.cli.command import run
@@ -30,13 +28,7 @@ from backtalk.types import Target
 FIGURES = ("figure-1.svg", "methods.svg")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parts_of(folder: Path, size: str = "paper") -> dict[str, Part]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import greedy
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.checkpoint import save_checkpoint
 from backtalk.training.course import Batch
 from backtalk.training.frequent import FrequentConfig, FrequentTraining, ReplyWindow, discourage_frequent
@@ -26,34 +25,10 @@ from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import HardenProgress
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import RULES, Updates
+from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
-CPU = torch.device("cpu")
-WORDS = 14
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def make_network(**more: Any) -> Seq2Seq:
-    torch.manual_seed(7)
-    sizes: dict[str, Any] = {"vocabulary": WORDS, "embedding": 6, "hidden": 8}
-    return Seq2Seq(Seq2SeqConfig(**(sizes | more)))
-
-
-def weights(network: Seq2Seq) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.named_parameters()}
-
-
-def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --- the window ----------------------------------------------------------------------------------------
@@ -165,7 +140,7 @@ def test_the_whole_training_against_a_plain_loop(
     """Replies, recounted shares, negative update averaged over the mini-batch, positive update; each step."""
     pairs = echo_pairs(WORDS, 44)
     config = FrequentConfig(
-        method, iterations=3, steps=4, batch=8, lr=0.01, window=3, r_thres=0.1, max_output=4, seed=5
+        method=method, iterations=3, steps=4, batch=8, lr=0.01, window=3, r_thres=0.1, max_output=4, seed=5
     )
     network = echo_network(echoing)
     reports = list(discourage_frequent(network, pairs, config, tmp_path / "c", {}, CPU))
@@ -263,10 +238,10 @@ def test_scale_zero_leaves_a_bare_eos_alone(method: str) -> None:
 VARIANTS = [
     FrequentConfig(iterations=2, steps=4, batch=8, lr=0.05, window=2, r_thres=0.1, max_output=4),
     FrequentConfig(
-        "npo",
-        2,
-        4,
-        8,
+        method="npo",
+        iterations=2,
+        steps=4,
+        batch=8,
         lr=0.05,
         kl=0.5,
         window=2,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,48 +16,25 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import sample
 from backtalk.models.discriminator import Discriminator, DiscriminatorConfig
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 from backtalk.training.course import Batch
 from backtalk.training.gan import GanConfig, GanTraining, generator_loss, judge_loss, train_gan
 from backtalk.training.negative import HardenProgress
+from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
-CPU = torch.device("cpu")
-WORDS = 14
 TINY = GanConfig(
     iterations=2, steps=8, batch=8, lr=0.05, gan_lr=0.02, filters=3, widths=(1, 2), layers=1, hidden=6,
     max_output=4,
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def make_network(**more: Any) -> Seq2Seq:
-    torch.manual_seed(7)
-    sizes: dict[str, Any] = {"vocabulary": WORDS, "embedding": 6, "hidden": 8}
-    return Seq2Seq(Seq2SeqConfig(**(sizes | more)))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_judge(vocabulary: int = WORDS) -> Discriminator:
     torch.manual_seed(1)
     return Discriminator(DiscriminatorConfig(vocabulary, 4, filters=3, widths=(1, 2), layers=1, hidden=6))
-
-
-def weights(network: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.named_parameters()}
-
-
-def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 # --- eq. 11 --------------------------------------------------------------------------------------------

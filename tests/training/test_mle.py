@@ -31,13 +31,7 @@ WORDS = 16
 """Ids of the made-up language, the four specials included."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def echo_pairs(count: int, seed: int = 0) -> PairArrays:

@@ -4,7 +4,7 @@ whether stopped or not, and a planted weakness that goes while the rest stays.""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.avoid import avoid_ids, frequent_ids
 from backtalk.training.checkpoint import save_checkpoint
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
@@ -32,40 +32,17 @@ from backtalk.training.negative import (
 )
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import RULES, Updates, reply_logits
+from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
-CPU = torch.device("cpu")
-WORDS = 14
-"""Ids of the made-up language, the four specials included."""
 METHODS = sorted(RULES)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def make_network(**more: Any) -> Seq2Seq:
-    torch.manual_seed(7)
-    sizes: dict[str, Any] = {"vocabulary": WORDS, "embedding": 6, "hidden": 8}
-    return Seq2Seq(Seq2SeqConfig(**(sizes | more)))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_pairs(count: int, seed: int = 0) -> PairArrays:
     return echo_pairs(WORDS, count, seed)
-
-
-def weights(network: Seq2Seq) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.named_parameters()}
-
-
-def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
@@ -504,7 +481,15 @@ SEARCHED = [(5, 13, EOS), (12, EOS), (6, 7, 8, EOS)]
 VARIANTS = [
     NegativeConfig(iterations=2, batch=2, rounds=2, positives=2, lr=0.05, positive_batch=8),
     NegativeConfig(
-        "npo", 2, 2, lr=0.05, kl=0.5, rounds=2, positive_batch=8, avoid=frozenset({EOS}), average="hits"
+        method="npo",
+        iterations=2,
+        batch=2,
+        lr=0.05,
+        kl=0.5,
+        rounds=2,
+        positive_batch=8,
+        avoid=frozenset({EOS}),
+        average="hits",
     ),
     NegativeConfig(
         iterations=2, batch=2, rounds=3, optimizer="adam", lr=0.01, kl=2.0, together=True, positive_batch=8

@@ -33,9 +33,9 @@ from backtalk.stats import Rate
 from backtalk.store.folder import write_whole
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.negative import HardenProgress
-from backtalk.training.step import trim_padding
+from backtalk.training.step import read_inputs
 from backtalk.training.updates import Descent
-from backtalk.wording import duration, percent, percent_range
+from backtalk.wording import duration, with_interval
 
 
 def harden_frequent(spec: HardenSpec, fresh: bool = False) -> int:
@@ -66,10 +66,9 @@ class Repetition:
 
     def commonest(self) -> int:
         """How often the most frequent greedy reply is given."""
-        keeps_pads = self.model.network.config.pad_as_word
-        inputs = torch.from_numpy(self.pairs.inputs if keeps_pads else trim_padding(self.pairs.inputs))
+        inputs = read_inputs(self.model.network, self.pairs.inputs, self.model.device)
         with evaluating(self.model), torch.no_grad():
-            said = self.model.greedy_ids(inputs.to(self.model.device))
+            said = self.model.greedy_ids(inputs)
         return commonest([self.model.vocabulary.words(ids) for ids in said])
 
     def perplexity(self) -> float:
@@ -201,10 +200,6 @@ def _show(plan: FrequentPlan, cost: Cost) -> None:
     rule = "the vanilla GAN" if spec.method == "gan" else f"{spec.method} training, r_thres {spec.r_thres}"
     console.print(
         f"Evidence: {cost.pairs:,} held-out pairs, {rule}, one seed: the most frequent reply is "
-        f"{_rate(before)} of all before and {_rate(after)} after."
+        f"{with_interval(before)} of all before and {with_interval(after)} after."
     )
     console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
-
-
-def _rate(rate: Rate) -> str:
-    return f"{percent(rate.rate)} (95%: {percent_range(rate.low, rate.high)})"

@@ -75,6 +75,11 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
+def between(row: Mapping[str, Any]) -> str:
+    """ "36.5 [30.1, 43.4]" of a rate row's percentages."""
+    return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+
+
 def section(title: str, lines: Sequence[str]) -> list[str]:
     return [f"## {title}", "", *lines]
 

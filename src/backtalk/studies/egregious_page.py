@@ -6,20 +6,18 @@ only those that stand in the embedded list.
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec, spec_values
-from backtalk.store.folder import write_whole
+from backtalk.spec import StudySpec
 from backtalk.studies import egregious_tables as tables
-from backtalk.studies.cells import MARK, differences, percent, rounded, section, table
+from backtalk.studies.cells import MARK, differences, percent, section, table
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_figures import figure_2, figure_3, figure_4a, figure_4b, figure_5
 from backtalk.studies.egregious_findings import checklist
 from backtalk.studies.egregious_results import Results
+from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.notes_2019 import NOTES, STAND_INS
 from backtalk.studies.paper_2019 import ARCHS
 from backtalk.studies.parts import read_record
@@ -45,12 +43,9 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec) 
     results = Results(records)
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = page.parent / page.stem
-    text = "\n".join(page_lines(results, parts, pictures, spec))
+    lines = page_lines(results, parts, pictures, spec)
     brief = {part: _brief(record) for part, record in records.items()}
-    merged = {"study": "egregious", "spec": _shared(spec), "parts": brief}
-    write_whole(page.with_suffix(".json"), json.dumps(rounded(merged), allow_nan=False) + "\n")
-    write_whole(page, text.rstrip("\n") + "\n")
-    return page
+    return write_files(page, lines, "egregious", spec, brief)
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
@@ -83,18 +78,8 @@ def page_lines(results: Results, parts: Sequence[str], pictures: Path, spec: Stu
         *section("Differences", differences(results.cells, STAND_INS if spec.data == EMBEDDED else NOTES)),
         *section("How it was run", _how(results, parts, spec)),
     ]
-    return [HEAD, *_warning(spec), *body, *after]
-
-
-def _warning(spec: StudySpec) -> list[str]:
-    lines = []
-    if spec.size != "paper":
-        lines.append(f"**Size `{spec.size}`: models and searches are smaller than the paper's.**")
-    if spec.data == EMBEDDED:
-        lines.append(
-            "**The shipped chitchat pairs stand in for every corpus: this page shows the machinery only.**"
-        )
-    return [*lines, ""] if lines else []
+    standing_in = "The shipped chitchat pairs stand in for every corpus"
+    return [HEAD, *warning(spec, "models and searches", standing_in), *body, *after]
 
 
 def _precision(results: Results) -> list[str]:
@@ -149,57 +134,23 @@ def _whole_search(results: Results) -> list[str]:
 
 
 def _how(results: Results, parts: Sequence[str], spec: StudySpec) -> list[str]:
-    """The command, the machine and the time of each part."""
     records = results.records
     restarts = sorted(
         {r["settings"]["restarts"] for name, r in records.items() if name.startswith("search-")}
     )
-    machines = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in records.values()})
     searched = [r["result"] for r in records.values() if "candidates" in r["result"]]
-    seconds = sum(r["seconds"] for r in records.values())
     skipped = sorted({one["skipped"] for one in searched})
-    lines = [
-        "```",
-        command_of(spec),
-        "```",
-        "",
-        LAYOUT,
-        f"- {len(records)} of {len(parts)} parts have run, {seconds:,.0f} s in all.",
-        f"- Machines: {'; '.join(machines) or 'none'}.",
+    remarks = [
         f"- Restarts of the searches: {', '.join(map(str, restarts)) or 'none'} (the paper: 10).",
         f"- Targets with words that a model does not know are left out of n: "
         f"{', '.join(map(str, skipped)) or 0} by search.",
         f"- Candidates tried: {sum(one['candidates'] for one in searched):,}.",
-        "",
     ]
-    rows = [
-        [part, f"{record['seconds']:,.1f}", _searched(record["result"])]
-        for part in parts
-        if (record := records.get(part)) is not None
-    ]
-    waiting = [part for part in parts if part not in records]
-    left = ["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []
-    parts_table = table(["part", "seconds", "targets, sweeps, candidates"], rows)
-    return [*lines, "<details><summary>Every part</summary>", "", *parts_table, "</details>", "", *left]
+    columns = {"targets, sweeps, candidates": _searched}
+    return how_it_was_run(records, parts, command_of("egregious", spec), LAYOUT, remarks, columns)
 
 
-def _searched(result: dict[str, Any]) -> str:
+def _searched(result: Mapping[str, Any]) -> str:
     if "candidates" not in result:
         return ""
     return f"{result['n']}, {result['mean_sweeps']:.1f}, {result['candidates']:,}"
-
-
-def command_of(spec: StudySpec) -> str:
-    """The command with what differs from the defaults; the places of this machine are left out."""
-    words = ["backtalk study egregious --data", "embedded" if spec.data == EMBEDDED else "DIR"]
-    for key in ("size", "restarts", "limit"):
-        value = getattr(spec, key)
-        if value != getattr(StudySpec(), key):
-            words += [f"--{key}", shlex.quote(str(value))]
-    return " ".join(words)
-
-
-def _shared(spec: StudySpec) -> dict[str, Any]:
-    """What of the spec is no place of this machine."""
-    kept = {key: value for key, value in spec_values(spec).items() if key in ("size", "restarts", "limit")}
-    return kept | {"data": "embedded" if spec.data == EMBEDDED else "files"}

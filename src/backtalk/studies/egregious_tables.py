@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from backtalk.stats import Rate
 from backtalk.studies import paper_2019 as paper
-from backtalk.studies.cells import Cell, number, percent, table, text_table
+from backtalk.studies.cells import NOT_RUN, Cell, number, percent, table, text_table
 from backtalk.studies.egregious_results import (
     Results,
     confirmed_rate,
@@ -60,22 +60,33 @@ def table_1(results: Results) -> list[str]:
 
 
 def table_2(results: Results) -> list[str]:
+    return perplexity_table(results, "table-2", paper.TABLE_2, CORPORA, ("lm", *ARCHS))
+
+
+def perplexity_table(
+    results: Results,
+    key: str,
+    published: Mapping[tuple[str, str], tuple[float, float]],
+    corpora: Sequence[str],
+    archs: Sequence[str],
+) -> list[str]:
+    """Of each model on each corpus, and what the corpora are."""
     rows = []
-    for arch in ("lm", *ARCHS):
+    for arch in archs:
         row = [{"lm": "LSTM language model"}.get(arch, f"{arch} seq2seq")]
-        for corpus in CORPORA:
+        for corpus in corpora:
             found = results.get(f"train-{corpus}-{arch}")
-            perplexity, nll = paper.TABLE_2[corpus, arch]
-            key = f"table-2/{corpus}/{arch}"
-            row.append(results.cell(Cell(key, perplexity, found.get("test_perplexity"), digits=4)))
-            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| not run")
+            perplexity, nll = published[corpus, arch]
+            cell = Cell(f"{key}/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
+            row.append(results.cell(cell))
+            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
         rows.append(row)
-    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in CORPORA for what in ("PPL", "NLL"))]
+    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in corpora for what in ("PPL", "NLL"))]
     sizes = [
         f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
         f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
-        for corpus in CORPORA
-        if (found := results.get(f"train-{corpus}-last-h"))
+        for corpus in corpora
+        if (found := results.get(f"train-{corpus}-{archs[1]}"))
     ]
     return [*table(header, rows), *sizes, ""]
 

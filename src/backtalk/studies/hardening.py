@@ -7,8 +7,7 @@ Each point is an ordinary hardening in its own folder, so it resumes and its run
 from __future__ import annotations
 
 import io
-import json
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any
 
 from backtalk.audit import audit
 from backtalk.errors import InputError
-from backtalk.harden import harden
-from backtalk.hardening.folder import SUMMARY
 from backtalk.hardening.settings import DEFAULT
 from backtalk.hits import parse_criterion, rates
 from backtalk.outcome import Gates, thresholds_of
 from backtalk.spec import AuditSpec, HardenSpec, StudySpec, build_spec
 from backtalk.store import Run
 from backtalk.studies.hardening_page import write_page
+from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Part, Result, Workplace, claim_folder
 from backtalk.studies.telling import run_and_tell
 
@@ -107,22 +105,9 @@ def _hardening(name: str, settings: dict[str, Any]) -> Part:
 
 def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
     """One hardening, and what is drawn of it."""
-    folder = place.path("hardenings", place.part)
-    spec = build_spec(HardenSpec, {**settings, "out": str(folder), "device": place.device}, place.part)
-    log = place.path("log", f"{place.part}.txt").open("a", encoding="utf-8")
-    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
-        harden(spec)
-    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    kept = {key: summary[key] for key in ("held_out", "train", "cost")}
-    hardening = summary["hardening"]
-    kept["cost"].pop("side_by_side", None)
-    return {
-        **kept,
-        "lists": hardening["lists"],
-        "candidates": hardening["candidates"],
-        "iterations_kept": hardening["iterations_kept"],
-        "updates": hardening["updates"],
-    }
+    summary = run_harden(place, settings)
+    proof = {key: summary[key] for key in ("held_out", "train")}
+    return {**proof, "lists": summary["hardening"]["lists"], **told(summary)}
 
 
 def search_longer(place: Workplace, more: dict[str, Any]) -> Result:

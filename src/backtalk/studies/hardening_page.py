@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.store.folder import write_whole
-from backtalk.studies.cells import number, section, table
+from backtalk.studies.cells import between, number, section, table
 from backtalk.studies.figures import COLOURS, DASHES, MARKERS, drawing
 from backtalk.studies.parts import read_record
 
@@ -111,8 +111,8 @@ def _curve_table(curve: Mapping[str, Record]) -> list[str]:
         rows.append(
             [
                 name,
-                f"{_rate(train['before'])} → {_rate(train['after'])}",
-                f"{_rate(held['before'])} → {_rate(held['after'])}",
+                f"{between(train['before'])} → {between(train['after'])}",
+                f"{between(held['before'])} → {between(held['after'])}",
                 f"{100 * _rise(row):+.1f}% [{100 * low:+.1f}, {100 * high:+.1f}]",
                 f"{ratios[0]:.1f} → {ratios[1]:.1f}%",
                 f"{cost['ent_2'][0]:.2f} → {cost['ent_2'][1]:.2f}",
@@ -155,8 +155,8 @@ def _confirmed(record: Record, longer: Record | None) -> list[str]:
         "",
     ]
     rows = [
-        ["training targets hit, %", _rate(train["before"]), _rate(train["after"])],
-        ["held-out targets hit, %", _rate(held["before"]), _rate(held["after"])],
+        ["training targets hit, %", between(train["before"]), between(train["after"])],
+        ["held-out targets hit, %", between(held["before"]), between(held["after"])],
     ]
     if longer:
         title = f"held-out targets hit, {longer['restarts']} restarts, %"
@@ -184,10 +184,6 @@ def _rise(row: Record) -> float:
     return float(after / before - 1)
 
 
-def _rate(row: Record) -> str:
-    return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-
-
 def _stored(rate: Record) -> str:
     low, high = rate["ci95"]
-    return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return between({**rate, "low": low, "high": high})

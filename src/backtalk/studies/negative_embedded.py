@@ -11,8 +11,8 @@ from backtalk.models.local import LocalModel
 from backtalk.paraphrase.augment import words_of
 from backtalk.registry import load_model
 from backtalk.studies.egregious_data import SEED
+from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.negative_frequent import row_of_cost
-from backtalk.studies.negative_malicious import run_harden, told
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import Result, Workplace
 

@@ -22,8 +22,8 @@ from backtalk.models.mmi import MMI, mmi_ids
 from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
 from backtalk.stats import Rate
 from backtalk.studies.egregious_data import SEED
+from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.negative_data import NegativeData, open_baseline
-from backtalk.studies.negative_malicious import run_harden, told
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import Result, Workplace
 from backtalk.training.likelihood import mean_log_likelihood, perplexity

@@ -8,18 +8,14 @@ test targets. Test targets searched after each iteration only draw the way there
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from backtalk.harden import harden
-from backtalk.hardening.folder import SUMMARY
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
-from backtalk.spec import HardenSpec, build_spec
 from backtalk.studies.egregious_data import SEED
 from backtalk.studies.egregious_search import search
+from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.negative_data import NegativeData, known_targets, open_baseline, write_list
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import Result, Workplace
@@ -34,8 +30,6 @@ EXTRA: dict[str, dict[str, Any]] = {
     "npo": {"settings": "default", "method": "npo"},
 }
 """What our own rows set over the paper's, on the list of 500."""
-TEXTS = ("side_by_side", "most_said", "real_most_said")
-"""Of a cost: what holds words of a corpus."""
 
 
 def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,33 +89,11 @@ def harden_row(
     }
 
 
-def run_harden(place: Workplace, values: Mapping[str, Any]) -> Result:
-    """An ordinary hardening in hardenings/PART; returns its summary."""
-    folder = place.path("hardenings", place.part)
-    spec = build_spec(HardenSpec, {**values, "out": str(folder), "device": place.device}, place.part)
-    log = place.path("log", f"{place.part}.txt").open("a", encoding="utf-8")
-    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
-        harden(spec)
-    summary: Result = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    return summary
-
-
 def evenly(targets: Sequence[Target], count: int) -> list[Target]:
     """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
     return (
         [targets[i * len(targets) // count] for i in range(count)] if count < len(targets) else list(targets)
     )
-
-
-def told(summary: Mapping[str, Any]) -> Result:
-    """What the page needs of a hardening: numbers, and no word of a corpus."""
-    hardening = summary["hardening"]
-    return {
-        "cost": {key: value for key, value in summary["cost"].items() if key not in TEXTS},
-        "candidates": hardening["candidates"],
-        "iterations_kept": hardening["iterations_kept"],
-        "updates": hardening["updates"],
-    }
 
 
 def _measure(

@@ -6,19 +6,17 @@ shipped pairs, and of the targets only those of the embedded list.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec, spec_values
-from backtalk.store.folder import write_whole
+from backtalk.spec import StudySpec
 from backtalk.studies import negative_tables as tables
-from backtalk.studies.cells import MARK, differences, number, rounded, section, table, text_table
+from backtalk.studies.cells import MARK, differences, number, section, table, text_table
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.figures import COLOURS, HATCHES, drawing
+from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.negative_curve import compare_methods
 from backtalk.studies.negative_findings import checklist
 from backtalk.studies.negative_sizes import Size
@@ -46,14 +44,9 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
     records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
     results = Results(records)
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(page_lines(results, parts, page.parent / page.stem, spec, size))
+    lines = page_lines(results, parts, page.parent / page.stem, spec, size)
     brief = {part: {**record, "result": _brief(record["result"])} for part, record in records.items()}
-    shared = {key: value for key, value in spec_values(spec).items() if key in ("size", "restarts", "limit")}
-    shared["data"] = "embedded" if spec.data == EMBEDDED else "files"
-    merged = {"study": "negative", "spec": shared, "parts": brief}
-    write_whole(page.with_suffix(".json"), json.dumps(rounded(merged), allow_nan=False) + "\n")
-    write_whole(page, text.rstrip("\n") + "\n")
-    return page
+    return write_files(page, lines, "negative", spec, brief)
 
 
 def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,19 +78,8 @@ def page_lines(
         *section("Differences", differences(results.cells, notes)),
         *section("How it was run", _how(results, parts, spec, size)),
     ]
-    return [HEAD, *_warning(spec), *body, *after]
-
-
-def _warning(spec: StudySpec) -> list[str]:
-    lines = []
-    if spec.size != "paper":
-        lines.append(f"**Size `{spec.size}`: models, lists and searches are smaller than the paper's.**")
-    if spec.data == EMBEDDED:
-        lines.append(
-            "**The shipped chitchat pairs and list stand in for every corpus and list: this page shows the "
-            "machinery only.**"
-        )
-    return [*lines, ""] if lines else []
+    standing_in = "The shipped chitchat pairs and list stand in for every corpus and list"
+    return [HEAD, *warning(spec, "models, lists and searches", standing_in), *body, *after]
 
 
 def samples(results: Results) -> list[str]:
@@ -152,37 +134,12 @@ def _draw_words(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _how(results: Results, parts: Sequence[str], spec: StudySpec, size: Size) -> list[str]:
-    """The command, what was smaller than in the paper, the machine and the time of each part."""
-    records = results.records
-    machines = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in records.values()})
-    seconds = sum(r["seconds"] for r in records.values())
-    lines = [
-        "```",
-        command_of(spec),
-        "```",
-        "",
-        LAYOUT,
-        f"- {len(records)} of {len(parts)} parts have run, {seconds:,.0f} s of work in all.",
-        f"- Machines: {'; '.join(machines) or 'none'}.",
+    """With what was smaller than in the paper."""
+    remarks = [
         f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20), "
         f"{count(size.restarts, 'restart')} in the measures (the paper: 5), the last iteration is kept.",
         f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row "
         "(the paper: 20 times all training pairs), the last is kept.",
         "- Models of `study egregious` with the same settings can be adopted: `--baseline-from FOLDER`.",
-        "",
     ]
-    rows = [[part, f"{records[part]['seconds']:,.1f}"] for part in parts if part in records]
-    waiting = [part for part in parts if part not in records]
-    left = ["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []
-    body = table(["part", "seconds"], rows)
-    return [*lines, "<details><summary>Every part</summary>", "", *body, "</details>", "", *left]
-
-
-def command_of(spec: StudySpec) -> str:
-    """The command with what differs from the defaults; the places of this machine are left out."""
-    words = ["backtalk study negative --data", "embedded" if spec.data == EMBEDDED else "DIR"]
-    for key in ("size", "restarts", "limit"):
-        value = getattr(spec, key)
-        if value != getattr(StudySpec(), key):
-            words += [f"--{key}", shlex.quote(str(value))]
-    return " ".join(words)
+    return how_it_was_run(results.records, parts, command_of("negative", spec), LAYOUT, remarks)

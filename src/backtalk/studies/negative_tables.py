@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backtalk.studies import paper_2020 as paper
-from backtalk.studies.cells import NOT_RUN, Cell, number, table
+from backtalk.studies.cells import NOT_RUN, Cell, between, number, table
 from backtalk.studies.egregious_results import Results
+from backtalk.studies.egregious_tables import perplexity_table
+from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
 from backtalk.studies.negative_malicious import EXTRA, MEASURED
 from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
@@ -21,24 +23,7 @@ TITLES_OF_EXTRA = {
 
 
 def table_8(results: Results) -> list[str]:
-    rows = []
-    for arch, title in (("lm", "LSTM language model"), ("attention", "attention seq2seq")):
-        row = [title]
-        for corpus in CORPORA:
-            found = results.get(f"train-{corpus}-{arch}")
-            perplexity, nll = paper.TABLE_8[corpus, arch]
-            cell = Cell(f"table-8/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
-            row.append(results.cell(cell))
-            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
-        rows.append(row)
-    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in CORPORA for what in ("PPL", "NLL"))]
-    sizes = [
-        f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
-        f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
-        for corpus in CORPORA
-        if (found := results.get(f"train-{corpus}-attention"))
-    ]
-    return [*table(header, rows), *sizes, ""]
+    return perplexity_table(results, "table-8", paper.TABLE_8, CORPORA, ("lm", ARCH))
 
 
 # Table 3
@@ -224,7 +209,7 @@ def augment_table(results: Results) -> list[str]:
                     ", ".join(f"{count} {why}" for why, count in removed.items()) or "none",
                     str(found["overlap"]),
                     *(
-                        f"{_rate(found[which]['before'])} → {_rate(found[which]['after'])}"
+                        f"{between(found[which]['before'])} → {between(found[which]['after'])}"
                         for which in ("train", "held_out")
                     ),
                     f"{rise[0]:+.1f} [{rise[1]:+.1f}, {rise[2]:+.1f}]",
@@ -243,7 +228,3 @@ def augment_table(results: Results) -> list[str]:
     ]
     said = "The embedded model and list, `harden --augment N --paraphraser rules`; io-sample-avg-k1."
     return [said, "", *table(header, body)]
-
-
-def _rate(row: Mapping[str, Any]) -> str:
-    return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"

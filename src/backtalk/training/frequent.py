@@ -27,32 +27,22 @@ from backtalk.models.decode import greedy
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.course import Batch, Done, run_course, steps_of
 from backtalk.training.negative import HardenProgress
-from backtalk.training.step import trim_padding
-from backtalk.training.updates import Updates
+from backtalk.training.step import read_inputs
+from backtalk.training.updates import UpdateConfig, Updates
 
 
-@dataclass(frozen=True)
-class FrequentConfig:
+@dataclass(frozen=True, kw_only=True)
+class FrequentConfig(UpdateConfig):
     """How to train; the paper's settings, which are the same for its three corpora."""
 
-    method: str = "negative"
-    """negative (as published), unlikelihood or npo."""
     iterations: int = 20
     """How often the network is measured."""
     steps: int = 0
     """Mini-batches an iteration; 0: all training pairs."""
     batch: int = 64
     """Pairs of a mini-batch."""
-    optimizer: str = "sgd"
-    """sgd, with momentum, as published; or adam."""
     lr: float = 0.001
     """alpha, of both updates."""
-    lambda_pos: float = 1.0
-    """Weight of the positive updates."""
-    kl: float = 0.0
-    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
-    npo_beta: float = 0.1
-    """How soon npo lets go of a reply that has become unlikely."""
     r_thres: float = 0.01
     """A reply with a larger share of all replies is discouraged."""
     window: int = 200
@@ -63,15 +53,6 @@ class FrequentConfig:
     """A positive update at every step, not only beside a negative one."""
     max_output: int = 20
     """Tokens of a reply."""
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
-    clip: float = 5.0
-    """Largest norm of a gradient."""
-    avoid: frozenset[int] = frozenset()
-    """Tokens without any negative gradient."""
-    seed: int = 1
-    checkpoint_s: float = 60.0
-    """Seconds between two checkpoints; 0: one after every update."""
 
 
 class ReplyWindow:
@@ -158,8 +139,7 @@ class FrequentTraining:
         return Done(updates=1)
 
     def _discourage(self, batch: Batch) -> Done:
-        keeps_pads = self.network.config.pad_as_word
-        inputs = torch.from_numpy(batch.inputs if keeps_pads else trim_padding(batch.inputs)).to(self.device)
+        inputs = read_inputs(self.network, batch.inputs, self.device)
         with torch.no_grad():
             state = self.network.start(inputs)
         said = greedy(self.network, state, len(inputs), self.config.max_output, self.device)

@@ -26,15 +26,15 @@ from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.checkpoint import fill_network, fill_optimizer, network_tensors, optimizer_tensors
 from backtalk.training.course import Batch, Done, run_course
 from backtalk.training.negative import HardenProgress
-from backtalk.training.step import trim_padding
-from backtalk.training.updates import Descent
+from backtalk.training.step import read_inputs, trim_padding
+from backtalk.training.updates import Descent, DescentConfig
 
 JUDGE = "judge."
 """Before the names of the discriminator's tensors in a checkpoint."""
 
 
-@dataclass(frozen=True)
-class GanConfig:
+@dataclass(frozen=True, kw_only=True)
+class GanConfig(DescentConfig):
     """How to train; the paper's settings."""
 
     iterations: int = 20
@@ -45,18 +45,12 @@ class GanConfig:
     """Pairs of a mini-batch."""
     gan_lr: float = 0.001
     """alpha_G, of the generator's own updates."""
-    optimizer: str = "sgd"
-    """sgd, with momentum, as published; or adam."""
     lr: float = 0.001
     """Of the positive updates."""
     judge_lr: float = 0.01
     """Of the discriminator."""
     judge_steps: int = 3
     """Steps of the discriminator for one of the generator."""
-    lambda_pos: float = 1.0
-    """Weight of the positive updates."""
-    kl: float = 0.0
-    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
     filters: int = 300
     widths: tuple[int, ...] = (3, 4, 5, 6)
     layers: int = 3
@@ -64,13 +58,6 @@ class GanConfig:
     """Sizes of the discriminator, see DiscriminatorConfig."""
     max_output: int = 20
     """Tokens of a reply."""
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
-    clip: float = 5.0
-    """Largest norm of a gradient."""
-    seed: int = 1
-    checkpoint_s: float = 60.0
-    """Seconds between two checkpoints; 0: one after every update."""
 
 
 def judge_loss(judge: Discriminator, inputs: Tensor, real: Tensor, said: Tensor) -> Tensor:
@@ -122,8 +109,7 @@ class GanTraining:
                 return Done()
             self.descent.positive(batch.inputs, batch.replies, batch.seed)
             return Done(updates=1)
-        keeps_pads = self.network.config.pad_as_word
-        inputs = torch.from_numpy(batch.inputs if keeps_pads else trim_padding(batch.inputs)).to(self.device)
+        inputs = read_inputs(self.network, batch.inputs, self.device)
         seeds = [batch.seed ^ row for row in range(len(inputs))]
         with torch.no_grad():
             state = self.network.start(inputs)

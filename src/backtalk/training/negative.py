@@ -31,7 +31,7 @@ from backtalk.training.checkpoint import (
     restore_training,
     save_checkpoint,
 )
-from backtalk.training.updates import Updates
+from backtalk.training.updates import UpdateConfig, Updates
 
 PAPER_SETTINGS = {
     "ubuntu": {"lr": 0.01, "lambda_pos": 0.1},
@@ -63,48 +63,27 @@ class Finder(Protocol):
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]: ...
 
 
-@dataclass(frozen=True)
-class NegativeConfig:
+@dataclass(frozen=True, kw_only=True)
+class NegativeConfig(UpdateConfig):
     """How to train; rates, batch and iterations are the paper's for Switchboard."""
 
-    method: str = "negative"
-    """negative (as published), unlikelihood or npo."""
     iterations: int = 20
     """Passes over the training targets, each with a fresh search."""
     batch: int = 100
     """Targets searched and trained on together."""
-    optimizer: str = "sgd"
-    """sgd, with momentum, as published; or adam."""
-    lr: float = 0.01
-    """alpha, of both updates."""
-    lambda_pos: float = 1.0
-    """Weight of the positive updates."""
     positives: int = 1
     """Positive mini-batches for each negative update."""
     positive_batch: int = 64
     """Training pairs in a positive mini-batch."""
-    kl: float = 0.0
-    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
     together: bool = False
     """One step down the summed losses in the place of a negative update and the positive ones after it."""
     margin: float = 0.0
     """How far below the threshold (nats a word) a hit has to fall before it is left alone."""
-    npo_beta: float = 0.1
-    """How soon npo lets go of a target that has become unlikely."""
     average: str = "batch"
     """The loss of the hits is summed and divided by the targets of the batch (batch) or by the hits that are
     left (hits). The paper says only that it works in mini-batches."""
     rounds: int = 20
     """Most negative updates on one batch of hits; the published code has 21."""
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
-    clip: float = 5.0
-    """Largest norm of a gradient."""
-    avoid: frozenset[int] = frozenset()
-    """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
-    seed: int = 1
-    checkpoint_s: float = 60.0
-    """Seconds between two checkpoints; 0: one after every update."""
 
 
 class HardenProgress(NamedTuple):

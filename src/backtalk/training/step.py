@@ -87,6 +87,12 @@ class _Captured:
         self.loss = loss.detach()
 
 
+def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:
+    """(batch, n) on the device; padding that no row needs is cut, unless the network reads it as a word."""
+    kept = inputs if network.config.pad_as_word else trim_padding(inputs)
+    return torch.from_numpy(kept).to(device)
+
+
 def trim_padding(ids: IntArray) -> IntArray:
     """Without the columns in which every row is padded."""
     used = (ids != PAD).any(axis=0)

@@ -10,7 +10,7 @@ in training. `both` makes one step of the two: that of their summed losses, wher
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,39 +25,42 @@ from backtalk.training.rule_negative import negative
 from backtalk.training.rule_npo import npo
 from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
-from backtalk.training.step import sentence_loss, trim_padding
+from backtalk.training.step import read_inputs, sentence_loss, trim_padding
 
 RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
 
 
-class DescentConfig(Protocol):
-    """What a training's config says of its steps."""
+@dataclass(frozen=True, kw_only=True)
+class DescentConfig:
+    """How a training steps."""
 
-    @property
-    def optimizer(self) -> str: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def lambda_pos(self) -> float: ...
-    @property
-    def kl(self) -> float: ...
-    @property
-    def momentum(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def clip(self) -> float: ...
+    optimizer: str = "sgd"
+    """sgd, with momentum, as published; or adam."""
+    lr: float = 0.01
+    """alpha, of all updates."""
+    lambda_pos: float = 1.0
+    """Weight of the positive updates."""
+    kl: float = 0.0
+    """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    clip: float = 5.0
+    """Largest norm of a gradient."""
+    seed: int = 1
+    checkpoint_s: float = 60.0
+    """Seconds between two checkpoints; 0: one after every update."""
 
 
-class UpdateConfig(DescentConfig, Protocol):
-    """And of its negative ones."""
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig(DescentConfig):
+    """And what it does to a hit."""
 
-    @property
-    def method(self) -> str: ...
-    @property
-    def npo_beta(self) -> float: ...
-    @property
-    def avoid(self) -> frozenset[int]: ...
+    method: str = "negative"
+    """negative (as published), unlikelihood or npo."""
+    npo_beta: float = 0.1
+    """How soon npo lets go of what has become unlikely."""
+    avoid: frozenset[int] = frozenset()
+    """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
 
 
 class Descent:
@@ -83,9 +86,8 @@ class Descent:
         self.descend(self.positive_loss(rows, words) / weight, weight)
 
     def _placed(self, inputs: NDArray[np.int64], replies: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        read = inputs if self.network.config.pad_as_word else trim_padding(inputs)
-        words = torch.from_numpy(trim_padding(replies))
-        return torch.from_numpy(read).to(self.device), words.to(self.device)
+        words = torch.from_numpy(trim_padding(replies)).to(self.device)
+        return read_inputs(self.network, inputs, self.device), words
 
     def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and

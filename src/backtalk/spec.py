@@ -219,6 +219,8 @@ class HardenSpec:
     """Weight of the KL term to the model as it was; empty takes that of the settings."""
     margin: str = ""
     """How far below the threshold (nats a word) a hit has to fall; empty takes that of the settings."""
+    average: Literal["batch", "hits"] = "batch"
+    """The loss of the hits is divided by the targets of the batch, or by the hits that are left."""
     npo_beta: float = 0.1
     """With npo: its beta."""
     r_thres: str = "1%"

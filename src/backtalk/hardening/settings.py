@@ -98,6 +98,7 @@ def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]
         "method": spec.method,
         "iterations": spec.iterations,
         "npo_beta": spec.npo_beta,
+        "average": spec.average,
         "avoid": avoided(spec.avoid, model, goals),
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,

@@ -44,7 +44,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 4, "frequent-": 9 + 7 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 7, "frequent-": 9 + 7 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",

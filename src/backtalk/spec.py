@@ -41,6 +41,8 @@ class TrainSpec:
     """How the decoder sees the input; lm trains a language model alone."""
     decoder_start: Literal["encoder", "zero"] = "encoder"
     """Where the decoder starts: from the encoder's last state, or from zeros."""
+    input_end: Literal["none", "eos"] = "none"
+    """What is read after the input's last word: nothing, or the end-of-turn token."""
     pads: Literal["masked", "word"] = "masked"
     """Padding leaves no trace (masked) or is read like a word, as in the papers."""
     recipe: str = "he-glass-2019"
@@ -221,6 +223,8 @@ class HardenSpec:
     """How far below the threshold (nats a word) a hit has to fall; empty takes that of the settings."""
     average: Literal["batch", "hits"] = "batch"
     """The loss of the hits is divided by the targets of the batch, or by the hits that are left."""
+    mean_over: Literal["", "sentences", "words"] = ""
+    """Losses are means over sentences or, as published, over words; empty takes that of the settings."""
     npo_beta: float = 0.1
     """With npo: its beta."""
     r_thres: str = "1%"

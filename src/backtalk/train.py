@@ -109,6 +109,7 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
             "pad_as_word": spec.pads == "word",
             "shared_embedding": spec.shared_embedding,
             "zero_start": spec.decoder_start == "zero",
+            "ended_input": spec.input_end == "eos",
         }
     network = build_network(kind, sizes)
     for part in network.modules():

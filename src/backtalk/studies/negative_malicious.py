@@ -25,6 +25,7 @@ MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
 EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
     "500-no-fwa": ("500", {"avoid": "none"}),
+    "500-sentences": ("500", {"mean_over": "sentences"}),
     "500-hits": ("500", {"average": "hits"}),
     "500-default": ("500", {"settings": "default"}),
     "1000-default": ("1000", {"settings": "default"}),

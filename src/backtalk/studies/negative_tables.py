@@ -16,6 +16,7 @@ from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS,
 
 TITLES_OF_EXTRA = {
     "500-no-fwa": "500, FWA off",
+    "500-sentences": "500, losses averaged over sentences, not words",
     "500-hits": "500, averaged over the hits that are left",
     "500-default": "500, default settings",
     "1000-default": "1000, default settings",

@@ -26,7 +26,7 @@ from backtalk.training.rule_negative import negative
 from backtalk.training.rule_npo import npo
 from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
-from backtalk.training.step import read_inputs, sentence_loss, trim_padding
+from backtalk.training.step import read_inputs, trim_padding
 
 WIDTHS = 4
 """Targets are as long as a multiple of this on a GPU."""
@@ -45,6 +45,9 @@ class DescentConfig:
     """Weight of the positive updates."""
     kl: float = 0.0
     """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    mean_over: str = "sentences"
+    """Losses are summed over a sentence's words and averaged over sentences, or averaged over words, as in
+    the published code, whose learning rates go with it."""
     momentum: float = 0.9
     weight_decay: float = 1e-5
     clip: float = 5.0
@@ -97,15 +100,17 @@ class Descent:
         return read_inputs(self.network, inputs, self.device), words
 
     def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and
-        kl times the mean over words of KL(baseline || network)."""
+        """lambda_pos times the loss of maximum likelihood, and kl times the mean over words of
+        KL(baseline || network)."""
+        real = (replies != PAD).to(self.network.output.weight.dtype)
+        # (batch, m); a product with it, as picking would make a GPU wait
+        over = real.sum() if self.config.mean_over == "words" else len(replies)
         if self.baseline is None or self.config.kl == 0:
-            return self.config.lambda_pos * sentence_loss(self.network, inputs, replies)
+            return -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / over
         logs = reply_logits(self.network, inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
         with torch.no_grad():
             before = reply_logits(self.baseline, inputs, replies).log_softmax(2)
-        real = (replies != PAD).to(logs.dtype)  # (batch, m); a product, as picking would make a GPU wait
-        likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / len(replies)
+        likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
         divergence = (apart * real).sum() / real.sum()
         return self.config.kl * divergence - self.config.lambda_pos * likelihood
@@ -145,7 +150,7 @@ class Updates(Descent):
         """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
 
         inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
-        `share` is that of the hits in their mini-batch, where the gradient is to be averaged over all of it.
+        `share` turns the mean over these hits into the mean that is wanted (see `NegativeConfig.average`).
         """
         self.descend("negative", self._away, *self._hits(inputs, targets, share))
 

@@ -67,8 +67,16 @@ class TrainSpec:
     """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
     lr: float = 0.0
     """Starting learning rate; 0 takes 0.001 for adamw and 1.0 for sgd."""
+    momentum: float = 0.0
+    """With sgd: momentum."""
+    weight_decay: float = 0.0
+    """With sgd: weight decay."""
     halve_after: int = 10
-    """With sgd: epochs before the rate is halved at every epoch."""
+    """With sgd: epochs before the rate is lowered at every epoch."""
+    lr_factor: float = 0.5
+    """With sgd: what it is then multiplied by."""
+    mean_over: Literal["sentences", "words"] = "sentences"
+    """The loss is summed over a sentence's words and averaged over sentences, or averaged over words."""
     batch: int = 64
     """Pairs an update."""
     epochs: int = 20

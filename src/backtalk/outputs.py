@@ -142,7 +142,7 @@ def _recheck(enumeration: Enumeration, outputs: Outputs, found: ListHits) -> dic
     model = enumeration.model
     rows = sorted({row for row in (*found.exact, *found.substring) if row >= 0})
     firsts = outputs.firsts[torch.tensor(rows, dtype=torch.int64, device=outputs.firsts.device)]
-    inputs = F.pad(enumeration.space.ids(firsts), (0, enumeration.tail), value=PAD)
+    inputs = F.pad(enumeration.space.ids(firsts), (0, enumeration.padding), value=PAD)
     with product_precision("highest"), fused.only():
         answers = dict(zip(rows, model.greedy_ids(inputs), strict=True))
     exact = substring = 0

@@ -41,6 +41,8 @@ class TrainSpec:
     """How the decoder sees the input; lm trains a language model alone."""
     decoder_start: Literal["encoder", "zero"] = "encoder"
     """Where the decoder starts: from the encoder's last state, or from zeros."""
+    input_end: Literal["none", "eos"] = "none"
+    """What is read after the input's last word: nothing, or the end-of-turn token."""
     pads: Literal["masked", "word"] = "masked"
     """Padding leaves no trace (masked) or is read like a word, as in the papers."""
     recipe: str = "he-glass-2019"
@@ -65,8 +67,16 @@ class TrainSpec:
     """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
     lr: float = 0.0
     """Starting learning rate; 0 takes 0.001 for adamw and 1.0 for sgd."""
+    momentum: float = 0.0
+    """With sgd: momentum."""
+    weight_decay: float = 0.0
+    """With sgd: weight decay."""
     halve_after: int = 10
-    """With sgd: epochs before the rate is halved at every epoch."""
+    """With sgd: epochs before the rate is lowered at every epoch."""
+    lr_factor: float = 0.5
+    """With sgd: what it is then multiplied by."""
+    mean_over: Literal["sentences", "words"] = "sentences"
+    """The loss is summed over a sentence's words and averaged over sentences, or averaged over words."""
     batch: int = 64
     """Pairs an update."""
     epochs: int = 20
@@ -219,6 +229,10 @@ class HardenSpec:
     """Weight of the KL term to the model as it was; empty takes that of the settings."""
     margin: str = ""
     """How far below the threshold (nats a word) a hit has to fall; empty takes that of the settings."""
+    average: Literal["batch", "hits"] = "batch"
+    """The loss of the hits is divided by the targets of the batch, or by the hits that are left."""
+    mean_over: Literal["", "sentences", "words"] = ""
+    """Losses are means over sentences or, as published, over words; empty takes that of the settings."""
     npo_beta: float = 0.1
     """With npo: its beta."""
     r_thres: str = "1%"

@@ -109,6 +109,7 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
             "pad_as_word": spec.pads == "word",
             "shared_embedding": spec.shared_embedding,
             "zero_start": spec.decoder_start == "zero",
+            "ended_input": spec.input_end == "eos",
         }
     network = build_network(kind, sizes)
     for part in network.modules():
@@ -154,7 +155,11 @@ def _mle(spec: TrainSpec) -> MLEConfig:
     return MLEConfig(
         optimizer=spec.optimizer,
         lr=spec.lr or {"adamw": 1e-3, "sgd": 1.0}[spec.optimizer],
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
         halve_after=spec.halve_after,
+        lr_factor=spec.lr_factor,
+        mean_over=spec.mean_over,
         batch=spec.batch,
         epochs=spec.epochs,
         patience=spec.patience,
@@ -172,8 +177,12 @@ def _check(spec: TrainSpec) -> None:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
     if spec.seed >= 1 << 32:
         raise InputError(f"--seed should be below {1 << 32}")
-    if spec.dropout >= 1:
-        raise InputError(f"--dropout should be below 1, not {spec.dropout}")
+    for name in ("dropout", "momentum"):
+        if not 0 <= getattr(spec, name) < 1:
+            raise InputError(f"--{name} should be from 0 to below 1, not {getattr(spec, name)}")
+    for name in ("momentum", "weight_decay"):
+        if getattr(spec, name) and spec.optimizer != "sgd":
+            raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")
 
 
 def _claim(out: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.tokenise import get_recipe
-from backtalk.data.vocabulary import PAD, Vocabulary
+from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.function import load as load_function
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
@@ -43,7 +43,9 @@ def shout(conversation: list[dict[str, str]]) -> str:
     return conversation[-1]["text"].upper()
 
 
-def small_model(attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False) -> LocalModel:
+def small_model(
+    attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False, ended_input: bool = False
+) -> LocalModel:
     torch.manual_seed(3)
     vocabulary = Vocabulary(WORDS)
     size = len(vocabulary)
@@ -57,6 +59,7 @@ def small_model(attention: bool, pad_as_word: bool, layers: int = 1, zero_start:
             pad_as_word=pad_as_word,
             shared_embedding=layers > 1,
             zero_start=zero_start,
+            ended_input=ended_input,
         )
     )
     lm = LSTMLanguageModel(LanguageModelConfig(size, 7, 9, layers))
@@ -85,6 +88,8 @@ MAKERS: dict[str, Callable[[Path], TextModel]] = {
     "last-h, pads as words": lambda _: small_model(attention=False, pad_as_word=True),
     "attention, pads as words": lambda _: small_model(attention=True, pad_as_word=True),
     "decoder from zeros": lambda _: small_model(attention=True, pad_as_word=False, zero_start=True),
+    "ended input": lambda _: small_model(attention=True, pad_as_word=False, ended_input=True),
+    "ended input, last-h": lambda _: small_model(attention=False, pad_as_word=False, ended_input=True),
     "two layers": lambda _: small_model(attention=True, pad_as_word=False, layers=2),
     "two layers, last-h": lambda _: small_model(attention=False, pad_as_word=False, layers=2),
     "py:": lambda _: load_function("tests.models.test_contract:shout"),
@@ -178,6 +183,22 @@ def test_scores_batched_equal_one_at_a_time(weights_model: WeightsModel) -> None
         alone = weights_model.score(inputs[row : row + 1], targets[row : row + 1])
         torch.testing.assert_close(together.log_probs[row], alone.log_probs[0], atol=TOLERANCE, rtol=RELATIVE)
         assert torch.equal(together.is_argmax[row], alone.is_argmax[0])
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_an_ended_input_is_the_input_with_eos_after_it(attention: bool) -> None:
+    ended = small_model(attention, pad_as_word=False, ended_input=True).network
+    plain = small_model(attention, pad_as_word=False).network
+    inputs, targets = torch.tensor([[5, 6, 7], [8, 4, PAD]]), torch.tensor([[9, 5, EOS], [6, EOS, PAD]])
+    with_eos = torch.tensor([[5, 6, 7, EOS], [8, 4, EOS, PAD]])
+    expected = plain.score(with_eos, targets)
+    for found in (ended.score(inputs, targets).log_probs, ended.token_log_probs(inputs, targets)):
+        torch.testing.assert_close(found, expected.log_probs, atol=TOLERANCE, rtol=RELATIVE)
+    assert not torch.allclose(expected.log_probs, plain.score(inputs, targets).log_probs, atol=0.01)
+    by_hand = plain.gradient(with_eos[:1], targets[:1], torch.ones(1, 3))[:, :3]
+    torch.testing.assert_close(
+        ended.gradient(inputs[:1], targets[:1], torch.ones(1, 3)), by_hand, atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full", "padded"])

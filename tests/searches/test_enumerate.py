@@ -24,6 +24,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "attention": {"attention": True},
     "layers": {"attention": True, "layers": 2, "shared_embedding": True},
     "pads": {"attention": True, "pad_as_word": True},
+    "ended": {"attention": True, "ended_input": True, "zero_start": True},
+    "ended last-h": {"attention": False, "ended_input": True},
     "pads last-h": {"attention": False, "pad_as_word": True, "layers": 2},
 }
 

@@ -44,7 +44,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 4, "frequent-": 9 + 7 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 8, "frequent-": 9 + 7 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -78,7 +78,7 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
         "search_sweeps": 5,
     }
     assert asked.items() <= row.items()
-    assert {"length": 15, "top": 100, "sweeps": 5, "restarts": 5}.items() <= row["audit"].items()
+    assert {"length": 14, "top": 100, "sweeps": 5, "restarts": 5}.items() <= row["audit"].items()
     build_spec(AuditSpec, row["audit"], "audit")
     assert row["measure"] == SIZES["paper"].measure
     assert row["audit"]["seed"] != row["seed"]

@@ -214,7 +214,7 @@ def test_a_step_reads_pads_only_where_they_are_words(pad_as_word: bool) -> None:
     expected = {}
     for name, read in (("trimmed", trimmed), ("whole", whole)):
         with torch.no_grad():
-            expected[name] = float(-network.token_log_probs(read, torch.from_numpy(replies)).sum() / 2)
+            expected[name] = float(-network.token_log_probs(read, torch.from_numpy(replies)).sum())
     step = make_step(network, torch.optim.SGD(network.parameters(), lr=1.0), 5.0, CPU)
     loss = float(step(inputs, replies, 0.0))
     assert loss == pytest.approx(expected["whole"], abs=1e-6)
@@ -222,18 +222,20 @@ def test_a_step_reads_pads_only_where_they_are_words(pad_as_word: bool) -> None:
     assert differs == pad_as_word, "pads leave a trace where they are words, and only there"
 
 
-def test_a_step_moves_against_the_clipped_gradient() -> None:
+@pytest.mark.parametrize("over_words", [False, True])
+def test_a_step_moves_against_the_clipped_gradient(over_words: bool) -> None:
     network = make_network("last-h")
     pairs = echo_pairs(8)
     inputs, replies = torch.from_numpy(pairs.inputs), torch.from_numpy(pairs.replies)
-    loss = -network.token_log_probs(inputs, replies).sum() / 8
+    total = -network.token_log_probs(inputs, replies).sum()
+    loss = total / (int((pairs.replies != PAD).sum()) if over_words else 8)
     names, values = zip(*network.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, values)
     norm = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
     clip = norm / 4
     before = weights(network)
-    step = make_step(network, torch.optim.SGD(network.parameters(), lr=1.0), clip, CPU)
-    assert float(step(pairs.inputs, pairs.replies, 0.5)) == pytest.approx(loss.item(), rel=1e-5)
+    step = make_step(network, torch.optim.SGD(network.parameters(), lr=1.0), clip, CPU, over_words)
+    assert float(step(pairs.inputs, pairs.replies, 0.5)) == pytest.approx(total.item(), rel=1e-5)
     for name, value, gradient in zip(names, values, gradients, strict=True):
         torch.testing.assert_close(value, before[name] - 0.5 * gradient / 4, atol=1e-5, rtol=1e-4)
 
@@ -241,14 +243,14 @@ def test_a_step_moves_against_the_clipped_gradient() -> None:
 # --- checkpoints ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("optimizer", "momentum"), [("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.9)])
 @pytest.mark.parametrize("kind", ["attention", "lm"])
 def test_stopped_anywhere_and_resumed_the_weights_are_the_same(
-    kind: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, optimizer: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mle, "REPORT_EVERY", 1)  # so that training can be stopped at every step
     config = MLEConfig(
-        optimizer=optimizer, lr=0.05, halve_after=1, batch=8, epochs=3, patience=3, checkpoint_s=0.0
+        optimizer=optimizer, momentum=momentum, lr=0.05, halve_after=1, batch=8, epochs=3, checkpoint_s=0.0
     )
     pairs, valid = echo_pairs(41), echo_pairs(10, seed=1)  # 5 steps an epoch, a row is left over
     unbroken = make_network(kind, dropout=0.3)

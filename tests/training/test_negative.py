@@ -381,6 +381,38 @@ def test_each_round_trains_on_what_is_still_hit_until_nothing_is(tmp_path: Path)
     assert seen[-1] == HardenProgress(0, 1, 0, 1, hits=2, updates=3, end_of_iteration=True)
 
 
+@pytest.mark.parametrize(
+    ("average", "mean_over", "parts"),
+    [("batch", "sentences", (2, 2)), ("hits", "sentences", (2, 1)), ("batch", "words", (5, 5)),
+     ("hits", "words", (5, 2))],
+)  # fmt: skip
+def test_the_loss_of_the_hits_is_divided_as_the_config_says(
+    tmp_path: Path, average: str, mean_over: str, parts: tuple[int, int]
+) -> None:
+    network = make_network()
+    finder = Scripted(HITS, [[False, True], [False, False]])
+    config = NegativeConfig(iterations=1, positives=0, average=average, mean_over=mean_over)
+    harden(network, finder, config, tmp_path / "c")
+    by_hand = make_network()
+    updates = Updates(by_hand, config, CPU)
+    for rows, of in zip(((0, 1), (1,)), parts, strict=True):
+        # Targets of 3 and 2 words with <eos>; the second alone is left in the second round.
+        hits = pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows])
+        updates.negative(*hits, len(rows) / of)
+    assert same(weights(network), weights(by_hand))
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.5])
+def test_the_positive_loss_is_a_mean_over_sentences_or_words(kl: float) -> None:
+    inputs, replies = torch.tensor([[4, PAD], [5, 6]]), torch.tensor([[13, 8, EOS], [6, EOS, PAD]])
+    network = make_network()
+    of_words = Updates(network, NegativeConfig(mean_over="words", lambda_pos=2.0, kl=kl), CPU)
+    total = float(network.token_log_probs(inputs, replies).sum())
+    assert float(of_words.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 5, rel=1e-5)
+    of_sentences = Updates(network, NegativeConfig(lambda_pos=2.0, kl=kl), CPU)
+    assert float(of_sentences.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 2, rel=1e-5)
+
+
 def test_rounds_are_bounded_and_positives_follow_each_negative(tmp_path: Path) -> None:
     finder = Scripted(HITS, [[True, True]] * 8)
     seen = harden(make_network(), finder, NegativeConfig(iterations=2, rounds=4, positives=3), tmp_path / "c")
@@ -422,8 +454,8 @@ def test_every_iteration_takes_every_target_once_in_an_order_of_its_own(tmp_path
 def test_the_papers_settings_are_fields_of_the_config() -> None:
     names = {field.name for field in fields(NegativeConfig)}
     assert all(settings.keys() <= names for settings in PAPER_SETTINGS.values())
-    plain = NegativeConfig()
-    assert PAPER_SETTINGS["switchboard"] == {"lr": plain.lr, "lambda_pos": plain.lambda_pos}
+    paper = PAPER_SETTINGS["switchboard"]
+    assert (paper["lr"], paper["lambda_pos"], paper["mean_over"]) == (0.01, 1.0, "words")
 
 
 def test_nothing_to_train_against_and_no_pairs_are_errors(tmp_path: Path) -> None:

@@ -28,8 +28,9 @@ DEFAULT: dict[str, Any] = {
 With those the bound on perplexity is met before half of the hits are gone (LOG.md)."""
 
 SHARED = frozenset({
-    "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "iterations",
-    "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s", "device",
+    "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",
+    "iterations", "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s",
+    "device",
 })  # fmt: skip
 """Flags for both kinds of hardening."""
 GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
@@ -73,7 +74,7 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
-    for name in ("lr", "batch"):
+    for name in ("lr", "batch", "mean_over"):
         if value := getattr(spec, name):
             given[name] = value
     for name in ("lambda_pos", "kl"):
@@ -98,11 +99,12 @@ def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]
         "method": spec.method,
         "iterations": spec.iterations,
         "npo_beta": spec.npo_beta,
+        "average": spec.average,
         "avoid": avoided(spec.avoid, model, goals),
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
-    for name in ("lr", "positives", "batch", "rounds"):
+    for name in ("lr", "positives", "batch", "rounds", "mean_over"):
         if value := getattr(spec, name):
             given[name] = value
     for name in ("lambda_pos", "kl", "margin"):

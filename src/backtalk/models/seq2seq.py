@@ -3,8 +3,8 @@
 The context c_t is the encoder's last output (`last-h`) or an average of its outputs weighted by Luong's
 "general" attention, h_dec^T W h_enc. As the papers feed c_t *into* the decoder, its query is the decoder's
 state before the word. The decoder starts from the encoder's last state, or from zeros (`zero_start`), so that
-c_t alone tells it of the input; the papers leave that open.
-Padding is read like a word (`pad_as_word`, as in the papers) or leaves no trace (the default).
+c_t alone tells it of the input; <eos> may follow the input's last word (`ended_input`). The papers leave both
+open, their public code does both. Padding is read like a word (`pad_as_word`) or leaves no trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from backtalk.data.vocabulary import BOS, PAD
+from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.models.device import wide
 from backtalk.models.fused import kernels_for
 from backtalk.models.lstm import LSTMStack, State
@@ -44,6 +44,8 @@ class Seq2SeqConfig:
     """One embedding for encoder and decoder: a smaller file."""
     zero_start: bool = False
     """The decoder starts from zeros, not from the encoder's last state."""
+    ended_input: bool = False
+    """<eos> is read after the input."""
 
 
 class Memory(NamedTuple):
@@ -121,9 +123,14 @@ class Seq2Seq(nn.Module):
     def read(self, embedded: Tensor, keep: Tensor | None = None) -> tuple[DecoderState, Tensor]:
         """The encoder on embedded words (batch, n, E), which need not be those of real words: the state that
         the decoder starts from, and the outputs (batch, n, H). Differentiable."""
+        n = embedded.shape[1]
+        if self.config.ended_input:
+            end = self.embed_input.weight[EOS].expand(len(embedded), 1, -1)
+            embedded = torch.cat([embedded, end], dim=1)
+            keep = None if keep is None else F.pad(keep, (0, 1), value=True)
         gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
         outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)
-        return self.begin(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs
+        return self.begin(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs[:, :n]
 
     def write(self, state: DecoderState, replies: Tensor) -> Tensor:
         """(batch, m): the log-probabilities of replies after what was read; differentiable."""
@@ -228,6 +235,10 @@ class Seq2Seq(nn.Module):
         """Reads `inputs` up to `position` once, then each row's own `suffix` (groups, count, s)."""
         count = suffix.shape[1]
         prefix = inputs[:, :position]
+        if self.config.ended_input and suffix.shape[2]:
+            suffix = F.pad(suffix, (0, 1), value=EOS)
+        elif self.config.ended_input:
+            prefix = F.pad(prefix, (0, 1), value=EOS)
         # Triggers hold no padding: on a processor looking once is cheaper than masking every step; on a GPU
         # masks cost little, and looking would make the processor wait.
         padded = inputs.is_cuda or bool((prefix == PAD).any()) or bool((suffix == PAD).any())

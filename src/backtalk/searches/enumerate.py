@@ -104,7 +104,7 @@ class Enumeration:
             )
         if space.inputs > LARGEST:
             raise InputError(f"inputs of length {space.length} are too many to be numbered; shorten --length")
-        self.tail = model.max_input - space.length if network.config.pad_as_word else 0
+        self.padding = model.max_input - space.length if network.config.pad_as_word else 0
         self.rows = rows_at_once(network, model.max_input)
         self.depth = self._depth()
 
@@ -129,7 +129,7 @@ class Enumeration:
         codes = []
         # Nothing is shared here: the gates of all words are held at once.
         for part in torch.split(index, max(1, self.rows // (2 * self.model.max_input))):
-            ids = torch.nn.functional.pad(self.space.ids(part), (0, self.tail), value=PAD)
+            ids = torch.nn.functional.pad(self.space.ids(part), (0, self.padding), value=PAD)
             codes.append(self._write(self.model.network.start(ids), len(part)))
         return torch.cat(codes)
 
@@ -159,8 +159,8 @@ class Enumeration:
             parents = len(state.top)
             state = encoder.step(table, state.repeat(len(symbols)), index=symbols.repeat(parents))
             levels.append(state.top)
-        for _ in range(self.tail):
-            state = encoder.step(table[PAD : PAD + 1], state, repeat=len(state.top))
+        for word in [PAD] * self.padding + [EOS] * network.config.ended_input:
+            state = encoder.step(table[word : word + 1], state, repeat=len(state.top))
             levels.append(state.top)
         return network.begin(state, _remember(network, levels))
 

@@ -22,8 +22,8 @@ class Size:
     """Targets of the mal list; 0 takes all."""
     normal: int = 500
     random: int = 500
-    length: int = 15
-    """n: words of a trigger."""
+    length: int = 14
+    """n: words of a trigger, and the most that a model reads; with the end-of-turn token the paper's 15."""
     top: int = 100
     """G: candidates at a position."""
     sweeps: int = 50

@@ -96,7 +96,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             measured = {"audit": measure_settings(size, hit), "limits": dict(size.targets)}
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
-                rows |= {f"500-{name}": ("500", over) for name, over in EXTRA.items()}
+                rows |= EXTRA
             needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
             baseline = partial(measure_baseline, data=data, size=size, corpus=corpus, hit=hit)
             name = f"{start}-{BASELINE}"

@@ -19,6 +19,8 @@ from backtalk.studies.negative_tables import malicious, rate_of
 METHODS = {
     "500": "negative, as published",
     "500-no-fwa": "negative, as published, FWA off",
+    "500-sentences": "negative, as published, averaged over sentences",
+    "500-hits": "negative, as published, averaged over the hits",
     "500-default": "negative, default settings",
     "500-unlikelihood": "unlikelihood, default settings",
     "500-npo": "NPO, default settings",

@@ -23,13 +23,17 @@ from backtalk.types import Target
 
 MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
-EXTRA: dict[str, dict[str, Any]] = {
-    "no-fwa": {"avoid": "none"},
-    "default": {"settings": "default"},
-    "unlikelihood": {"settings": "default", "method": "unlikelihood"},
-    "npo": {"settings": "default", "method": "npo"},
+EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
+    "500-no-fwa": ("500", {"avoid": "none"}),
+    "500-sentences": ("500", {"mean_over": "sentences"}),
+    "500-hits": ("500", {"average": "hits"}),
+    "500-default": ("500", {"settings": "default"}),
+    "1000-default": ("1000", {"settings": "default"}),
+    "2500-default": ("2500", {"settings": "default"}),
+    "500-unlikelihood": ("500", {"settings": "default", "method": "unlikelihood"}),
+    "500-npo": ("500", {"settings": "default", "method": "npo"}),
 }
-"""What our own rows set over the paper's, on the list of 500."""
+"""Our own rows: the training list, and what is set over the paper's settings."""
 
 
 def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ class Size:
 
     training: egregious_sizes.Size = egregious_sizes.SIZES["paper"]
     """Of the baseline models: the very networks of `study egregious` where text and words are the same."""
-    iterations: int = 4
+    iterations: int = 8
     """Passes over the training targets; the paper has 20."""
     targets: tuple[tuple[str, int], ...] = ()
     """The most targets of a list, by its name; all where it is not named."""
@@ -26,8 +26,8 @@ class Size:
     """Targets searched and trained on together."""
     rounds: int = 0
     """The most updates on a batch of hits; 0 takes the settings' own."""
-    length: int = 15
-    """n: words of a trigger."""
+    length: int = 14
+    """n: words of a trigger; with the end-of-turn token the paper's 15."""
     top: int = 100
     """G: candidates at a position."""
     sweeps: int = 5
@@ -36,7 +36,7 @@ class Size:
     """R: searches a target in the measures; one inside training."""
     measure: int = 20_000
     """Test pairs at most: more than there are."""
-    frequent_iterations: int = 4
+    frequent_iterations: int = 5
     """Measurements of a training against frequent replies."""
     frequent_steps: int = 350
     """Mini-batches of 64 between them; the paper goes 20 times over the training pairs."""

@@ -15,10 +15,14 @@ from backtalk.studies.negative_malicious import EXTRA, MEASURED
 from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
 
 TITLES_OF_EXTRA = {
-    "no-fwa": "500, FWA off",
-    "default": "500, default settings",
-    "unlikelihood": "500, unlikelihood, default settings",
-    "npo": "500, NPO, default settings",
+    "500-no-fwa": "500, FWA off",
+    "500-sentences": "500, losses averaged over sentences, not words",
+    "500-hits": "500, averaged over the hits that are left",
+    "500-default": "500, default settings",
+    "1000-default": "1000, default settings",
+    "2500-default": "2500, default settings",
+    "500-unlikelihood": "500, unlikelihood, default settings",
+    "500-npo": "500, NPO, default settings",
 }
 
 
@@ -60,7 +64,7 @@ def table_3(results: Results) -> list[str]:
         for hit in HITS[corpus]:
             extra = EXTRA if malicious(results, corpus, hit, "500-default") else {}
             rows = {BASELINE: BASELINE, **{name: f"+neg-tr, {name} targets" for name in LISTS}}
-            rows |= {f"500-{name}": f"+{TITLES_OF_EXTRA[name]}" for name in extra}
+            rows |= {name: f"+{TITLES_OF_EXTRA[name]}" for name in extra}
             body = [_row_3(results, corpus, hit, row, title) for row, title in rows.items()]
             header = [
                 "training",

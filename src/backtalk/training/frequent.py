@@ -154,7 +154,9 @@ class FrequentTraining:
         if not self.fired:
             return Done()
         which = torch.from_numpy(rows).to(self.device)
-        self.updates.negative(inputs[which], said[which], share=len(rows) / len(inputs))
+        words = self.config.mean_over == "words"
+        share = len(rows) / (int((said != PAD).sum()) if words else len(inputs))
+        self.updates.negative(inputs[which], said[which], share)
         return Done(updates=1, hits=len(rows))
 
     def tensors(self) -> dict[str, Tensor]:

@@ -116,13 +116,15 @@ class GanTraining:
         said = sample(self.network, state, seeds, self.config.max_output, self.device)  # y ~ G(.|x)
         if is_generators:
             # theta_G = theta_G - alpha_G grad V, eq. 12; without dropout, as the samples were drawn.
-            self.network.requires_grad_(True)
-            loss = generator_loss(self.network, self.judge, inputs, said)
-            self.descent.descend(loss, self.config.gan_lr / self.config.lr)
+            weight = self.config.gan_lr / self.config.lr
+            self.descent.descend("", self._away_from_judge, inputs, said, weight=weight)
             return Done(updates=1)
         real = torch.from_numpy(trim_padding(batch.replies)).to(self.device)
         self._teach_judge(inputs, real, said)
         return Done()
+
+    def _away_from_judge(self, inputs: Tensor, said: Tensor) -> Tensor:
+        return generator_loss(self.network, self.judge, inputs, said)
 
     def _teach_judge(self, inputs: Tensor, real: Tensor, said: Tensor) -> None:
         self.judge_optimizer.zero_grad(set_to_none=True)

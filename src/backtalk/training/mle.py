@@ -1,8 +1,9 @@
 """Maximum-likelihood training, eq. 1 of He & Glass 2019, for the dialogue models and the language model.
 
-The loss is summed over a sentence's words and averaged over sentences: only so does the papers' learning
-rate of 1 make sense. Two schedules: the papers' SGD, fixed for some epochs and then halved at each, and AdamW
-with warm-up and cosine decay. The weights of the epoch with the best validation perplexity are kept.
+The loss is summed over a sentence's words and averaged over sentences, or averaged over words. The papers'
+learning rate of 1 makes sense with the former or, as in their public code, with the latter and momentum. Two
+schedules: SGD, fixed for some epochs and then lowered at each, and AdamW with warm-up and cosine decay. The
+weights of the epoch with the best validation perplexity are kept.
 
 The weights after step s depend on the seed and s alone (the order of an epoch on (seed, epoch), dropout on
 (seed, step)), so a run that was killed and resumed ends where the unbroken one does, bit for bit on a CPU.
@@ -46,7 +47,11 @@ class MLEConfig:
 
     optimizer: str = "adamw"
     lr: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
     halve_after: int = 10
+    lr_factor: float = 0.5
+    mean_over: str = "sentences"
     batch: int = 64
     epochs: int = 20
     patience: int = 3
@@ -70,7 +75,7 @@ class Progress(NamedTuple):
 def learning_rate(config: MLEConfig, step: int, steps_per_epoch: int) -> float:
     if config.optimizer == "sgd":
         epoch = step // steps_per_epoch
-        return float(config.lr * 0.5 ** max(0, epoch - config.halve_after + 1))
+        return float(config.lr * config.lr_factor ** max(0, epoch - config.halve_after + 1))
     total = config.epochs * steps_per_epoch
     warm = min(1.0, (step + 1) / min(WARMUP_STEPS, max(1, total // 10)))
     return config.lr * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
@@ -96,7 +101,7 @@ def train(
     optimizer = _make_optimizer(network, config, device)
     run = _Run(checkpoint, facts, network, optimizer)
     run.restore(device)
-    step_once = make_step(network, optimizer, config.clip, device)
+    step_once = make_step(network, optimizer, config.clip, device, config.mean_over == "words")
     saved = time.monotonic()
     losses: list[Tensor] = []
     words = 0
@@ -109,7 +114,7 @@ def train(
             words += int((replies != PAD).sum())
             torch.manual_seed(config.seed * 1_000_003 + run.step)
             rate = learning_rate(config, run.step, per_epoch)
-            losses.append(step_once(pairs.inputs[rows], replies, rate) * batch)
+            losses.append(step_once(pairs.inputs[rows], replies, rate))
             run.step += 1
             if run.step % REPORT_EVERY == 0:
                 loss = float(torch.stack(losses).sum()) / words
@@ -179,5 +184,7 @@ def _check_finite(loss: float, step: int) -> None:
 
 def _make_optimizer(network: nn.Module, config: MLEConfig, device: torch.device) -> torch.optim.Optimizer:
     if config.optimizer == "sgd":
-        return torch.optim.SGD(network.parameters(), lr=config.lr)
+        return torch.optim.SGD(
+            network.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
     return torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)

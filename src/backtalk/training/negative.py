@@ -33,12 +33,14 @@ from backtalk.training.checkpoint import (
 )
 from backtalk.training.updates import UpdateConfig, Updates
 
-PAPER_SETTINGS = {
-    "ubuntu": {"lr": 0.01, "lambda_pos": 0.1},
-    "switchboard": {"lr": 0.01, "lambda_pos": 1.0},
-    "opensubtitles": {"lr": 0.01, "lambda_pos": 1.0},
+_PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100}
+PAPER_SETTINGS: dict[str, dict[str, Any]] = {
+    "ubuntu": {**_PUBLISHED, "lambda_pos": 0.1},
+    "switchboard": {**_PUBLISHED, "lambda_pos": 1.0},
+    "opensubtitles": {**_PUBLISHED, "lambda_pos": 1.0},
 }
-"""Section 4.2; 20 iterations in mini-batches of 100 throughout. The learning rates of the code are others."""
+"""Section 4.2; 20 iterations in mini-batches of 100 throughout. That losses are means over words is in the
+public code alone, whose learning rates are others for Ubuntu and OpenSubtitles."""
 COUNTERS = ("iteration", "batch", "round", "step", "found", "updates")
 """How far a hardening has come, as a checkpoint names it."""
 NOTHING = -1
@@ -80,8 +82,8 @@ class NegativeConfig(UpdateConfig):
     margin: float = 0.0
     """How far below the threshold (nats a word) a hit has to fall before it is left alone."""
     average: str = "batch"
-    """The loss of the hits is summed and divided by the targets of the batch (batch) or by the hits that are
-    left (hits). The paper says only that it works in mini-batches."""
+    """The loss of the hits is summed and divided by the targets of the batch (batch, as in the published
+    code) or by the hits that are left (hits); or by their words, see `mean_over`."""
     rounds: int = 20
     """Most negative updates on one batch of hits; the published code has 21."""
 
@@ -148,8 +150,9 @@ def harden_network(
                     if run.step:
                         updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
                     else:
-                        hits = _pad_hits(run.hits, run.still, device)
-                        share = len(hits[0]) / len(chosen) if config.average == "batch" else 1.0
+                        left = [hit for hit, is_hit in zip(run.hits, run.still, strict=True) if is_hit]
+                        hits = _pad_hits(left, device)
+                        share = _share(left, [targets[i] for i in chosen], config)
                         if config.together:
                             updates.both(*hits, share, *pairs)
                         else:
@@ -229,9 +232,14 @@ class _Run:
             self.hits = []
 
 
-def _pad_hits(hits: Sequence[Hit], still: Sequence[bool], device: torch.device) -> tuple[Tensor, Tensor]:
+def _share(left: Sequence[Hit], batch: Sequence[Sequence[int]], config: NegativeConfig) -> float:
+    """What makes of the mean loss of the hits that are left the mean that the config asks for."""
+    over = batch if config.average == "batch" else [hit.target for hit in left]
+    return len(left) / (sum(map(len, over)) if config.mean_over == "words" else len(over))
+
+
+def _pad_hits(left: Sequence[Hit], device: torch.device) -> tuple[Tensor, Tensor]:
     """(rows, n) and (rows, m) for the hits that are left."""
-    left = [hit for hit, is_hit in zip(hits, still, strict=True) if is_hit]
     triggers = pad_rows([hit.trigger for hit in left], PAD)
     return triggers.to(device), pad_rows([hit.target for hit in left], PAD).to(device)
 

@@ -18,12 +18,19 @@ from backtalk.models.seq2seq import Seq2Seq
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Step = Callable[[IntArray, IntArray, float], Tensor]
-"""(inputs, replies, learning rate) -> the loss before the update: summed over words, averaged over rows."""
+"""(inputs, replies, learning rate) -> the loss before the update, summed over all words."""
 
 
-def make_step(network: Network, optimizer: torch.optim.Optimizer, clip: float, device: torch.device) -> Step:
+def make_step(
+    network: Network,
+    optimizer: torch.optim.Optimizer,
+    clip: float,
+    device: torch.device,
+    over_words: bool = False,
+) -> Step:
+    """Descends the mean over sentences of their summed losses or, `over_words`, the mean over words."""
     network.to(device).train()
-    backward = _Captured(network) if device.type == "cuda" else _Eager(network)
+    backward = _Captured(network, over_words) if device.type == "cuda" else _Eager(network, over_words)
 
     def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
         loss = backward(inputs, replies)
@@ -36,27 +43,30 @@ def make_step(network: Network, optimizer: torch.optim.Optimizer, clip: float, d
     return step
 
 
-def sentence_loss(network: Network, inputs: Tensor, replies: Tensor) -> Tensor:
-    return -network.token_log_probs(inputs, replies).sum() / replies.shape[0]
+def batch_loss(network: Network, inputs: Tensor, replies: Tensor, over_words: bool) -> tuple[Tensor, Tensor]:
+    """What is descended, and its sum over all words."""
+    total = -network.token_log_probs(inputs, replies).sum()
+    return total / ((replies != PAD).sum() if over_words else replies.shape[0]), total
 
 
 class _Eager:
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, over_words: bool) -> None:
+        self.network, self.over_words = network, over_words
         self.keeps_pads = isinstance(network, Seq2Seq) and network.config.pad_as_word
 
     def __call__(self, inputs: IntArray, replies: IntArray) -> Tensor:
         if not self.keeps_pads:
             inputs = trim_padding(inputs)
         self.network.zero_grad(set_to_none=True)
-        loss = sentence_loss(self.network, torch.from_numpy(inputs), torch.from_numpy(trim_padding(replies)))
+        rows, words = torch.from_numpy(inputs), torch.from_numpy(trim_padding(replies))
+        loss, total = batch_loss(self.network, rows, words, self.over_words)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return loss.detach()
+        return total.detach()
 
 
 class _Captured:
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, over_words: bool) -> None:
+        self.network, self.over_words = network, over_words
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, inputs: IntArray, replies: IntArray) -> Tensor:
@@ -66,7 +76,7 @@ class _Captured:
         self.replies.copy_(torch.from_numpy(replies).pin_memory(), non_blocking=True)
         assert self.graph is not None
         self.graph.replay()
-        return self.loss.clone()
+        return self.total.clone()
 
     def _capture(self, inputs: IntArray, replies: IntArray) -> None:
         self.inputs = torch.from_numpy(inputs).cuda()
@@ -76,15 +86,18 @@ class _Captured:
         with torch.cuda.stream(side):
             for _ in range(3):  # libraries set themselves up before the capture
                 self.network.zero_grad(set_to_none=True)
-                sentence_loss(self.network, self.inputs, self.replies).backward()  # type: ignore[no-untyped-call]
+                self._loss()[0].backward()  # type: ignore[no-untyped-call]
         torch.cuda.current_stream().wait_stream(side)
         self.network.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             # Gradients are allocated inside the capture and overwritten, not summed, at every replay.
-            loss = sentence_loss(self.network, self.inputs, self.replies)
+            loss, total = self._loss()
             loss.backward()  # type: ignore[no-untyped-call]
-        self.loss = loss.detach()
+        self.total = total.detach()
+
+    def _loss(self) -> tuple[Tensor, Tensor]:
+        return batch_loss(self.network, self.inputs, self.replies, self.over_words)
 
 
 def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:

@@ -21,12 +21,15 @@ from torch.nn import functional as F
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
+from backtalk.training.gradients import Gradients, Loss
 from backtalk.training.rule_negative import negative
 from backtalk.training.rule_npo import npo
 from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
-from backtalk.training.step import read_inputs, sentence_loss, trim_padding
+from backtalk.training.step import read_inputs, trim_padding
 
+WIDTHS = 4
+"""Targets are as long as a multiple of this on a GPU."""
 RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
 
 
@@ -42,6 +45,9 @@ class DescentConfig:
     """Weight of the positive updates."""
     kl: float = 0.0
     """Weight of KL(baseline || network) on the positive pairs, a mean over words."""
+    mean_over: str = "sentences"
+    """Losses are summed over a sentence's words and averaged over sentences, or averaged over words, as in
+    the published code, whose learning rates go with it."""
     momentum: float = 0.9
     weight_decay: float = 1e-5
     clip: float = 5.0
@@ -73,6 +79,7 @@ class Descent:
         network.to(device).eval().requires_grad_(False)
         self.baseline = _frozen_copy(network, device) if keep_baseline or config.kl > 0 else None
         self.optimizer = _optimizer(network, config)
+        self.gradients = Gradients(network)
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos), with the KL term where it is on.
@@ -81,31 +88,37 @@ class Descent:
         """
         rows, words = self._placed(inputs, replies)
         torch.manual_seed(seed)
-        self.network.train().requires_grad_(True)
+        self.network.train()
         weight = self.config.lambda_pos + self.config.kl
-        self.descend(self.positive_loss(rows, words) / weight, weight)
+        self.descend("positive", lambda x, y: self.positive_loss(x, y) / weight, rows, words, weight=weight)
 
     def _placed(self, inputs: NDArray[np.int64], replies: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """On the device; padding that the pairs do not need is cut, but on a GPU shapes stay the same."""
+        if self.device.type == "cuda":
+            return torch.from_numpy(inputs).to(self.device), torch.from_numpy(replies).to(self.device)
         words = torch.from_numpy(trim_padding(replies)).to(self.device)
         return read_inputs(self.network, inputs, self.device), words
 
     def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """lambda_pos times the loss of maximum likelihood (summed over words, averaged over sentences), and
-        kl times the mean over words of KL(baseline || network)."""
+        """lambda_pos times the loss of maximum likelihood, and kl times the mean over words of
+        KL(baseline || network)."""
+        real = (replies != PAD).to(self.network.output.weight.dtype)
+        # (batch, m); a product with it, as picking would make a GPU wait
+        over = real.sum() if self.config.mean_over == "words" else len(replies)
         if self.baseline is None or self.config.kl == 0:
-            return self.config.lambda_pos * sentence_loss(self.network, inputs, replies)
+            return -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / over
         logs = reply_logits(self.network, inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
         with torch.no_grad():
             before = reply_logits(self.baseline, inputs, replies).log_softmax(2)
-        real = replies != PAD
-        likelihood = logs.gather(2, replies[:, :, None]).squeeze(2)[real].sum() / len(replies)
-        divergence = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)[real].mean()
+        likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
+        apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
+        divergence = (apart * real).sum() / real.sum()
         return self.config.kl * divergence - self.config.lambda_pos * likelihood
 
-    def descend(self, loss: Tensor, weight: float = 1.0) -> None:
-        """One step; the weight is put on after clipping."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    def descend(self, name: str, loss: Loss, *tensors: Tensor, weight: float = 1.0) -> None:
+        """One step down `loss(*tensors)`, see `Gradients.fill`; the weight is put on after clipping."""
+        self.network.requires_grad_(True)
+        self.gradients.fill(name, loss, *tensors)
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         # Weights that are no numbers would end every hit, and look like a success.
         if not math.isfinite(float(norm)):
@@ -137,10 +150,9 @@ class Updates(Descent):
         """theta = theta - alpha * grad log P(y_target | x_trigger), or another rule in its place.
 
         inputs (hits, n) are the triggers, targets (hits, m) end with <eos>; both are padded on the right.
-        `share` is that of the hits in their mini-batch, where the gradient is to be averaged over all of it.
+        `share` turns the mean over these hits into the mean that is wanted (see `NegativeConfig.average`).
         """
-        self.network.requires_grad_(True)
-        self.descend(share * self.negative_loss(inputs, targets))
+        self.descend("negative", self._away, *self._hits(inputs, targets, share))
 
     def both(
         self,
@@ -152,13 +164,30 @@ class Updates(Descent):
     ) -> None:
         """One step down the negative and the positive loss together. Without dropout, so that the KL term is
         0 where nothing has changed."""
-        self.network.requires_grad_(True)
-        away = share * self.negative_loss(inputs, targets)
-        self.descend(away + self.positive_loss(*self._placed(pairs, replies)))
+        hits = self._hits(inputs, targets, share)
+        self.descend("both", self._away_and_towards, *hits, *self._placed(pairs, replies))
 
-    def negative_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
+    def _away_and_towards(self, *tensors: Tensor) -> Tensor:
+        return self._away(*tensors[:4]) + self.positive_loss(*tensors[4:])
+
+    def _away(self, inputs: Tensor, targets: Tensor, counted: Tensor, scale: Tensor) -> Tensor:
+        return scale * self.negative_loss(inputs, targets, counted)
+
+    def _hits(self, inputs: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Hits, the words of them that count, and the scale of their mean loss. On a GPU rows that have no
+        words are added, so that there are few shapes; they add nothing to the sum, and the scale makes up
+        for their number."""
+        if inputs.is_cuda:
+            rows, width = len(inputs), targets.shape[1]
+            more = (1 << (rows - 1).bit_length()) - rows
+            share *= (rows + more) / rows
+            inputs = torch.cat([inputs, inputs[:1].expand(more, -1)])  # any input: all padding has no softmax
+            targets = F.pad(targets, (0, -width % WIDTHS, 0, more), value=PAD)
         counted = ~torch.isin(targets, self.avoid)
+        return inputs, targets, counted, torch.tensor(share, device=inputs.device)
+
+    def negative_loss(self, inputs: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
+        log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
         weight = None if self.eos_scale == 1 else 1 + (self.eos_scale - 1) * (targets == EOS)
         before = None
         if self.method == "npo":

@@ -7,20 +7,18 @@ block and ends bit for bit where the unbroken one does. Hits are decided afterwa
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from backtalk import __version__
+from backtalk.blocks import choose_folder, parse_duration, row_seed, work_through
 from backtalk.cases import can_say, read_cases
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
@@ -33,7 +31,7 @@ from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
 from backtalk.spec import AuditSpec, build_spec, spec_values
-from backtalk.store import Run, find_run, identity_of, new_run_folder
+from backtalk.store import Run, identity_of
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
@@ -69,7 +67,7 @@ def audit(
     facts = _facts(model, reference, targets)
     kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
-    folder = _choose_folder(spec, identity, out, root, fresh)
+    folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
     rows = BLOCK_CANDIDATES[_device(model)] // (find_search(spec.search).cost * job.search.most_candidates)
     block = spec.block or max(1, min(rows, MOST_ROWS) // spec.restarts)
@@ -132,39 +130,26 @@ def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         _preflight(run, job, len(todo), console)
-        stopped = _run_blocks(run, job, todo, console)
+        stopped = work_through(
+            run, todo, lambda targets: search_block(job, targets), _budgets(run, job.spec), console
+        )
         run.set_state("stopped" if stopped else "finished", stopped)
         run.append_log(f"stopped: {stopped}" if stopped else "finished")
     return finish_run(run, gates)
 
 
-def _run_blocks(run: Run, job: AuditJob, todo: Sequence[int], console: Console) -> str:
-    """Returns why it stopped before the end, or nothing."""
-    limit_s, limit_candidates = parse_duration(job.spec.max_time), job.spec.max_candidates
-    begun = time.monotonic()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("cases, left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        cases = len(run.targets)
-        done = sum(len(_block_targets(run, index)) for index in run.done_blocks())
-        task = bar.add_task("searching", total=cases, completed=done)
-        for index in todo:
-            if limit_s and time.monotonic() - begun > limit_s:
-                return f"--max-time {job.spec.max_time} was reached"
-            if limit_candidates and run.candidates() >= limit_candidates:
-                return f"--max-candidates {limit_candidates} was reached"
-            started = time.perf_counter()
-            findings = search_block(job, _block_targets(run, index))
-            seconds = time.perf_counter() - started
-            run.commit_block(index, findings, seconds)
-            run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
-            bar.advance(task, len(_block_targets(run, index)))
-    return ""
+def _budgets(run: Run, spec: AuditSpec) -> Callable[[], str]:
+    """What ends a run before its last block."""
+    limit_s, begun = parse_duration(spec.max_time), time.monotonic()
+
+    def enough() -> str:
+        if limit_s and time.monotonic() - begun > limit_s:
+            return f"--max-time {spec.max_time} was reached"
+        if spec.max_candidates and run.candidates() >= spec.max_candidates:
+            return f"--max-candidates {spec.max_candidates} was reached"
+        return ""
+
+    return enough
 
 
 def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
@@ -207,26 +192,6 @@ def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
             )
         )
     return findings
-
-
-def row_seed(seed: int, case: str, restart: int) -> int:
-    """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
-    digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
-    if not text:
-        return 0.0
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
-    try:
-        value = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
-    return value
 
 
 def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
@@ -314,21 +279,6 @@ def objective_for(
         lambda_in=lambda_in,
         as_published=as_published,
     )
-
-
-def _choose_folder(spec: AuditSpec, identity: str, out: str, root: Path, fresh: bool) -> Path:
-    """The folder of the same run where there is one, otherwise a new one."""
-    if out:
-        folder = Path(out)
-        if fresh and Run.exists(folder):
-            Run.remove(folder)
-        return folder
-    found = None if fresh else find_run(root, identity)
-    return found or new_run_folder(root, spec.model, spec.search, datetime.now())
-
-
-def _block_targets(run: Run, index: int) -> list[Target]:
-    return run.targets[index * run.block_size : (index + 1) * run.block_size]
 
 
 def _words(model: WeightsModel, text: str) -> list[str]:

@@ -57,6 +57,8 @@ class SearchEntry(NamedTuple):
     help: str
     cost: int = 1
     """How many substitutions one of its candidates costs, about: what blocks and forecasts are made of."""
+    text: bool = False
+    """Whether it can also do, or does, with replies alone."""
 
 
 SEARCHES: dict[str, SearchEntry] = {
@@ -69,12 +71,25 @@ SEARCHES: dict[str, SearchEntry] = {
         "backtalk.searches.random:Random",
         Access.WEIGHTS,
         "the best of as many random inputs: the baseline",
+        text=True,
     ),
     "relax": SearchEntry(
         "backtalk.searches.relax:Relax",
         Access.WEIGHTS,
         "continuous inputs by SGD, then projected to words, where most hits are lost (He & Glass 2019)",
         cost=25,  # a forward and backward pass over the whole vocabulary
+    ),
+    "reverse": SearchEntry(
+        "backtalk.blackbox.proposals:Crafted",
+        Access.TEXT,
+        "a generator trained to write the input for a reply, its beam really asked (Liu et al. 2019)",
+        text=True,
+    ),
+    "retrieval": SearchEntry(
+        "backtalk.blackbox.proposals:Retrieved",
+        Access.TEXT,
+        "the utterance whose reply came nearest to the target: the baseline of reverse",
+        text=True,
     ),
 }
 

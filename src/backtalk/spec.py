@@ -96,9 +96,11 @@ class AuditSpec:
     model: str = "chitchat"
     """The model's name or folder; `backtalk list models` shows the forms."""
     search: str = "gibbs"
-    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs)."""
-    hit: str = "io-sample-avg-k1"
-    """The criterion that the search aims at; every criterion is decided on what it finds."""
+    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs); where
+    only replies are seen: reverse (Liu et al. 2019), retrieval, or random at the same number of queries."""
+    hit: str = ""
+    """The criterion that the search aims at; every criterion is decided on what it finds. If empty
+    io-sample-avg-k1, or similar-0.7 where only replies are seen."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
     limit: int = 0
@@ -141,6 +143,23 @@ class AuditSpec:
     """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
     max_candidates: int = 0
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
+    max_queries: int = 20000
+    """Where only replies are seen: requests sent to the model at most, failed and repeated ones too."""
+    beam: int = 200
+    """With reverse: crafted inputs that are really asked for each target (N of beam-N); fewer if the queries
+    do not suffice."""
+    pairs: int = 0
+    """With reverse: utterances asked to pre-train the generator on; 0 takes a share of the queries."""
+    rl: bool = True
+    """With reverse: train the generator by REINFORCE; off, its queries go to the re-ranking."""
+    rl_queries: int = 0
+    """With reverse: queries of the REINFORCE phase; 0 takes a share of the queries."""
+    generator: str = ""
+    """With reverse: the run folder whose trained generator is used; nothing is trained then."""
+    utterances: str = ""
+    """What people say to such a model: a file, one a line or as a corpus; chitchat if empty."""
+    vectors: str = ""
+    """Word vectors that measure similarity: a GloVe or word2vec text file; those installed if empty."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 

@@ -12,7 +12,7 @@ FLOORS = [
     {"errors", "types", "terminal", "wording"},
     {"protocols", "registry", "spec"},
     {"data", "stats"},
-    {"hits", "store"},
+    {"hits", "store", "asking"},
     {"models"},
     {"scorers"},
     {"training", "searches"},

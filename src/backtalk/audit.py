@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from backtalk import __version__
+from backtalk.blackbox.consent import Consent, no_questions
 from backtalk.blocks import choose_folder, parse_duration, row_seed, work_through
 from backtalk.cases import can_say, read_cases
 from backtalk.errors import InputError
@@ -30,9 +31,9 @@ from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
-from backtalk.spec import AuditSpec, build_spec, spec_values
+from backtalk.spec import BLACK_BOX, AuditSpec, build_spec, spec_values
 from backtalk.store import Run, identity_of
-from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
@@ -40,6 +41,7 @@ MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
+DEFAULT_HIT = "io-sample-avg-k1"
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,22 @@ class AuditJob:
 
 
 def audit(
-    spec: AuditSpec, gates: Gates, out: str = "", root: Path = Path("runs"), fresh: bool = False
+    spec: AuditSpec,
+    gates: Gates,
+    out: str = "",
+    root: Path = Path("runs"),
+    fresh: bool = False,
+    consent: Consent = no_questions,
 ) -> int:
-    """Runs, or goes on with, or shows, what the spec says. Returns the exit status."""
+    """Runs, or goes on with, or shows, what the spec says. Returns the exit status.
+
+    `consent` is asked before the first request to a model that shows only its replies.
+    """
+    if sees_only_replies(spec):
+        from backtalk.blackbox.flow import audit_replies
+
+        return audit_replies(spec, gates, out, root, fresh, consent)
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     criterion = parse_criterion(spec.hit)
     model = _load(spec)
@@ -65,7 +80,7 @@ def audit(
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
+    kept = {key: value for key, value in spec_values(spec).items() if key not in {*NOT_IDENTITY, *BLACK_BOX}}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
@@ -81,12 +96,22 @@ def audit(
         return _work(run, job, gates, console)
 
 
-def resume(folder: Path, gates: Gates) -> int:
+def sees_only_replies(spec: AuditSpec) -> bool:
+    """Whether the audit works on replies alone: the search wants no more, or the model gives no more."""
+    search = find_search(spec.search)
+    return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
+
+
+def resume(folder: Path, gates: Gates, consent: Consent = no_questions) -> int:
     """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
     with Run.open(folder) as run:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
+    if stored.get("access") == "TEXT":
+        from backtalk.blackbox.flow import resume_replies
+
+        return resume_replies(spec, folder, gates, consent)
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
@@ -221,7 +246,7 @@ def _load(spec: AuditSpec) -> WeightsModel:
     if entry.access < search.needs:
         raise InputError(
             f"search {spec.search!r} needs {search.needs.name} access, "
-            f"but {spec.model} gives {entry.access.name} only"
+            f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
     model = load_model(spec.model, spec.device)
     if not isinstance(model, WeightsModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
+    TEXT_STANDARD,
     Criterion,
     hit_cases,
     hits_by_finding,
@@ -22,13 +24,16 @@ from backtalk.hits import (
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
 from backtalk.report.page import render_page
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
+from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import write_whole
-from backtalk.types import Thresholds
+from backtalk.types import Finding, Thresholds
 
 SIGNIFICANT = 0.05
+WHITE_BOX = ("length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit", "prune")
+"""Keys of the spec that a summary shows as settings where weights are at hand."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,15 @@ def thresholds_of(run: Run) -> Thresholds:
 
 
 def criteria_of(run: Run) -> list[Criterion]:
-    """The papers' nine, and the one that was asked for where it is another."""
+    """The papers' nine, or those of replies alone; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    return [*STANDARD, *([] if asked in STANDARD else [asked])]
+    standard = TEXT_STANDARD if sees_only_replies(run) else STANDARD
+    return [*standard, *([] if asked in standard else [asked])]
+
+
+def sees_only_replies(run: Run) -> bool:
+    """Whether the run was of a model that showed its replies and nothing else."""
+    return run.facts.get("access") == "TEXT"
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -104,28 +115,24 @@ def summarise(run: Run) -> dict[str, Any]:
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
         },
         "candidates": sum(finding.candidates for finding in findings),
-        "queries": sum(finding.queries for finding in findings),
+        **_queries(run, findings),
         "seconds": round(run.seconds(), 3),
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
-        "settings": {
-            key: run.spec[key]
-            for key in (
-                "length",
-                "top",
-                "sweeps",
-                "restarts",
-                "lambda_in",
-                "as_published",
-                "stop_at_hit",
-                "prune",
-            )
-        },
+        "settings": {key: run.spec[key] for key in (BLACK_BOX if sees_only_replies(run) else WHITE_BOX)},
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
     }
+
+
+def _queries(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Requests really sent, failed and repeated ones too, in all and by phase."""
+    if not sees_only_replies(run):
+        return {"queries": sum(finding.queries for finding in findings)}
+    spent = StoredAnswers(run).spent()
+    return {"queries": sum(spent.values()), "queries_by_phase": spent}
 
 
 def make_report(run: Run, summary: dict[str, Any]) -> Report:

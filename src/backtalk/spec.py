@@ -164,6 +164,10 @@ class AuditSpec:
     """auto, cpu, cuda or cuda:N."""
 
 
+BLACK_BOX = ("max_queries", "beam", "pairs", "rl", "rl_queries", "generator", "utterances", "vectors")
+"""Keys of an AuditSpec that matter only where replies are all that is seen."""
+
+
 @dataclass(frozen=True)
 class EnumerateSpec:
     """What `backtalk enumerate` does."""

@@ -1,7 +1,7 @@
-"""Utterances that people say, and the pairs that come of asking them: (reply, input), what the generator learns.
+"""Utterances that people say, and the pairs that come of asking them: (reply, input), for the generator.
 
-The paper asks 160,000 posts of Twitter. Here they are a file's, those of the chitchat-dataset package where it
-is installed, or the 1,000 pairs that ship.
+The paper asks 160,000 posts of Twitter. Here they are a file's, those of the chitchat-dataset package where
+it is installed, or the 1,000 pairs that ship.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Plan:
         ]
         unused = self.total - self.pairs - self.rl - self.rerank
         said = [words for amount, words in phases if amount] + ([f"{unused:,} not needed"] if unused else [])
-        return f"at most {count(self.total, 'query').replace('querys', 'queries')}: {', '.join(said)}"
+        return f"at most {self.total:,} queries: {', '.join(said)}"
 
     def inputs_each(self, spent: Mapping[str, int], most: int) -> int:
         """N, from what the phases before the re-ranking really sent: the same whenever it is asked."""
@@ -79,8 +79,8 @@ def _plan_reverse(spec: AuditSpec, cases: int, utterances: int) -> Plan:
     if pairs < LEAST_PAIRS or pairs + rl + cases > total:
         least = max(spec.pairs, LEAST_PAIRS) + (spec.rl_queries if spec.rl else 0) + cases
         raise InputError(
-            f"--max-queries {total} with {utterances} utterances does not suffice to train a generator and ask "
-            f"one input for each of {cases} cases; at least {LEAST_PAIRS} utterances and about "
-            f"{round(least / (1 - RL_SHARE))} queries are needed"
+            f"--max-queries {total} and {utterances} utterances are too few to train a generator and ask one "
+            f"input for each of {cases} cases; about {round(least / (1 - RL_SHARE))} queries and at least "
+            f"{LEAST_PAIRS} utterances are needed"
         )
     return Plan(total, cases, pairs, rl, min(spec.beam, (total - pairs - rl) // cases))

@@ -1,0 +1,79 @@
+"""Which inputs are asked for a target: crafted ones (Liu et al. 2019), or the controls at equal queries.
+
+Best-of-N wins by construction, so a generator earns its place only where it beats utterances drawn at random
+and the gathered utterance whose reply was nearest. Whatever proposes, the model is really asked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtalk.blocks import row_seed
+from backtalk.models.reverse import ReverseGenerator
+from backtalk.scorers.similarity import WordVectors
+from backtalk.types import Target
+
+NEAREST = 20
+"""Gathered inputs that retrieval proposes: they were answered before, so they cost nothing."""
+
+
+class Proposer(Protocol):
+    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
+        """At most n different inputs for each target, the most promising first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """Beam-N of the reverse generator."""
+
+    generator: ReverseGenerator
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
+        return self.generator.craft([target.text for target in targets], n, "beam")
+
+
+class Retrieved:
+    """The gathered inputs whose replies are nearest the target, by the same similarity."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], vectors: WordVectors) -> None:
+        first: dict[str, str] = {}  # one input a reply: the first that was asked
+        for reply, text in pairs:
+            first.setdefault(reply, text)
+        self._inputs = list(first.values())
+        self._vectors = vectors
+        self._replies = _unit(vectors.embed(list(first)))  # (replies, size)
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
+        wanted = _unit(self._vectors.embed([target.text for target in targets]))
+        cosines = wanted @ self._replies.T  # (targets, replies)
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # equal ones: asked first, first
+        return [[self._inputs[place] for place in row] for row in order]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """N utterances at random; which ones depends on (seed, case) alone."""
+
+    utterances: Sequence[str]
+    seed: int
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
+        return [
+            random.Random(row_seed(self.seed, target.id, 0)).sample(
+                self.utterances, min(n, len(self.utterances))
+            )
+            for target in targets
+        ]
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: NDArray[np.float64] = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+    return units

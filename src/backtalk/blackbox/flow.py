@@ -85,7 +85,6 @@ def audit_replies(
     kept = {key: value for key, value in spec_values(spec).items() if key in (*NAMED, *BLACK_BOX)}
     identity = identity_of({**kept, **_depends_on(job)}, job.model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    consent(job.model, plan.total)
     if not Run.exists(folder):
         block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
         Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
@@ -94,7 +93,7 @@ def audit_replies(
             raise InputError(
                 f"{folder} holds another run; use --fresh to replace it or --out for another folder"
             )
-        return _work(run, job, plan, gates, console)
+        return _work(run, job, plan, gates, consent, console)
 
 
 def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent) -> int:
@@ -110,8 +109,7 @@ def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent
             if run.facts["depends_on"].get(name) != now:
                 raise InputError(f"the {name} of {folder} are others now; bring them back, or audit anew")
         plan = Plan(**run.facts["plan"])
-        consent(job.model, plan.total - sum(StoredAnswers(run).spent().values()))
-        return _work(run, job, plan, gates, console)
+        return _work(run, job, plan, gates, consent, console)
 
 
 def _prepare(spec: AuditSpec) -> Job:
@@ -184,18 +182,16 @@ def _facts(job: Job, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _work(run: Run, job: Job, plan: Plan, gates: Gates, console: Console) -> int:
+def _work(run: Run, job: Job, plan: Plan, gates: Gates, consent: Consent, console: Console) -> int:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
     if todo:
         answers = StoredAnswers(run)
         spent = sum(answers.spent().values())
-        going_on = (
-            f"Going on with {run.folder}: {len(done)} of {run.blocks} blocks are done, {spent:,} sent. "
-        )
-        console.print(
-            f"{going_on if spent or done else ''}{plan.cases} cases, {plan.words()}. Run folder: {run.folder}"
-        )
+        if spent or done:
+            console.print(f"Going on: {len(done)} of {run.blocks} blocks are done, {spent:,} queries sent.")
+        console.print(f"{plan.cases} cases, {plan.words()}. Run folder: {run.folder}")
+        consent(job.model, plan.total - spent)
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, {plan.words()}, backtalk {__version__}")
         begun = time.monotonic()

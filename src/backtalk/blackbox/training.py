@@ -1,8 +1,8 @@
-"""The generator of a run: pairs gathered by asking, pre-training, REINFORCE. A kill in any of them loses little.
+"""The generator of a run: pairs gathered by asking, pre-training, REINFORCE; all of them survive a kill.
 
 RUN/generator holds the finished one, which `--generator RUN` uses on other targets; RUN/generator/pretrained
-the one before REINFORCE; record.json what the training came to. The paper's REINFORCE targets are the gathered
-replies; here as many utterances of people stand beside them, for a model's own replies are easy targets.
+the one before REINFORCE; record.json what the training came to. REINFORCE's targets are the gathered replies,
+as in the paper, and as many utterances of people: a model's own replies are easy targets.
 """
 
 from __future__ import annotations

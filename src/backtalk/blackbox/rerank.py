@@ -31,8 +31,7 @@ class Scorers:
 
 def unmeasurable(targets: Sequence[Target], vectors: WordVectors) -> list[bool]:
     """Whether a target has no word with a vector: nothing can come near it."""
-    flags: list[bool] = (~vectors.embed([target.text for target in targets]).any(axis=1)).tolist()
-    return flags
+    return [not row.any() for row in vectors.embed([target.text for target in targets])]
 
 
 def rerank(

@@ -29,6 +29,7 @@ from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import write_whole
+from backtalk.store.training import GENERATOR, read_training
 from backtalk.types import Finding, Thresholds
 
 SIGNIFICANT = 0.05
@@ -132,12 +133,25 @@ def _queries(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     if not sees_only_replies(run):
         return {"queries": sum(finding.queries for finding in findings)}
     spent = StoredAnswers(run).spent()
-    return {"queries": sum(spent.values()), "queries_by_phase": spent}
+    training = read_training(run.folder / GENERATOR)
+    return {
+        "queries": sum(spent.values()),
+        "queries_by_phase": spent,
+        "training": {"pairs": training.pairs, "seconds": training.seconds, "rewards": training.rewards},
+    }
 
 
 def make_report(run: Run, summary: dict[str, Any]) -> Report:
     names = [criterion.name for criterion in criteria_of(run)]
-    return build_report(summary, run.targets, run.findings(), thresholds_of(run), names, run.facts["words"])
+    return build_report(
+        summary,
+        run.targets,
+        run.findings(),
+        thresholds_of(run),
+        names,
+        run.facts["words"],
+        run.facts if sees_only_replies(run) else None,
+    )
 
 
 def export(run: Run, path: Path | None) -> None:

@@ -25,7 +25,7 @@ from backtalk.blackbox.natural import InputScorer
 from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.blackbox.rerank import Scorers, rerank, unmeasurable
-from backtalk.blackbox.training import FOLDER, Trainer, find_generator
+from backtalk.blackbox.training import Trainer, find_generator
 from backtalk.blocks import choose_folder, parse_duration, work_through
 from backtalk.cases import read_cases
 from backtalk.errors import InputError
@@ -38,6 +38,7 @@ from backtalk.scorers.similarity import SentenceJudge, load_vectors
 from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.store.answers import StoredAnswers
+from backtalk.store.training import GENERATOR
 from backtalk.types import Finding, Target, Thresholds
 
 DEFAULT_HIT = "similar-0.7"
@@ -260,7 +261,7 @@ def _proposer(
     if job.generator is not None:
         return Crafted(job.generator)
     trainer = Trainer(
-        run.folder / FOLDER, job.model, answers, plan, job.utterances, job.scorers.vectors, job.spec, tell
+        run.folder / GENERATOR, job.model, answers, plan, job.utterances, job.scorers.vectors, job.spec, tell
     )
     if job.spec.search == "retrieval":
         return Retrieved(trainer.pairs(), job.scorers.vectors)

@@ -7,11 +7,10 @@ as in the paper, and as many utterances of people: a model's own replies are eas
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from backtalk.asking import Answers, Asker
@@ -23,30 +22,15 @@ from backtalk.models.reverse import ReverseGenerator, load_generator
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
 from backtalk.spec import AuditSpec
-from backtalk.store.folder import write_whole
+from backtalk.store.training import GENERATOR, read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
 
-FOLDER = "generator"
-RECORD = "record.json"
 CHUNK = 512
 """Utterances asked between two lines of progress."""
 
 Tell = Callable[[str], None]
-
-
-@dataclass
-class Record:
-    """What the training came to, for the report."""
-
-    unanswered: list[str] | None = None
-    """The utterances without a usable reply; None while pairs are still being gathered."""
-    pairs: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-    """By phase, of the session that ended it."""
-    rewards: list[float] = field(default_factory=list)
-    """Mean similarity of each REINFORCE update."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +48,7 @@ class Trainer:
 
     def pairs(self) -> list[tuple[str, str]]:
         """(reply, input); asked once, and from then on those that were answered."""
-        record = read_record(self.folder)
+        record = read_training(self.folder)
         wanted = self.utterances.texts[: self.plan.pairs]
         if record.unanswered is None:
             started = time.perf_counter()
@@ -76,7 +60,7 @@ class Trainer:
             record.unanswered = [text for text in wanted if not known.get(text)]
             record.pairs = len(wanted) - len(record.unanswered)
             record.seconds["pairs"] = time.perf_counter() - started
-            write_record(self.folder, record)
+            write_training(self.folder, record)
         known = self.answers.get(wanted)
         missing = set(record.unanswered)
         found = [(known[text], text) for text in wanted if text not in missing and text in known]
@@ -94,10 +78,10 @@ class Trainer:
         generator = pretrain(
             pairs, PretrainConfig(seed=self.spec.seed), self.folder / "pretrained", device, self._pretraining
         )
-        record = read_record(self.folder)
+        record = read_training(self.folder)
         if "pretrain" not in record.seconds:
             record.seconds["pretrain"] = time.perf_counter() - started
-            write_record(self.folder, record)
+            write_training(self.folder, record)
         if self.plan.rl:
             self._reinforce(generator, pairs)
         generator.save(self.folder, {"of": self.spec.model, "pairs": len(pairs), "rl": bool(self.plan.rl)})
@@ -112,7 +96,7 @@ class Trainer:
         asker = Asker(self.model, self.answers, self.answers.spent().get("pairs", 0) + self.plan.rl)
         targets = rl_targets(pairs, self.utterances.texts, self.spec.seed)
         checkpoint = self.folder / "reinforce.safetensors"
-        record = read_record(self.folder)
+        record = read_training(self.folder)
         for progress in reinforce(
             generator,
             targets,
@@ -123,16 +107,16 @@ class Trainer:
             {"vectors": self.vectors.fingerprint},
         ):
             record.rewards = [*record.rewards[: progress.step - 1], progress.similarity]
-            write_record(self.folder, record)
+            write_training(self.folder, record)
             self.tell(
                 f"REINFORCE, update {progress.step} of {progress.steps}: similarity {progress.similarity:.3f}"
             )
         record.seconds["rl"] = time.perf_counter() - started
-        write_record(self.folder, record)
+        write_training(self.folder, record)
 
     def _pretraining(self, progress: Progress) -> None:
         if progress.valid_perplexity is not None:
-            self.tell(f"pre-training, epoch {progress.epoch}: perplexity {progress.valid_perplexity:.1f}")
+            self.tell(f"pre-training, epoch {progress.epoch + 1}: perplexity {progress.valid_perplexity:.1f}")
 
 
 def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed: int) -> list[str]:
@@ -143,22 +127,8 @@ def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed
     return mixed
 
 
-def read_record(folder: Path) -> Record:
-    """An empty one where there is none, or none that can be read."""
-    try:
-        values = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return Record(**values)
-    except (OSError, ValueError, TypeError):
-        return Record()
-
-
-def write_record(folder: Path, record: Record) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    write_whole(folder / RECORD, json.dumps(asdict(record)))
-
-
 def find_generator(name: str, device: str) -> ReverseGenerator:
     """Of a run folder, or the generator's folder itself."""
     folder = Path(name)
-    inner = folder / FOLDER
+    inner = folder / GENERATOR
     return load_generator(inner if inner.is_dir() else folder, device)

@@ -18,9 +18,9 @@ import torch
 from rich.console import Console
 
 from backtalk import __version__
-from backtalk.blackbox.consent import Consent, no_questions
 from backtalk.blocks import choose_folder, parse_duration, row_seed, work_through
 from backtalk.cases import can_say, read_cases
+from backtalk.consent import Consent
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
@@ -42,6 +42,7 @@ MOST_ROWS = 4_000
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 DEFAULT_HIT = "io-sample-avg-k1"
+NOTHING_SAID = Consent()
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def audit(
     out: str = "",
     root: Path = Path("runs"),
     fresh: bool = False,
-    consent: Consent = no_questions,
+    consent: Consent = NOTHING_SAID,
 ) -> int:
     """Runs, or goes on with, or shows, what the spec says. Returns the exit status.
 
@@ -102,7 +103,7 @@ def sees_only_replies(spec: AuditSpec) -> bool:
     return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
 
 
-def resume(folder: Path, gates: Gates, consent: Consent = no_questions) -> int:
+def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
     """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
     with Run.open(folder) as run:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
@@ -28,8 +29,8 @@ from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
 from backtalk.store.answers import StoredAnswers
-from backtalk.store.folder import write_whole
-from backtalk.store.training import GENERATOR, read_training
+from backtalk.store.folder import GENERATOR, write_whole
+from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
 SIGNIFICANT = 0.05
@@ -116,8 +117,7 @@ def summarise(run: Run) -> dict[str, Any]:
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
         },
         "candidates": sum(finding.candidates for finding in findings),
-        **_queries(run, findings),
-        "seconds": round(run.seconds(), 3),
+        **_effort(run, findings),
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
@@ -128,15 +128,17 @@ def summarise(run: Run) -> dict[str, Any]:
     }
 
 
-def _queries(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Requests really sent, failed and repeated ones too, in all and by phase."""
+def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Queries and time. Of a black box: requests really sent, failed and repeated ones too, by phase."""
     if not sees_only_replies(run):
-        return {"queries": sum(finding.queries for finding in findings)}
+        return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
+    spent = {phase: spent[phase] for phase in PHASES if phase in spent}
     training = read_training(run.folder / GENERATOR)
     return {
         "queries": sum(spent.values()),
         "queries_by_phase": spent,
+        "seconds": round(run.seconds() + sum(training.seconds.values()), 3),
         "training": {"pairs": training.pairs, "seconds": training.seconds, "rewards": training.rewards},
     }
 

@@ -39,6 +39,15 @@ FORMS: dict[str, Entry] = {
     "sealed:": Entry(
         "backtalk.models.sealed:load", Access.TEXT, "sealed:NAME, any model of ours as text only"
     ),
+    "http://": Entry(
+        "backtalk.models.endpoint:load_plain",
+        Access.TEXT,
+        "http://HOST:PORT/v1#NAME, a model behind an OpenAI-compatible endpoint, chat or, with ?completions "
+        "after NAME, completions",
+    ),
+    "https://": Entry(
+        "backtalk.models.endpoint:load_secure", Access.TEXT, "https://HOST/v1#NAME, the same over TLS"
+    ),
 }
 """Prefixes that say how the rest of a name is read."""
 
@@ -129,6 +138,10 @@ def runs_code(name: str) -> bool:
     while name.startswith("sealed:"):
         name = name.removeprefix("sealed:")
     return name.startswith("py:")
+
+
+def is_endpoint(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
 
 
 def load_model(name: str, device: str = "auto") -> TextModel:

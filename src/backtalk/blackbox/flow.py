@@ -19,7 +19,6 @@ from rich.console import Console
 
 from backtalk import __version__
 from backtalk.asking import Asker
-from backtalk.blackbox.consent import Consent
 from backtalk.blackbox.gather import Utterances, read_utterances
 from backtalk.blackbox.natural import InputScorer
 from backtalk.blackbox.plan import Plan, make_plan
@@ -28,6 +27,7 @@ from backtalk.blackbox.rerank import Scorers, rerank, unmeasurable
 from backtalk.blackbox.training import Trainer, find_generator
 from backtalk.blocks import choose_folder, parse_duration, work_through
 from backtalk.cases import read_cases
+from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.hits import TEXT_KINDS, Criterion, parse_criterion
 from backtalk.models.reverse import ReverseGenerator
@@ -38,7 +38,7 @@ from backtalk.scorers.similarity import SentenceJudge, load_vectors
 from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.store.answers import StoredAnswers
-from backtalk.store.training import GENERATOR
+from backtalk.store.folder import GENERATOR
 from backtalk.types import Finding, Target, Thresholds
 
 DEFAULT_HIT = "similar-0.7"
@@ -192,7 +192,7 @@ def _work(run: Run, job: Job, plan: Plan, gates: Gates, consent: Consent, consol
         if spent or done:
             console.print(f"Going on: {len(done)} of {run.blocks} blocks are done, {spent:,} queries sent.")
         console.print(f"{plan.cases} cases, {plan.words()}. Run folder: {run.folder}")
-        consent(job.model, plan.total - spent)
+        agree(job.model, f"at most {plan.total - spent:,} requests", consent)
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, {plan.words()}, backtalk {__version__}")
         begun = time.monotonic()

@@ -22,7 +22,8 @@ from backtalk.models.reverse import ReverseGenerator, load_generator
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
 from backtalk.spec import AuditSpec
-from backtalk.store.training import GENERATOR, read_training, write_training
+from backtalk.store.folder import GENERATOR
+from backtalk.store.training import read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain

@@ -7,12 +7,13 @@ Such a name runs code, so it is taken from the command line alone, never from a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from backtalk.errors import InputError, unknown
+from backtalk.protocols import Meter
 from backtalk.types import Access, Dialogue
 
 
@@ -27,13 +28,20 @@ class FunctionModel:
         return self.name
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        replies = []
-        for dialogue in dialogues:
-            reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
-            if not isinstance(reply, str):
-                raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
-            replies.append(reply)
-        return replies
+        return [self._call(dialogue) for dialogue in dialogues]
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+        """One call a request: the function may ask a service that is paid for."""
+        for place, dialogue in enumerate(dialogues):
+            if not meter.take():
+                return
+            yield place, self._call(dialogue)
+
+    def _call(self, dialogue: Dialogue) -> str:
+        reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
+        if not isinstance(reply, str):
+            raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
+        return reply
 
 
 def load(rest: str, device: str = "auto") -> FunctionModel:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from backtalk.store.folder import write_whole
 
-GENERATOR = "generator"
-"""The folder of a run that holds it."""
 RECORD = "record.json"
 
 

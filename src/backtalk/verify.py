@@ -53,10 +53,7 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             )
         model = load_model(name, device)
         if sees_only_replies(run):
-            again = ask_again(run, model, consent)
-            return Verdict(
-                again.findings, again.hits, again.confirmed, again.problems, again.notes, "asked again"
-            )
+            return Verdict(**vars(ask_again(run, model, consent)), how="asked again")
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []

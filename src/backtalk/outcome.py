@@ -121,7 +121,11 @@ def summarise(run: Run) -> dict[str, Any]:
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
-        "settings": {key: run.spec[key] for key in (BLACK_BOX if sees_only_replies(run) else WHITE_BOX)},
+        "settings": {
+            key: run.spec[key]
+            for key in (BLACK_BOX if sees_only_replies(run) else WHITE_BOX)
+            if key in run.spec
+        },
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],

@@ -160,11 +160,23 @@ class AuditSpec:
     """What people say to such a model: a file, one a line or as a corpus; chitchat if empty."""
     vectors: str = ""
     """Word vectors that measure similarity: a GloVe or word2vec text file; those installed if empty."""
+    judge: bool = True
+    """Where only replies are seen: a sentence transformer gives a second opinion, where it is installed."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
 
-BLACK_BOX = ("max_queries", "beam", "pairs", "rl", "rl_queries", "generator", "utterances", "vectors")
+BLACK_BOX = (
+    "max_queries",
+    "beam",
+    "pairs",
+    "rl",
+    "rl_queries",
+    "generator",
+    "utterances",
+    "vectors",
+    "judge",
+)
 """Keys of an AuditSpec that matter only where replies are all that is seen."""
 
 

@@ -132,16 +132,18 @@ def _prepare(spec: AuditSpec) -> Job:
         spec,
         criterion,
         load_model(spec.model, spec.device),
-        Scorers(load_vectors(spec.vectors), InputScorer(spec.device), _judge(spec.device)),
+        Scorers(load_vectors(spec.vectors), InputScorer(spec.device), _judge(spec)),
         read_utterances(spec.utterances, spec.seed),
         generator,
     )
 
 
-def _judge(device: str) -> SentenceJudge | None:
-    """The second opinion, where it is installed."""
+def _judge(spec: AuditSpec) -> SentenceJudge | None:
+    """The second opinion, where it is wanted and installed."""
+    if not spec.judge:
+        return None
     try:
-        return SentenceJudge(device)
+        return SentenceJudge(spec.device)
     except InputError:
         return None
 

@@ -28,6 +28,7 @@ from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Turn
 from tests.models.misbehaving import Misbehaving, misbehaving
+from tests.serving.served import Recorder, served, served_safely
 from tests.test_store import create
 
 KEY = "sk-very-secret-0123456789"
@@ -174,6 +175,20 @@ def test_no_proxy_is_asked(server: Misbehaving, monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         assert endpoint(server).reply([(Turn("user", "fine"),)]) == ["ok fine"]
         assert (server.count, proxy.count) == (1, 0)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    with served_safely(recorder) as server:
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(InputError, match=r"no safe connection to .* \(self.signed certificate\)"):
+            load_model(f"https://127.0.0.1:{server.server_port}/v1#m").reply([(Turn("user", "a"),)])
+    with (
+        served(recorder) as server,
+        pytest.raises(InputError, match=r"\(wrong version number\); check scheme"),
+    ):
+        load_model(f"https://127.0.0.1:{server.server_port}/v1#m").reply([(Turn("user", "a"),)])
+    assert recorder.batches == []
 
 
 # Patience

@@ -136,7 +136,9 @@ class EndpointModel:
             return Outcome(Kind.UNREACHED, str(error))
         except Untrusted as error:
             return Outcome(
-                Kind.REFUSED, f"no safe connection to {self.address.origin}: {printable(str(error))}"
+                Kind.REFUSED,
+                f"no safe connection to {self.address.origin} ({error}); check scheme and port, or name the "
+                "certificate to trust in SSL_CERT_FILE",
             )
         except TooLarge as error:
             return Outcome(Kind.UNUSABLE, str(error))

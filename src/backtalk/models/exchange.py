@@ -110,7 +110,8 @@ class Line:
         try:
             connection.connect()
         except ssl.SSLError as error:
-            raise Untrusted(getattr(error, "verify_message", "") or error.reason or "no TLS") from None
+            reason = getattr(error, "verify_message", "") or error.reason or "no TLS"
+            raise Untrusted(reason.replace("_", " ").lower()) from None
         except TimeoutError:
             raise Unreached(f"no connection within {self.limits.connect_s:g} s") from None
         except OSError as error:

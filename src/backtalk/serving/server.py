@@ -36,10 +36,10 @@ class ModelServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, model: TextModel, name: str, port: int, token: str = "") -> None:
-        super().__init__((HOST, port), Handler)
         self.desk = Desk(model)
         self.model_name = name
         self.token = token
+        super().__init__((HOST, port), Handler)  # closes all if the port is taken
 
     @property
     def address(self) -> str:

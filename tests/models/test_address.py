@@ -16,7 +16,7 @@ from backtalk.models.address import Address, parse_address
         ("http://[::1]:80#m", Address("http", "::1", 80, "", "m")),
         ("http://LOCALHOST/v1#m", Address("http", "localhost", 80, "/v1", "m")),
         (
-            "http://h_1/v1#m?completions&max_tokens=40&concurrency=2&timeout_s=5",
+            "http://h_1/v1#m?completions,max_tokens=40&concurrency=2,timeout_s=5",
             Address("http", "h_1", 80, "/v1", "m", "completions", 40, 2, 5),
         ),
     ],
@@ -44,6 +44,10 @@ def test_what_a_name_says(name: str, address: Address) -> None:
         ("http://h/v1#m?completions=s3cret", "completions takes no value"),
         ("http://h/v1#m?max_token=4", "did you mean 'max_tokens'?"),
         ("http://h/v1#m?max_tokens=0", "max_tokens in an endpoint's name should be a whole number"),
+        (
+            "http://h/v1#m?concurrency=257",
+            "concurrency in an endpoint's name should be a whole number from 1 to 256",
+        ),
         ("http://h/v1#m?concurrency=", "concurrency in an endpoint's name should be a whole number"),
     ],
 )

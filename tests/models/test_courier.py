@@ -155,6 +155,18 @@ def test_a_service_that_asks_for_time_gets_it_from_all() -> None:
     assert script.at[1] - script.at[0] >= 0.2
 
 
+def test_long_pauses_are_told_of() -> None:
+    told: list[str] = []
+    courier = Courier("here", 1, Patience(pause_s=0.001, longest_s=0.003))
+    courier.notice = told.append
+    carry(courier, Script(lambda place: [UNREACHED, UNREACHED, reply(place)]), 1)
+    assert told == []  # nobody would notice
+    courier = Courier("here", 1, Patience(pause_s=60))
+    courier.notice = told.append
+    courier._pause(UNREACHED)
+    assert told[0].startswith("here does not answer (no way); trying again in ")
+
+
 def test_a_busy_service_gets_fewer_at_once_until_it_answers_again() -> None:
     courier = Courier("s", 8, HASTE)
     carry(courier, Script(lambda place: [BUSY, reply(place)]), 1)

@@ -160,11 +160,15 @@ def test_what_arrives_together_is_answered_together() -> None:
     assert max(map(len, model.batches)) == 64
 
 
-def test_a_failing_batch_does_not_end_the_desk() -> None:
-    desk = Desk(Recorder())
+def test_one_that_fails_does_not_spoil_the_others() -> None:
+    gate = threading.Event()
+    desk = Desk(Recorder(gate))
+    futures = [desk.hand_in((Turn("user", text),)) for text in ("a", "fail", "b")]
+    gate.set()
+    assert (futures[0].result(10), futures[2].result(10)) == ("1 user a", "1 user b")
     with pytest.raises(RuntimeError, match="it broke"):
-        desk.hand_in((Turn("user", "fail"),)).result(10)
-    assert desk.hand_in((Turn("user", "a"),)).result(10) == "1 user a"
+        futures[1].result(10)
+    assert desk.hand_in((Turn("user", "c"),)).result(10) == "1 user c"
     desk.close()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -82,6 +82,10 @@ class EndpointModel:
     @property
     def fingerprint(self) -> str:
         return self.address.fingerprint
+
+    def tell_of_pauses(self, notice: Callable[[str], None]) -> None:
+        """`notice` is given a sentence when the service is waited for."""
+        self._courier.notice = notice
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         """All replies, or an InputError that says why one is missing."""

@@ -26,11 +26,11 @@ SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
 
 
 class Help(argparse.HelpFormatter):
-    """argparse measures commands without their indent: one of nine letters would get a line of its own."""
+    """argparse measures commands without their indent: a long one would get a line of its own."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._action_max_length = 14
+        self._action_max_length = 15
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,5 +1,5 @@
 """The name of an endpoint: `http://host:port/v1#model`, with settings after a question mark, as in
-`https://host/v1#model?completions&max_tokens=40`."""
+`https://host/v1#model?completions,max_tokens=40`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from backtalk.errors import InputError, unknown
 
 FORM = "http://HOST:PORT/v1#NAME"
-SETTINGS = ("completions", "max_tokens", "concurrency", "timeout_s")
+MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}
+"""Settings after the name that are numbers, and how large they may be."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Address:
     concurrency: int = 8
     """Requests at once."""
     timeout_s: int = 60
-    """The longest wait for a reply."""
+    """The longest wait for the next byte; a whole reply may take twice as long."""
 
     @property
     def origin(self) -> str:
@@ -81,18 +82,18 @@ def parse_address(name: str) -> Address:
 
 def _settings(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for part in filter(None, text.split("&")):
+    for part in filter(None, re.split("[,&]", text)):  # a shell takes & for itself
         key, _, value = part.partition("=")
-        if key not in SETTINGS:
-            raise unknown("setting of an endpoint", key, SETTINGS)
+        if key != "completions" and key not in MOST:
+            raise unknown("setting of an endpoint", key, ["completions", *MOST])
         if key == "completions":
             if value:
                 raise InputError(
                     "completions takes no value in an endpoint's name; leave out what follows it"
                 )
             found["interface"] = "completions"
-        elif not re.fullmatch(r"[1-9][0-9]{0,4}", value):
-            raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to 99999")
+        elif not re.fullmatch(r"[1-9][0-9]{0,4}", value) or int(value) > MOST[key]:
+            raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to {MOST[key]}")
         else:
             found[key] = int(value)
     return found

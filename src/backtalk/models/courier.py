@@ -22,6 +22,9 @@ from typing import NamedTuple
 from backtalk.errors import InputError
 from backtalk.protocols import Meter
 
+NOTICED_S = 2.0
+"""Shorter pauses are not worth a word."""
+
 
 class Kind(Enum):
     REPLY = "a reply"
@@ -67,6 +70,9 @@ class Courier:
         self.where = where
         self.concurrency = concurrency
         self.patience = patience or Patience()
+        self.notice: Callable[[str], None] | None = None
+        """Told, in a sentence, of pauses that somebody may notice."""
+        self._jitter = random.Random()  # of its own: nobody's seeds are touched
         self._width = concurrency  # requests at once, fewer after the service was too busy
         self._answered = 0  # since the width was last changed
         self._trouble = 0  # failures in a row, counting those of one pause as one
@@ -156,7 +162,10 @@ class Courier:
             self._answered = 0
         self._paused_at = time.monotonic()
         # Jitter, so that several clients do not come back all at once; never earlier than we were asked to.
-        self._paused_until = self._paused_at + max(asked_s, own_s) * (1 + random.random() / 4)
+        pause_s = max(asked_s, own_s) * (1 + self._jitter.random() / 4)
+        self._paused_until = self._paused_at + pause_s
+        if self.notice and pause_s >= NOTICED_S:
+            self.notice(f"{self.where} does not answer ({outcome.text}); trying again in {pause_s:.0f} s")
 
     def _widen(self) -> None:
         self._answered += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -83,6 +83,10 @@ class EndpointModel:
     def fingerprint(self) -> str:
         return self.address.fingerprint
 
+    def tell_of_pauses(self, notice: Callable[[str], None]) -> None:
+        """`notice` is given a sentence when the service is waited for."""
+        self._courier.notice = notice
+
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         """All replies, or an InputError that says why one is missing."""
         replies = [""] * len(dialogues)
@@ -136,7 +140,9 @@ class EndpointModel:
             return Outcome(Kind.UNREACHED, str(error))
         except Untrusted as error:
             return Outcome(
-                Kind.REFUSED, f"no safe connection to {self.address.origin}: {printable(str(error))}"
+                Kind.REFUSED,
+                f"no safe connection to {self.address.origin} ({error}); check scheme and port, or name the "
+                "certificate to trust in SSL_CERT_FILE",
             )
         except TooLarge as error:
             return Outcome(Kind.UNUSABLE, str(error))

@@ -84,7 +84,7 @@ class Line:
             if whole:
                 self._idle.append(connection)
             else:
-                connection.close()
+                connection.hang_up()
 
     def _read(self, connection: _Connection) -> tuple[Response, bool]:
         """The response, and whether the connection can be used again."""
@@ -105,12 +105,13 @@ class Line:
                 break
             if connection.is_quiet():
                 return connection
-            connection.close()
+            connection.hang_up()
         connection = _Connection(self.host, self.port, self.limits, self._context)
         try:
             connection.connect()
         except ssl.SSLError as error:
-            raise Untrusted(getattr(error, "verify_message", "") or error.reason or "no TLS") from None
+            reason = getattr(error, "verify_message", "") or error.reason or "no TLS"
+            raise Untrusted(reason.replace("_", " ").lower()) from None
         except TimeoutError:
             raise Unreached(f"no connection within {self.limits.connect_s:g} s") from None
         except OSError as error:
@@ -144,6 +145,12 @@ class _Connection(http.client.HTTPConnection):
         assert self._clocked is not None
         self._clocked.deadline = deadline
 
+    def hang_up(self) -> None:
+        """At once, whatever is left to read."""
+        if self._clocked is not None:
+            self._clocked.plain.close()
+        self.close()
+
     def is_quiet(self) -> bool:
         """Is it still there? A connection that was closed, or speaks out of turn, has something to read."""
         assert self._clocked is not None
@@ -160,6 +167,8 @@ class _Clocked:
         self.plain = plain
         self.deadline = 0.0
         self._silence_s = silence_s
+        self._readers = 0
+        self._closed = False
 
     def set_clock(self) -> None:
         left = self.deadline - time.monotonic()
@@ -172,10 +181,19 @@ class _Clocked:
         self.plain.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
+        self._readers += 1
         return io.BufferedReader(_Incoming(self))
 
     def close(self) -> None:
-        self.plain.close()
+        """Like a socket's own: whoever still reads may read to the end."""
+        self._closed = True
+        if not self._readers:
+            self.plain.close()
+
+    def reader_left(self) -> None:
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
 
 class _Incoming(io.RawIOBase):
@@ -190,3 +208,8 @@ class _Incoming(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._clocked.set_clock()
         return self._clocked.plain.recv_into(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._clocked.reader_left()

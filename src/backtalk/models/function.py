@@ -16,12 +16,16 @@ from backtalk.errors import InputError, unknown
 from backtalk.protocols import Meter
 from backtalk.types import Access, Dialogue
 
+FAILED_IN_A_ROW = 10
+"""Calls that may raise, one after another, before it makes no sense to go on."""
+
 
 @dataclass
 class FunctionModel:
     name: str
     function: Callable[[list[dict[str, str]]], str]
     access: Access = Access.TEXT
+    _failed: int = 0  # in a row
 
     @property
     def fingerprint(self) -> str:
@@ -31,11 +35,23 @@ class FunctionModel:
         return [self._call(dialogue) for dialogue in dialogues]
 
     def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
-        """One call a request: the function may ask a service that is paid for."""
+        """One call a request: the function may ask a service that is paid for, and that may fail."""
         for place, dialogue in enumerate(dialogues):
             if not meter.take():
                 return
-            yield place, self._call(dialogue)
+            try:
+                reply = self._call(dialogue)
+            except InputError:
+                raise
+            except Exception as error:
+                self._failed += 1
+                if self._failed >= FAILED_IN_A_ROW:
+                    why = f"{type(error).__name__}: {error}"
+                    raise InputError(f"{self.name} failed {self._failed} times in a row ({why})") from error
+                yield place, None
+            else:
+                self._failed = 0
+                yield place, reply
 
     def _call(self, dialogue: Dialogue) -> str:
         reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])

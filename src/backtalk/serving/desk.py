@@ -14,6 +14,8 @@ from backtalk.types import Dialogue
 GATHER_S = 0.003
 """How long the first request of a batch waits for others."""
 BATCH = 64
+LAST_BATCH_S = 5.0
+"""How long whoever closes the desk waits for a model that is at work."""
 
 
 class Desk:
@@ -32,7 +34,7 @@ class Desk:
 
     def close(self) -> None:
         self._waiting.put(None)
-        self._thread.join()
+        self._thread.join(LAST_BATCH_S)
 
     def _work(self) -> None:
         while (first := self._waiting.get()) is not None:
@@ -52,9 +54,12 @@ class Desk:
     def _answer(self, batch: list[tuple[Dialogue, Future[str]]]) -> None:
         try:
             replies = self._model.reply([dialogue for dialogue, _ in batch])
-            for (_, future), reply in zip(batch, replies, strict=True):
-                future.set_result(reply)
-        except Exception as error:  # each of them is told; the next batch may go well
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
+        except Exception as error:
+            if len(batch) > 1:  # one of them is why; the others need not suffer
+                for one in batch:
+                    self._answer([one])
+            else:
+                batch[0][1].set_exception(error)
+            return
+        for (_, future), reply in zip(batch, replies, strict=True):
+            future.set_result(reply)

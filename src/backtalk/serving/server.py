@@ -20,11 +20,14 @@ from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import is_endpoint, load_model
 from backtalk.serving.desk import Desk
-from backtalk.serving.wire import Problem, completion, error_body, read_messages, read_prompts
+from backtalk.serving.wire import Problem, completion, error_body, read_messages, read_object, read_prompts
+from backtalk.terminal import printable
 
 HOST = "127.0.0.1"
 LONGEST_REQUEST = 1_048_576
 """Bytes."""
+DISCARDED = 16 * LONGEST_REQUEST
+"""Bytes of a longer one that are read and thrown away."""
 IDLE_S = 120
 """A connection that says nothing for this long is closed."""
 
@@ -36,10 +39,10 @@ class ModelServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, model: TextModel, name: str, port: int, token: str = "") -> None:
-        super().__init__((HOST, port), Handler)
         self.desk = Desk(model)
         self.model_name = name
         self.token = token
+        super().__init__((HOST, port), Handler)  # closes all if the port is taken
 
     @property
     def address(self) -> str:
@@ -69,29 +72,30 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        self._respond(self._get)
+        self._respond(self._list_models)
 
     def do_POST(self) -> None:
-        self._respond(self._post)
+        self._respond(self._complete)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing: requests are hostile text, and there are many."""
 
-    def _respond(self, make: Callable[[], dict[str, Any]]) -> None:
+    def _respond(self, make: Callable[[bytes], dict[str, Any]]) -> None:
         try:
+            body = self._read_body() if self.command == "POST" else b""
             self._check_caller()
-            status, said = 200, make()
+            status, said = 200, make(body)
         except Problem as problem:
             status, said = problem.status, error_body(problem.status, str(problem))
-            self.close_connection = True  # its body may be unread
-        body = json.dumps(said).encode("ascii")
+            self.close_connection = True
+        answer = json.dumps(said).encode("ascii")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(answer)))
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(answer)
         self.wfile.flush()
 
     def _check_caller(self) -> None:
@@ -105,18 +109,17 @@ class Handler(BaseHTTPRequestHandler):
             if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
                 raise Problem(401, "send the token of --token as Authorization: Bearer TOKEN")
 
-    def _get(self) -> dict[str, Any]:
+    def _list_models(self, body: bytes) -> dict[str, Any]:
         if self.path != "/v1/models":
             raise Problem(404, "there is GET /v1/models, POST /v1/chat/completions and POST /v1/completions")
         one = {"id": self.server.model_name, "object": "model", "created": 0, "owned_by": "backtalk"}
         return {"object": "list", "data": [one]}
 
-    def _post(self) -> dict[str, Any]:
+    def _complete(self, body: bytes) -> dict[str, Any]:
         if self.path not in {"/v1/chat/completions", "/v1/completions"}:
             raise Problem(404, "there is POST /v1/chat/completions and POST /v1/completions")
-        asked = self._body()
-        name = asked.get("model")
-        if name != self.server.model_name:
+        asked = read_object(body)
+        if asked.get("model") != self.server.model_name:
             raise Problem(404, f"the model here is {self.server.model_name!r}")
         if asked.get("stream"):
             raise Problem(400, "replies are not streamed; leave out stream")
@@ -131,26 +134,25 @@ class Handler(BaseHTTPRequestHandler):
             raise Problem(500, f"the model failed: {type(error).__name__}: {error}") from None
         return completion(self.server.model_name, replies, chat)
 
-    def _body(self) -> dict[str, Any]:
+    def _read_body(self) -> bytes:
+        """Read before anything is refused: who is hung up on while sending hears no answer."""
         length = self.headers.get("Content-Length") or ""
-        if not (length.isascii() and length.isdigit()):
+        if not re.fullmatch(r"[0-9]{1,15}", length):
             raise Problem(411, "send the length of the body as Content-Length")
-        if int(length) > LONGEST_REQUEST:
-            raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
-        try:
-            asked = json.loads(self.rfile.read(int(length)).decode("utf-8"))
-        except (ValueError, RecursionError):
-            raise Problem(400, "the body is not JSON in UTF-8") from None
-        if not isinstance(asked, dict):
-            raise Problem(400, "the body is not an object")
-        return asked
+        if int(length) <= LONGEST_REQUEST:
+            return self.rfile.read(int(length))
+        left = min(int(length), DISCARDED)
+        while left > 0 and (piece := self.rfile.read(min(left, 65_536))):
+            left -= len(piece)
+        raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
 
 
 def serve_model(name: str, port: int, token: str, device: str) -> None:
     """Serves until Ctrl-C."""
     if is_endpoint(name):
         raise InputError(f"{name} is behind an endpoint already; name a model of ours")
-    shown = re.sub(r"[#?\s]", "-", Path(name).resolve().name if Path(name).is_dir() else name)
+    shown = Path(name).resolve().name if Path(name).is_dir() else name
+    shown = re.sub(r"[#?\s]", "-", printable(shown))  # signs that mean something in an endpoint's name
     model = load_model(name, device)
     try:
         server = ModelServer(model, shown, port, token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -14,6 +15,16 @@ class Problem(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise Problem(400, "the body is not JSON in UTF-8") from None
+    if not isinstance(asked, dict):
+        raise Problem(400, "the body is not an object")
+    return asked
 
 
 def read_messages(messages: Any) -> Dialogue:

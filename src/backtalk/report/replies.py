@@ -72,6 +72,8 @@ class Replies:
     budget: int
     mean_similarity: float | None
     mean_judge: float | None
+    recalled: int
+    """Findings whose input was not asked for them but answered before."""
     inputs: list[InputRow]
     vectors: str
     judge: str
@@ -105,6 +107,7 @@ def build_replies(
         budget=int(facts["plan"]["total"]),
         mean_similarity=_mean([f.scores["similarity"] for f in found if "similarity" in f.scores]),
         mean_judge=_mean([f.scores["judge"] for f in found if "judge" in f.scores]),
+        recalled=sum(finding.scores.get("place") == 0 for finding in found),
         inputs=[
             InputRow("inputs found", len(crafted), len(found), _mean(crafted)),
             InputRow(

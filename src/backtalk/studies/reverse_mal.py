@@ -23,12 +23,14 @@ from backtalk.types import Finding
 
 SEARCHES: dict[str, dict[str, Any]] = {
     "reverse": {"model": "sealed:chitchat", "search": "reverse"},
-    "reverse-no-rl": {"model": "sealed:chitchat", "search": "reverse", "rl": False},
+    "crafted": {"model": "sealed:chitchat", "search": "reverse", "recall": False},
+    "crafted-no-rl": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "rl": False},
     "retrieval": {"model": "sealed:chitchat", "search": "retrieval"},
     "random": {"model": "sealed:chitchat", "search": "random"},
     "gibbs": {"model": "chitchat", "search": "gibbs", "hit": "io-sample-avg-k1"},
 }
-"""By the name of the row; gibbs sees the weights and has no queries to count."""
+"""By the name of the row. `crafted` is reverse without what was answered in training; gibbs sees the weights and
+has no queries to count."""
 
 
 def audit_mal(place: Workplace, name: str, size: Size) -> Result:

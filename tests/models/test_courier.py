@@ -140,6 +140,13 @@ def test_when_the_meter_ends_what_is_on_its_way_is_waited_for() -> None:
     assert sum(script.sent.values()) == 3
 
 
+def test_the_last_request_is_not_lost_where_nothing_could_be_sent() -> None:
+    script = Script(lambda place: [UNREACHED, UNREACHED, reply(place)])
+    purse = Purse(1)
+    assert len(carry(Courier("s", 2, HASTE), script, 2, purse)) == 1
+    assert purse.left == 0
+
+
 def test_pauses_double_and_hold_all_back() -> None:
     script = Script(lambda place: [UNREACHED] * 4 + [reply(place)])
     carry(Courier("s", 1, Patience(pause_s=0.02)), script, 1)

@@ -112,6 +112,7 @@ class Courier:
                 if outcome.kind is Kind.UNREACHED:
                     meter.give_back()
                     tries[place] -= 1
+                    ended = False  # what came back may be sent
                 if self._note(outcome, began, tries[place]):
                     yield place, outcome
                 else:

@@ -135,9 +135,21 @@ def test_a_refusal_ends_it_at_once() -> None:
 def test_when_the_meter_ends_what_is_on_its_way_is_waited_for() -> None:
     script = Script(lambda place: [reply(place)])
     assert carry(Courier("s", 4, HASTE), script, 20, Purse(7)) == {i: reply(i) for i in range(7)}
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 4])
+def test_where_no_request_is_left_for_another_try_it_ends(concurrency: int, most: int) -> None:
     script = Script(lambda place: [FAILED])
-    assert carry(Courier("s", 2, HASTE), script, 2, Purse(3)) == {}  # no request is left for another try
-    assert sum(script.sent.values()) == 3
+    assert carry(Courier("s", concurrency, HASTE), script, 4, Purse(most)) == {}
+    assert sum(script.sent.values()) == most
+
+
+def test_the_last_request_is_not_lost_where_nothing_could_be_sent() -> None:
+    script = Script(lambda place: [UNREACHED, UNREACHED, reply(place)])
+    purse = Purse(1)
+    assert len(carry(Courier("s", 2, HASTE), script, 2, purse)) == 1
+    assert purse.left == 0
 
 
 def test_pauses_double_and_hold_all_back() -> None:

@@ -90,7 +90,7 @@ class Courier:
         carriers = _Carriers(send, min(self.concurrency, count))
         in_flight, ended = 0, False
         try:
-            while in_flight or ((ready or later) and not ended):
+            while in_flight or ready or later:
                 now = time.monotonic()
                 while later and later[0][0] <= now:
                     ready.appendleft(heappop(later)[1])
@@ -102,6 +102,8 @@ class Courier:
                     tries[place] += 1
                     in_flight += 1
                     carriers.jobs.put(place)
+                if ended and not in_flight:
+                    return
                 try:
                     place, began, outcome = carriers.done.get(timeout=self._until_next(later, now))
                 except Empty:
@@ -112,6 +114,7 @@ class Courier:
                 if outcome.kind is Kind.UNREACHED:
                     meter.give_back()
                     tries[place] -= 1
+                    ended = False  # what came back may be sent
                 if self._note(outcome, began, tries[place]):
                     yield place, outcome
                 else:

@@ -88,8 +88,8 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
     allowed = {"torch", "numpy", "safetensors", "backtalk", *sys.stdlib_module_names}
     for path in parts()[part]:
         outside = {name.split(".")[0] for name in imports(path)} - allowed
-        # Imported when used: the corpus package, sacrebleu, what reads word vectors and the sentence judge,
-        # and kernels.py, by fused.py, where Triton is.
+        # Imported when used: the corpus package, sacrebleu, the readers of word vectors and of sentences, and
+        # kernels.py, by fused.py, where Triton is.
         own = {
             "kernels.py": {"triton"},
             "diversity.py": {"sacrebleu"},

@@ -13,7 +13,7 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.decode import sample
-from backtalk.models.folder import save_folder, write_card
+from backtalk.models.folder import TextSettings, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.models.reverse import InputPolicy, ReverseGenerator, load_generator
 from tests.training.networks import CPU, make_network, same, weights
@@ -130,9 +130,15 @@ def test_a_targets_inputs_do_not_depend_on_the_others(monkeypatch: pytest.Monkey
     )
 
 
+def test_a_low_temperature_writes_the_likeliest_sentence() -> None:
+    generator = make_generator(words=8, max_words=4)
+    targets = ["a b", "c d e"]
+    assert generator.craft(targets, 1, "sample", temperature=1e-4) == generator.craft(targets, 1, "greedy")
+
+
 def test_more_distinct_samples_than_sentences_are_all_of_them() -> None:
-    (row,) = make_generator().craft(["a"], 12, "sample")
-    assert 6 <= len(row) <= 12
+    (row,) = make_generator().craft(["a"], 20, "sample", temperature=3.0)
+    assert sorted(row) == sorted(make_generator().craft(["a"], 12)[0])
 
 
 def test_a_generator_comes_back_from_its_folder(tmp_path: Path) -> None:
@@ -148,8 +154,6 @@ def test_a_generator_comes_back_from_its_folder(tmp_path: Path) -> None:
 
 def test_another_model_is_no_generator(tmp_path: Path) -> None:
     model = make_generator().model
-    from backtalk.models.folder import TextSettings
-
     digest = save_folder(tmp_path, model.network, model.vocabulary, TextSettings())
     write_card(tmp_path, {"kind": "seq2seq", "sha256": digest})
     with pytest.raises(InputError, match="holds no reverse generator"):
@@ -167,3 +171,5 @@ def test_another_model_is_no_generator(tmp_path: Path) -> None:
 def test_bad_orders_are_one_sentence(n: int, decode: str, seeds: list[int] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_generator().craft(["a"], n, decode, seeds)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InputError, match="should be above 0"):
+        make_generator().craft(["a"], 1, "sample", temperature=0.0)

@@ -89,10 +89,12 @@ def test_too_few_pairs_are_one_sentence(tmp_path: Path) -> None:
         pretrain([("a", "b")] * 100, TINY, tmp_path, CPU)
 
 
-def test_pairs_without_words_in_validation_do_no_harm(tmp_path: Path) -> None:
-    pairs = [(f"{'!' * i}", "") for i in range(1, 25)] + [("a", "b"), ("b", "a")]
-    generator = pretrain(pairs, replace(TINY, epochs=1, valid=0.5), tmp_path, CPU)
-    assert generator.craft(["a"], 1)[0]
+def test_pairs_without_words_are_left_out(tmp_path: Path) -> None:
+    empty = [("", "a"), ("a", " "), ("\u200b", "b")]
+    first = pretrain([*empty, *PAIRS, *empty], replace(TINY, epochs=1), tmp_path / "a", CPU)
+    assert first.fingerprint == pretrain(PAIRS, replace(TINY, epochs=1), tmp_path / "b", CPU).fingerprint
+    with pytest.raises(InputError, match="0 pairs of a reply and its input are too few"):
+        pretrain([(" " * i, "a") for i in range(99)], TINY, tmp_path / "c", CPU)
 
 
 def test_the_papers_sgd_decays_where_validation_does_not_improve() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from backtalk import __version__
 from backtalk.data.vocabulary import BOS, EOS, PAD, UNK
 from backtalk.errors import InputError
-from backtalk.models.decode import beam, greedy, sample
+from backtalk.models.decode import Sampling, beam, greedy, sample
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import DecoderState, Seq2Seq
@@ -29,6 +29,8 @@ KIND = "reverse"
 ROWS_CPU = 1024
 """Sentences written at once on a processor: the logits of more leave its cache."""
 ROWS_CUDA = 1 << 15
+TEMPERATURE = 0.6
+"""Of crafted samples: of 20, the best is nearer to the target than at 1, and they read better."""
 SAMPLE_ROUNDS = 4
 """How often as many samples as are wanted are drawn to get that many distinct ones."""
 
@@ -107,15 +109,19 @@ class ReverseGenerator:
         n: int = 1,
         decode: Literal["greedy", "beam", "sample"] = "beam",
         seeds: Sequence[int] | None = None,
+        temperature: float = TEMPERATURE,
     ) -> list[list[str]]:
         """At most n distinct inputs for each target, the likeliest first; greedy writes one.
 
-        A target's samples depend on its own seed alone.
+        A target's samples depend on its own seed alone. The sentences of a beam are much alike: where the
+        best of n is to be found by asking, samples find better ones.
         """
         if decode not in ("greedy", "beam", "sample"):
             raise InputError(f"there is no decoding {decode!r}; choose greedy, beam or sample")
         if n < 1:
             raise InputError(f"{n} inputs for a target can't be written; ask for at least 1")
+        if temperature <= 0:
+            raise InputError(f"a temperature of {temperature} can't be sampled with; it should be above 0")
         if seeds is not None and len(seeds) != len(targets):
             raise InputError(f"{len(targets)} targets but {len(seeds)} seeds; give one seed for each")
         own = list(range(len(targets)) if seeds is None else seeds)
@@ -125,7 +131,7 @@ class ReverseGenerator:
         for start in range(0, len(targets), step):
             part = self.encode(targets[start : start + step])
             if decode == "sample":
-                found += self._sampled(part, n, own[start : start + step])
+                found += self._sampled(part, n, own[start : start + step], Sampling(temperature))
             else:
                 found += self._likeliest(part, n if decode == "beam" else 0)
         return found
@@ -149,7 +155,7 @@ class ReverseGenerator:
         return [list(dict.fromkeys(self.read(one.ids) for one in row)) for row in beams]
 
     @torch.no_grad()
-    def _sampled(self, targets: Tensor, n: int, seeds: Sequence[int]) -> list[list[str]]:
+    def _sampled(self, targets: Tensor, n: int, seeds: Sequence[int], sampling: Sampling) -> list[list[str]]:
         policy = InputPolicy(self.network)
         found: list[dict[str, float]] = [{} for _ in targets]
         for turn in range(SAMPLE_ROUNDS):
@@ -159,7 +165,7 @@ class ReverseGenerator:
             rows = torch.tensor(short, device=targets.device).repeat_interleave(n)
             inputs = targets[rows]
             draws = [draw_seed(seeds[row], turn, k) for row in short for k in range(n)]
-            written = sample(policy, policy.start(inputs), draws, self.max_words, targets.device)
+            written = sample(policy, policy.start(inputs), draws, self.max_words, targets.device, sampling)
             chances = policy.log_prob(inputs, written).tolist()
             for row, ids, chance in zip(rows.tolist(), written.tolist(), chances, strict=True):
                 text = self.read(ids)

@@ -29,8 +29,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "random": {"model": "sealed:chitchat", "search": "random"},
     "gibbs": {"model": "chitchat", "search": "gibbs", "hit": "io-sample-avg-k1"},
 }
-"""By the name of the row. `crafted` is reverse without what was answered in training; gibbs sees the weights and
-has no queries to count."""
+"""By the name of the row. `crafted` is reverse without what was answered in training; gibbs sees the weights
+and has no queries to count."""
 
 
 def audit_mal(place: Workplace, name: str, size: Size) -> Result:

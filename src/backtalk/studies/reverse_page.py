@@ -8,6 +8,7 @@ from typing import Any
 
 from backtalk.spec import StudySpec
 from backtalk.studies.cells import Cell, differences, number, percent, section, table, text_table
+from backtalk.studies.figures import COLOURS, DASHES, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.paper_liu import GAIN, GROUPS, LISTS, TABLE_1
 from backtalk.studies.parts import read_record
@@ -32,7 +33,9 @@ def write_page(
 ) -> Path:
     found = {name: record for name in parts if (record := read_record(folder, name))}
     cells: list[Cell] = []
-    body = [line for corpus in corpora for line in _corpus(found, corpus, size, cells)]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    pictures = page.parent / page.stem
+    body = [line for corpus in corpora for line in _corpus(found, corpus, size, cells, pictures)]
     lines = [
         HEAD,
         *warning(spec, "victim, generator and lists", "The shipped chitchat pairs stand in for every corpus"),
@@ -41,13 +44,16 @@ def write_page(
         *section("Differences", differences(cells, NOTES)),
         *section("How it was run", how_it_was_run(found, parts, command_of("reverse", spec), LAYOUT, [])),
     ]
-    return write_files(page, lines, "reverse", spec, {name: _brief(r["result"]) for name, r in found.items()})
+    brief = {name: {**record, "result": _without_cases(record["result"])} for name, record in found.items()}
+    return write_files(page, lines, "reverse", spec, brief)
 
 
-def _corpus(records: Records, corpus: str, size: Size, cells: list[Cell]) -> list[str]:
+def _corpus(records: Records, corpus: str, size: Size, cells: list[Cell], pictures: Path) -> list[str]:
     return [
         *section(f"Table 1 on {corpus}: similarity on the Real list", _table_1(records, corpus, size, cells)),
-        *section(f"Figure 2 on {corpus}: success by decoder and length", _figure_2(records, corpus, size)),
+        *section(
+            f"Figure 2 on {corpus}: success over the threshold", _figure_2(records, corpus, size, pictures)
+        ),
         *section(f"At equal queries on {corpus}", _equal(records, corpus)),
         *section(f"Table 2 on {corpus}: cases", _cases(records, corpus, size)),
     ]
@@ -71,7 +77,9 @@ def _table_1(records: Records, corpus: str, size: Size, cells: list[Cell]) -> li
     return table(["input", *(f"{group} words" for group in GROUPS)], rows)
 
 
-def _figure_2(records: Records, corpus: str, size: Size) -> list[str]:
+def _figure_2(records: Records, corpus: str, size: Size, pictures: Path) -> list[str]:
+    words = f"Share of targets reached against the least similarity, by list, length and decoder ({corpus})"
+    drawn = _draw_success(pictures / f"figure-2-{corpus}.svg", records, corpus, size)
     rows = []
     for name in LISTS:
         for decoder in decoders(size):
@@ -80,7 +88,33 @@ def _figure_2(records: Records, corpus: str, size: Size) -> list[str]:
                 shares = [number(100 * sum(v >= t for v in near) / len(near)) if near else "–"
                           for t in (0.5, 0.7, 0.9)]  # fmt: skip
                 rows.append([name, decoder, group, str(len(near)), *shares])
-    return table(["list", "decoder", "words", "n", "0.5", "0.7", "0.9"], rows, words=3)
+    picture = [f"![{words}]({pictures.name}/figure-2-{corpus}.svg)", "", f"*{words}*", ""] if drawn else []
+    return [*picture, *table(["list", "decoder", "words", "n", "0.5", "0.7", "0.9"], rows, words=3)]
+
+
+def _draw_success(path: Path, records: Records, corpus: str, size: Size) -> bool:
+    """A panel for each list and length; the pre-trained generator's beams stand in the table alone."""
+    panels = [(name, group) for name in LISTS for group in GROUPS]
+    chosen = ["pretrained-greedy", "rl-greedy", *(f"rl-beam-{width}" for width in size.beams[-2:])]
+    steps = [round(0.05 * step, 2) for step in range(21)]
+    near = {
+        (decoder, *panel): _of(records, corpus, decoder, *panel).get("near", [])
+        for decoder in chosen
+        for panel in panels
+    }
+    if not any(near.values()):
+        return False
+    with drawing(path, len(panels), width=2.8) as axes:
+        for axis, (name, group) in zip(axes, panels, strict=True):
+            for place, decoder in enumerate(chosen):
+                values = near[decoder, name, group]
+                if values:
+                    shares = [100 * sum(value >= step for value in values) / len(values) for step in steps]
+                    axis.plot(steps, shares, color=COLOURS[place], linestyle=DASHES[place], label=decoder)
+            axis.set(title=f"{name}, {group} words", xlabel="similarity", ylim=(0, 102))
+        axes[0].set(ylabel="% of targets")
+        axes[-1].legend()
+    return True
 
 
 def _equal(records: Records, corpus: str) -> list[str]:
@@ -100,12 +134,13 @@ def _equal(records: Records, corpus: str) -> list[str]:
 
 
 def _cases(records: Records, corpus: str, size: Size) -> list[str]:
+    """Of the Generated list alone: sentences of people stay where they are."""
     rows = [
         [case[0], case[1], case[2], f"{case[3]:.3f}"]
         for group in GROUPS
-        for case in _of(records, corpus, f"rl-beam-{size.beams[-1]}", "real", group).get("cases", [])
+        for case in _of(records, corpus, f"rl-beam-{size.beams[-1]}", "generated", group).get("cases", [])
     ]
-    return text_table(["input", "target", "reply", "similarity"], rows) if rows else ["Not run.", ""]
+    return text_table(["input", "target", "reply", "similarity"], rows) if rows else ["None.", ""]
 
 
 def _mal(records: Records) -> list[str]:
@@ -147,12 +182,8 @@ def _mean(found: Mapping[str, Any] | None) -> str:
     return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
 
-def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the sentences: they are the corpora's and the models'."""
-    return {key: _without_cases(value) for key, value in result.items()}
-
-
 def _without_cases(value: Any) -> Any:
+    """Without the sentences: they are the corpora's and the models'."""
     if isinstance(value, dict):
         return {key: _without_cases(one) for key, one in value.items() if key != "cases"}
     return value

@@ -148,6 +148,8 @@ class AuditSpec:
     beam: int = 200
     """With reverse: crafted inputs that are really asked for each target (N of beam-N); fewer if the queries
     do not suffice."""
+    decode: Literal["beam", "sample"] = "beam"
+    """With reverse: the N likeliest inputs, as in the paper, or N samples, which are less alike."""
     pairs: int = 0
     """With reverse: utterances asked to pre-train the generator on; 0 takes a share of the queries."""
     rl: bool = True
@@ -171,6 +173,7 @@ class AuditSpec:
 BLACK_BOX = (
     "max_queries",
     "beam",
+    "decode",
     "pairs",
     "rl",
     "rl_queries",

@@ -234,6 +234,14 @@ def test_a_trained_generator_serves_other_targets_without_training(
     assert not (tmp_path / "run" / "generator").exists()
 
 
+def test_samples_may_be_asked_in_the_place_of_a_beam(flags: list[str], trained: Path, tmp_path: Path) -> None:
+    reuse = ["--search", "reverse", "--generator", str(trained / "run"), "--max-queries", "60"]
+    for name, more in (("beam", []), ("one", ["--decode", "sample"]), ("two", ["--decode", "sample"])):
+        assert run(["audit", *flags, *reuse, *more, "--out", name]) == 0
+    tried = {name: [f["series"] for f in stored(tmp_path / name)] for name in ("beam", "one", "two")}
+    assert tried["one"] == tried["two"] != tried["beam"]
+
+
 def test_fresh_leaves_nothing_of_the_old_training(flags: list[str], trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
     again = ["audit", *flags, "--search", "random", "--max-queries", "6", "--out", "run"]

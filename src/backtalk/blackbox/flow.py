@@ -190,7 +190,7 @@ def _proposer(
     if job.spec.search == "random":
         return Drawn(job.utterances.texts, job.spec.seed)
     if job.generator is not None:
-        return Crafted(job.generator)
+        return Crafted(job.generator, job.spec.seed, job.spec.decode)
     trainer = Trainer(
         run.folder / GENERATOR, job.model, answers, plan, job.utterances, job.scorers.vectors, job.spec, tell
     )
@@ -200,4 +200,4 @@ def _proposer(
     # Training is over, so these answers stay the same; their order must not depend on who answered first.
     known = sorted(pair for phase in ("pairs", "rl") for pair in answers.pairs(phase) if pair[1])
     recalled = Retrieved([(reply, text) for text, reply in known], job.scorers.vectors)
-    return Crafted(generator, recalled if job.spec.recall else None)
+    return Crafted(generator, job.spec.seed, job.spec.decode, recalled if job.spec.recall else None)

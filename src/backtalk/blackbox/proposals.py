@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +40,16 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True)
 class Crafted:
-    """Beam-N of the reverse generator; and the nearest of what was answered before, where that is given."""
+    """Beam-N or N samples of the reverse generator; and the nearest of what was answered before, if given."""
 
     generator: ReverseGenerator
+    seed: int
+    decode: Literal["beam", "sample"] = "beam"
     answered: Retrieved | None = None
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
-        crafted = self.generator.craft([target.text for target in targets], n, "beam")
+        seeds = [row_seed(self.seed, target.id, 0) for target in targets]
+        crafted = self.generator.craft([target.text for target in targets], n, self.decode, seeds)
         if self.answered is None:
             return [Proposal(own, []) for own in crafted]
         nearest = self.answered.nearest(targets)

@@ -73,11 +73,10 @@ def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
         Part(f"inputs-{name}", (targets,), partial(measure_inputs, text=text)),
     ]
     for decoder in decoders(size):
-        which, _, how = decoder.partition("-")
-        width = 0 if how == "greedy" else int(how.rpartition("-")[2])
-        run = partial(measure_decoder, text=text, which=which, width=width)
+        which, how, width = (*decoder.split("-"), "1")[:3]
+        run = partial(measure_decoder, text=text, which=which, how=how, width=int(width))
         needs = (targets, rl if which == "rl" else pre)
-        parts.append(Part(f"decode-{name}-{decoder}", needs, run, {"width": width}))
+        parts.append(Part(f"decode-{name}-{decoder}", needs, run, {"how": how, "width": width}))
     equal = partial(compare_at_equal_queries, text=text, size=size)
     parts.append(Part(f"equal-{name}", (targets, rl), equal, {"beam": size.equal_beam}))
     return parts

@@ -127,7 +127,8 @@ def _equal(records: Records, corpus: str) -> list[str]:
     ]
     header = ["search", "queries", "mean similarity", "REINFORCE with beam-N above it"]
     return [
-        "All targets of both lists. An interval that holds 0 says that REINFORCE does not beat the row.",
+        f"All targets of both lists, at most {found['budget']:,} queries for each search; equal inputs are "
+        "asked once. An interval that holds 0 says that REINFORCE does not beat the row.",
         "",
         *table(header, rows),
     ]
@@ -159,9 +160,9 @@ COLUMNS = ("similar-0.7", "similar-0.9", "exact")
 
 
 def decoders(size: Size) -> list[str]:
-    """In the paper's order; the pre-trained generator's beams are our own rows."""
-    beams = [f"{which}-beam-{width}" for width in size.beams for which in ("pretrained", "rl")]
-    return ["pretrained-greedy", "rl-greedy", *beams]
+    """In the paper's order; the pre-trained generator's beams and all samples are our own rows."""
+    wide = [f"beam-{width}" for width in size.beams] + [f"sample-{size.beams[-1]}"]
+    return ["pretrained-greedy", "rl-greedy", *(f"{w}-{how}" for how in wide for w in ("pretrained", "rl"))]
 
 
 def _of(records: Records, corpus: str, name: str, kind: str, group: str) -> Mapping[str, Any]:

@@ -7,14 +7,14 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from backtalk.blackbox.proposals import Retrieved
 from backtalk.blackbox.training import rl_targets
 from backtalk.models.device import pick_device
-from backtalk.models.reverse import ReverseGenerator, load_generator
+from backtalk.models.reverse import load_generator
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import WordVectors, load_vectors
@@ -31,6 +31,7 @@ from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target, Turn
 
+Decoding = Literal["greedy", "beam", "sample"]
 BATCH = 512
 """Inputs put to the victim at once."""
 
@@ -162,8 +163,9 @@ def measure_inputs(place: Workplace, text: Text) -> Result:
     return {"real": found}
 
 
-def measure_decoder(place: Workplace, text: Text, which: str, width: int) -> Result:
-    """Similarities of one generator with greedy decoding (width 0) or beam-N, on every list and length."""
+def measure_decoder(place: Workplace, text: Text, which: str, how: str, width: int) -> Result:
+    """Similarities of one generator and decoding, on every list and length."""
+    decode: Decoding = "greedy" if how == "greedy" else "beam" if how == "beam" else "sample"
     generator = load_generator(_generator(place, text.corpus, which), place.device)
     victim, vectors = _victim(place, text), load_vectors()
     found: Result = {}
@@ -171,7 +173,7 @@ def measure_decoder(place: Workplace, text: Text, which: str, width: int) -> Res
         found[name] = {}
         for group, rows in groups.items():
             targets = [target for target, _ in rows]
-            best = best_of(targets, _crafted(generator, targets, width), victim, vectors)
+            best = best_of(targets, generator.craft(targets, width, decode), victim, vectors)
             found[name][group] = {**best, **mean_of(best["near"])}
     return {"queries": victim.asked, **found}
 
@@ -194,7 +196,7 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
     for name, which, width in (("rl", "rl", size.equal_beam), ("pretrained", "pretrained", wider)):
         victim = _victim(place, text)
         generator = load_generator(_generator(place, text.corpus, which), place.device)
-        near[name] = best_of(targets, _crafted(generator, targets, width), victim, vectors)["near"]
+        near[name] = best_of(targets, generator.craft(targets, width), victim, vectors)["near"]
         queries[name] = len(pairs) + (spent if which == "rl" else 0) + victim.asked
     victim = _victim(place, text)
     extra = more[: spent + asking]
@@ -208,6 +210,7 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
     near["random"] = best_of(targets, drawn, victim, vectors)["near"]
     queries["random"] = each * len(targets)
     return {
+        "budget": len(pairs) + spent + asking,
         "n": {"rl": size.equal_beam, "pretrained": wider, "random": each},
         "queries": queries,
         "mean": {name: mean_of(values) for name, values in near.items()},
@@ -234,10 +237,6 @@ def best_of(
         best["cases"].append([inputs[place], target, replies[place], float(near[place])])
     best["cases"] = sorted(best["cases"], key=lambda case: -case[3])[:3]
     return best
-
-
-def _crafted(generator: ReverseGenerator, targets: Sequence[str], width: int) -> list[list[str]]:
-    return generator.craft(targets, width or 1, "beam" if width else "greedy")
 
 
 def _victim(place: Workplace, text: Text) -> Victim:

@@ -277,3 +277,21 @@ def test_bad_settings_are_one_sentence(
 
 def test_the_keys_of_the_black_box_are_keys_of_the_spec() -> None:
     assert set(BLACK_BOX) <= spec_values(AuditSpec()).keys()
+
+
+# --- comparing -----------------------------------------------------------------------------------------
+
+
+def test_two_searches_are_compared_by_similarity(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = str(len(UTTERANCES))
+    assert run(["audit", *flags, "--search", "random", "--max-queries", "3", "--out", "few"]) == 0
+    assert run(["audit", *flags, "--search", "retrieval", "--max-queries", everything, "--out", "all"]) == 0
+    capsys.readouterr()
+    assert run(["compare", "few", "all", "--html", "both.html"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "could be drawn out to a similarity of 0.7 before" in said
+    assert "2 are new" in said
+    assert "sampled replies" not in said
+    assert "similarity 1.00" in Path("both.html").read_text()

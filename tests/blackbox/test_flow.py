@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from backtalk.cli import run
+from backtalk.registry import load_model
 from backtalk.scorers.similarity import load_vectors
 from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from tests.blackbox.worlds import UTTERANCES, asked, build_world
 from tests.killing import kill_once_there
+from tests.serving.served import served
 
 REVERSE = ["--search", "reverse", "--max-queries", "500", "--beam", "8", "--pairs", "60"]
 
@@ -295,3 +297,30 @@ def test_two_searches_are_compared_by_similarity(
     assert "2 are new" in said
     assert "sampled replies" not in said
     assert "similarity 1.00" in Path("both.html").read_text()
+
+
+# --- over the wire -------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_gets_no_more_than_its_queries_and_is_asked_again_to_verify(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = load_model("py:parrot:reply")
+    with served(model, name="parrot") as server:
+        name = f"http://127.0.0.1:{server.server_port}/v1#parrot"
+        search = ["--search", "retrieval", "--max-queries", "100", "--out", "run"]
+        assert run(["audit", "--model", name, *flags[2:], *search]) == 0
+        assert asked(tmp_path).total() == summary_of(tmp_path / "run")["queries"] == 100
+        assert run(["verify", "run"]) == 0
+        assert asked(tmp_path).total() == 103
+    assert "3 findings asked again; verified" in capsys.readouterr().out
+
+
+def test_an_endpoint_beyond_this_machine_is_not_asked_without_consent(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = ["audit", *flags[2:], "--search", "random", "--max-queries", "50", "--out", "run", "--model"]
+    assert run([*far, "http://192.0.2.1/v1#parrot"]) == 2
+    assert "--insecure" in capsys.readouterr().err
+    assert run([*far, "https://192.0.2.1/v1#parrot", "--fresh"]) == 2
+    assert "this would send at most 50 requests to https://192.0.2.1:443" in capsys.readouterr().err

@@ -19,6 +19,8 @@ from backtalk.models.reverse import ReverseGenerator
 from backtalk.scorers.similarity import WordVectors
 from backtalk.types import Target
 
+ROWS = 64
+"""Targets compared with all replies at once."""
 NEAREST = 20
 """Gathered inputs that retrieval proposes: they were answered before, so they cost nothing."""
 
@@ -75,9 +77,12 @@ class Retrieved:
 
     def nearest(self, targets: Sequence[Target]) -> list[list[str]]:
         wanted = _unit(self._vectors.embed([target.text for target in targets]))
-        cosines = wanted @ self._replies.T  # (targets, replies)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # equal ones: asked first, first
-        return [[self._inputs[place] for place in row] for row in order]
+        found: list[list[str]] = []
+        for start in range(0, len(targets), ROWS):
+            cosines = wanted[start : start + ROWS] @ self._replies.T  # (targets, replies)
+            order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # of equal ones the first asked
+            found += [[self._inputs[place] for place in row] for row in order]
+        return found
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def build_replies(
         budget=int(facts["plan"]["total"]),
         mean_similarity=_mean([f.scores["similarity"] for f in found if "similarity" in f.scores]),
         mean_judge=_mean([f.scores["judge"] for f in found if "judge" in f.scores]),
-        recalled=sum(finding.scores.get("place") == 0 for finding in found),
+        recalled=sum(f.scores.get("place") == 0 and f.queries > 0 for f in found),
         inputs=[
             InputRow("inputs found", len(crafted), len(found), _mean(crafted)),
             InputRow(

@@ -33,6 +33,7 @@ class Misbehaving(socketserver.ThreadingTCPServer):
         self.heard: list[str] = []
         """The last message of each request, in the order of arrival."""
         self.headers: list[str] = []
+        self.connections = 0
         self.elsewhere = ""
         """Where redirects lead."""
         self.on_request: Callable[[int], None] = lambda count: None
@@ -57,6 +58,8 @@ class Handler(socketserver.StreamRequestHandler):
     server: Misbehaving
 
     def handle(self) -> None:
+        with self.server.lock:
+            self.server.connections += 1
         while self.one_request():
             pass
 
@@ -127,6 +130,15 @@ class Handler(socketserver.StreamRequestHandler):
             self.server.over.wait()
         elif how == "close":
             pass
+        elif how == "old":  # the end of the connection is the end of the body
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + answer(f"ok {text}"))
+        elif how == "chunked":
+            body = answer(f"ok {text}")
+            parts = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:9], body[9:], b""))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts)
+            return True
+        elif how == "leave":  # without a word that it will
+            self.wfile.write(ok)
         elif how == "close-midway":
             self.wfile.write(http(200, answer("a reply"))[:-30])
         elif how == "close-in-header":

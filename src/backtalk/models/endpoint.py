@@ -102,7 +102,10 @@ class EndpointModel:
 
     def _carry(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
         if not (self.agreed or self.address.on_this_machine):
-            raise InputError(f"nobody agreed to requests to {self.address.origin}; nothing was sent")
+            raise InputError(
+                f"nobody agreed to requests to {self.address.origin}, so nothing was sent; use a command "
+                "that takes --yes"
+            )
         requests = [self._request(dialogue) for dialogue in dialogues]
         return self._courier.carry(lambda place: self._send(requests[place]), len(requests), meter)
 

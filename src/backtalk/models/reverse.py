@@ -23,16 +23,14 @@ from backtalk.models.decode import Sampling, beam, greedy, sample
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import DecoderState, Seq2Seq
+from backtalk.models.softmax import chunk_rows
 from backtalk.types import Turn
 
 KIND = "reverse"
-ROWS_CPU = 1024
-"""Sentences written at once on a processor: the logits of more leave its cache."""
-ROWS_CUDA = 1 << 15
 TEMPERATURE = 0.6
 """Of crafted samples: of 20, the best is nearer to the target than at 1, and they read better."""
 SAMPLE_ROUNDS = 4
-"""How often as many samples as are wanted are drawn to get that many distinct ones."""
+"""How often samples are drawn to get as many distinct ones as are wanted."""
 
 
 class InputPolicy:
@@ -125,8 +123,7 @@ class ReverseGenerator:
         if seeds is not None and len(seeds) != len(targets):
             raise InputError(f"{len(targets)} targets but {len(seeds)} seeds; give one seed for each")
         own = list(range(len(targets)) if seeds is None else seeds)
-        most = ROWS_CUDA if self.model.device.type == "cuda" else ROWS_CPU
-        step = max(1, most // (1 if decode == "greedy" else n))
+        step = max(1, self._rows() // (1 if decode == "greedy" else n))
         found: list[list[str]] = []
         for start in range(0, len(targets), step):
             part = self.encode(targets[start : start + step])
@@ -144,6 +141,10 @@ class ReverseGenerator:
         card = {"kind": KIND, "backtalk": __version__, "sha256": digest, **(facts or {})}
         write_card(folder, card)
 
+    def _rows(self) -> int:
+        """Sentences that are written at once: as many as have their logits in cache."""
+        return chunk_rows(len(self.model.vocabulary), self.model.device)
+
     @torch.no_grad()
     def _likeliest(self, targets: Tensor, width: int) -> list[list[str]]:
         policy = InputPolicy(self.network)
@@ -159,15 +160,18 @@ class ReverseGenerator:
         policy = InputPolicy(self.network)
         found: list[dict[str, float]] = [{} for _ in targets]
         for turn in range(SAMPLE_ROUNDS):
-            short = [row for row, own in enumerate(found) if len(own) < n]
-            if not short:
+            # Later rounds draw for the rows that saw a sentence twice, some more than they lack.
+            counts = [n if turn == 0 else min(n, 2 * (n - len(own))) for own in found]
+            owners = [row for row, count in enumerate(counts) for _ in range(count)]
+            if not owners:
                 break
-            rows = torch.tensor(short, device=targets.device).repeat_interleave(n)
-            inputs = targets[rows]
-            draws = [draw_seed(seeds[row], turn, k) for row in short for k in range(n)]
+            inputs = targets[torch.tensor(owners, device=targets.device)]
+            draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
             written = sample(policy, policy.start(inputs), draws, self.max_words, targets.device, sampling)
-            chances = policy.log_prob(inputs, written).tolist()
-            for row, ids, chance in zip(rows.tolist(), written.tolist(), chances, strict=True):
+            few = max(1, self._rows() // self.max_words)  # all words of all places are looked at here
+            parts = zip(inputs.split(few), written.split(few), strict=True)
+            chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
+            for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):
                 text = self.read(ids)
                 if len(found[row]) < n or text in found[row]:
                     found[row][text] = chance

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from backtalk.errors import InputError
 
@@ -127,8 +127,7 @@ class PackageVectors:
             self._pieces = Tokenizer.from_file(str(pieces))
         except ImportError:
             raise InputError("wordllama's vectors need tokenizers; pip install tokenizers") from None
-        # tokenizers raises a bare Exception for a file that it can't read.
-        except (OSError, SafetensorError, Exception) as error:
+        except Exception as error:  # tokenizers raises a bare one for a file that it can't read
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(
                 f"wordllama's files can't be read ({first}); install it again, or name a file with --vectors"

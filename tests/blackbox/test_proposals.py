@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.blackbox import gather
 from backtalk.blackbox.gather import MOST_WORDS, read_utterances
 from backtalk.blackbox.proposals import Drawn, Retrieved
 from backtalk.errors import InputError
@@ -74,5 +75,8 @@ def test_a_file_without_utterances_is_an_error(tmp_path: Path) -> None:
         read_utterances(str(tmp_path / "said.txt"), 1)
 
 
-def test_the_default_utterances_are_there() -> None:
-    assert len(read_utterances("", 1).texts) > 1000
+def test_what_ships_will_do_where_the_corpus_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "find_spec", lambda name: None)
+    found = read_utterances("", 1)
+    assert len(found.texts) > 1000
+    assert "shipped" in found.source

@@ -41,7 +41,10 @@ def run_study(spec: StudySpec) -> int:
 
 def reverse_parts(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
     """Every part of the study, in an order in which they can run."""
-    return [*(part for text in texts.values() for part in _corpus(text, size, kind)), *_mal(size)]
+    return [
+        *(part for text in texts.values() for part in _corpus(text, size, kind)),
+        *_mal(texts, size, kind),
+    ]
 
 
 def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
@@ -82,11 +85,16 @@ def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
     return parts
 
 
-def _mal(size: Size) -> list[Part]:
-    settings = {"queries": size.mal_queries, "targets": size.mal_targets}
+def _mal(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
+    settings = {"queries": size.mal_queries, "targets": size.mal_targets, "judge": size.judge, "data": kind}
+    utterances = texts["chitchat"].source if kind == "embedded" else ""
     return [
         Part(
-            f"mal-{name}", (), partial(audit_mal, name=name, size=size), settings, owns=(f"runs/mal-{name}",)
+            f"mal-{name}",
+            (),
+            partial(audit_mal, name=name, size=size, utterances=utterances),
+            settings,
+            owns=(f"runs/mal-{name}",),
         )
         for name in SEARCHES
     ]

@@ -33,11 +33,12 @@ SEARCHES: dict[str, dict[str, Any]] = {
 and has no queries to count."""
 
 
-def audit_mal(place: Workplace, name: str, size: Size) -> Result:
+def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> Result:
+    """`utterances` is a file to ask from; chitchat if empty."""
     file = place.path("lists", f"mal-{name}.jsonl")
     write_targets(file, one_per_prototype(load_mal(), size.mal_targets, SEED))
     values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
-    spec = AuditSpec(**values, max_queries=size.mal_queries)
+    spec = AuditSpec(**values, max_queries=size.mal_queries, judge=size.judge, utterances=utterances)
     folder = place.path("runs", f"mal-{name}")
     with redirect_stdout(io.StringIO()):  # its table; the study has its own
         audit(spec, Gates(), out=str(folder))

@@ -34,6 +34,8 @@ class Size:
     """N of the trained generator where searches are compared at equal queries."""
     mal_queries: int = 20_000
     mal_targets: int = 100
+    judge: bool = True
+    """Whether the sentence transformer scores those findings too."""
 
     @property
     def rl_queries(self) -> int:
@@ -54,6 +56,6 @@ SIZES = {
     "mini": Size(
         victim_layers=1, victim_hidden=16, victim_embedding=16, victim_vocabulary=300, victim_epochs=1,
         layers=1, hidden=16, embedding=16, epochs=1, pairs=120, rl_steps=2, rl_batch=4, rl_samples=2,
-        targets=4, beams=(2, 4), equal_beam=2, mal_queries=240, mal_targets=4,
+        targets=4, beams=(2, 4), equal_beam=2, mal_queries=240, mal_targets=4, judge=False,
     ),
 }  # fmt: skip

@@ -169,7 +169,7 @@ class ReverseGenerator:
             draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
             written = sample(policy, policy.start(inputs), draws, self.max_words, targets.device, sampling)
             few = max(1, self._rows() // self.max_words)  # all words of all places are looked at here
-            parts = zip(inputs.split(few), written.split(few), strict=True)
+            parts = zip(torch.split(inputs, few), torch.split(written, few), strict=True)
             chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
             for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):
                 text = self.read(ids)

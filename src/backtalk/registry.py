@@ -91,7 +91,7 @@ SEARCHES: dict[str, SearchEntry] = {
     "reverse": SearchEntry(
         "backtalk.blackbox.proposals:Crafted",
         Access.TEXT,
-        "a generator trained to write the input for a reply, its beam really asked (Liu et al. 2019)",
+        "a generator trained to write the input for a reply, what it writes really asked (Liu et al. 2019)",
         text=True,
     ),
     "retrieval": SearchEntry(

@@ -146,10 +146,10 @@ class AuditSpec:
     max_queries: int = 20000
     """Where only replies are seen: requests sent to the model at most, failed and repeated ones too."""
     beam: int = 200
-    """With reverse: crafted inputs that are really asked for each target (N of beam-N); fewer if the queries
-    do not suffice."""
-    decode: Literal["beam", "sample"] = "beam"
-    """With reverse: the N likeliest inputs, as in the paper, or N samples, which are less alike."""
+    """With reverse: crafted inputs that are really asked for each target (the paper's N of beam-N); fewer if
+    the queries do not suffice."""
+    decode: Literal["sample", "beam"] = "sample"
+    """With reverse: N samples, or the N likeliest inputs as in the paper, which are much alike."""
     pairs: int = 0
     """With reverse: utterances asked to pre-train the generator on; 0 takes a share of the queries."""
     rl: bool = True

@@ -236,9 +236,9 @@ def test_a_trained_generator_serves_other_targets_without_training(
     assert not (tmp_path / "run" / "generator").exists()
 
 
-def test_samples_may_be_asked_in_the_place_of_a_beam(flags: list[str], trained: Path, tmp_path: Path) -> None:
+def test_a_beam_may_be_asked_in_the_place_of_samples(flags: list[str], trained: Path, tmp_path: Path) -> None:
     reuse = ["--search", "reverse", "--generator", str(trained / "run"), "--max-queries", "60"]
-    for name, more in (("beam", []), ("one", ["--decode", "sample"]), ("two", ["--decode", "sample"])):
+    for name, more in (("beam", ["--decode", "beam"]), ("one", []), ("two", [])):
         assert run(["audit", *flags, *reuse, *more, "--out", name]) == 0
     tried = {name: [f["series"] for f in stored(tmp_path / name)] for name in ("beam", "one", "two")}
     assert tried["one"] == tried["two"] != tried["beam"]

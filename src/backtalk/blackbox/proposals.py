@@ -42,11 +42,14 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True)
 class Crafted:
-    """Beam-N or N samples of the reverse generator; and the nearest of what was answered before, if given."""
+    """N samples or beam-N of the reverse generator; and the nearest of what was answered before, if given.
+
+    The paper asks a beam, whose sentences are much alike: the best of as many samples comes nearer (LOG.md).
+    """
 
     generator: ReverseGenerator
     seed: int
-    decode: Literal["beam", "sample"] = "beam"
+    decode: Literal["sample", "beam"] = "sample"
     answered: Retrieved | None = None
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:

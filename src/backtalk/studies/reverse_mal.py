@@ -24,6 +24,7 @@ from backtalk.types import Finding
 SEARCHES: dict[str, dict[str, Any]] = {
     "reverse": {"model": "sealed:chitchat", "search": "reverse"},
     "crafted": {"model": "sealed:chitchat", "search": "reverse", "recall": False},
+    "crafted-beam": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "decode": "beam"},
     "crafted-no-rl": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "rl": False},
     "retrieval": {"model": "sealed:chitchat", "search": "retrieval"},
     "random": {"model": "sealed:chitchat", "search": "random"},

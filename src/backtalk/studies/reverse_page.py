@@ -122,10 +122,15 @@ def _equal(records: Records, corpus: str) -> list[str]:
     if not found:
         return ["Not run.", ""]
     rows = [
-        [name, f"{found['queries'][name]:,}", _mean(mean), _mean(found["rl_less"].get(name))]
+        [
+            name,
+            f"{found['queries'][name]:,}",
+            _mean(mean),
+            *("–" if name == f"rl-{how}" else _mean(less[name]) for how, less in found["rl_less"].items()),
+        ]
         for name, mean in found["mean"].items()
     ]
-    header = ["search", "queries", "mean similarity", "REINFORCE with beam-N above it"]
+    header = ["search", "queries", "mean similarity", *(f"rl-{how} above it" for how in found["rl_less"])]
     return [
         f"All targets of both lists, at most {found['budget']:,} queries for each search; equal inputs are "
         "asked once. An interval that holds 0 says that REINFORCE does not beat the row.",

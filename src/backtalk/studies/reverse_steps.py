@@ -32,6 +32,8 @@ from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target, Turn
 
 Decoding = Literal["greedy", "beam", "sample"]
+HOW: tuple[Decoding, ...] = ("beam", "sample")
+"""As in the paper, and what comes nearer at as many inputs."""
 BATCH = 512
 """Inputs put to the victim at once."""
 
@@ -193,11 +195,12 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
     wider = size.equal_beam + spent // max(1, len(targets))
     near: dict[str, list[float]] = {}
     queries: dict[str, int] = {}
-    for name, which, width in (("rl", "rl", size.equal_beam), ("pretrained", "pretrained", wider)):
-        victim = _victim(place, text)
+    for which, width in (("rl", size.equal_beam), ("pretrained", wider)):
         generator = load_generator(_generator(place, text.corpus, which), place.device)
-        near[name] = best_of(targets, generator.craft(targets, width), victim, vectors)["near"]
-        queries[name] = len(pairs) + (spent if which == "rl" else 0) + victim.asked
+        for how in HOW:
+            victim, name = _victim(place, text), f"{which}-{how}"
+            near[name] = best_of(targets, generator.craft(targets, width, how), victim, vectors)["near"]
+            queries[name] = len(pairs) + (spent if which == "rl" else 0) + victim.asked
     victim = _victim(place, text)
     extra = more[: spent + asking]
     gathered = [*pairs, *((r, one) for one, r in zip(extra, victim.ask(extra), strict=True) if r)]
@@ -214,7 +217,10 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
         "n": {"rl": size.equal_beam, "pretrained": wider, "random": each},
         "queries": queries,
         "mean": {name: mean_of(values) for name, values in near.items()},
-        "rl_less": {name: difference_of(values, near["rl"]) for name, values in near.items() if name != "rl"},
+        "rl_less": {
+            how: {name: difference_of(values, near[f"rl-{how}"]) for name, values in near.items()}
+            for how in HOW
+        },
     }
 
 

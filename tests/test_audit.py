@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit import AuditJob, parse_duration, row_seed, search_block
+from backtalk.audit import AuditJob, search_block
+from backtalk.blocks import parse_duration, row_seed
 from backtalk.cli import run
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError

@@ -10,6 +10,7 @@ import pytest
 from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
+    TEXT_STANDARD,
     Criterion,
     hit_cases,
     hits_by_finding,
@@ -46,6 +47,11 @@ def scored(name: str, value: float) -> Finding:
         "contains",
         "exact+likely",
         "contains+likely",
+        "similar-0.7",
+        "similar-0.9+likely",
+        "similar-0.123456",
+        "similar-1",
+        *(criterion.name for criterion in TEXT_STANDARD),
     ],
 )
 def test_a_name_comes_back_from_its_criterion(name: str) -> None:
@@ -267,3 +273,38 @@ def test_each_finding_lists_what_it_meets() -> None:
         ("a", 0): ["o-sample-avg-k1", "o-sample-avg-k2"],
         ("a", 1): ["o-greedy", "o-sample-min-k1", "o-sample-min-k2", "o-sample-avg-k1", "o-sample-avg-k2"],
     }
+
+
+# Similarity
+
+
+@pytest.mark.parametrize("name", ["similar-1.1", "similar-2", "similar", "similar-", "similar-0.7-k2"])
+def test_a_similarity_lies_between_0_and_1(name: str) -> None:
+    with pytest.raises(InputError, match="unknown hit type"):
+        parse_criterion(name)
+
+
+def test_similar_asks_for_at_least_its_threshold() -> None:
+    criterion = parse_criterion("similar-0.7")
+    assert criterion.holds(scored("similarity", 0.7), THRESHOLDS)
+    assert not criterion.holds(scored("similarity", 0.6999), THRESHOLDS)
+    assert not criterion.holds(scored("similarity", math.nan), THRESHOLDS)
+    assert not criterion.holds(finding(), THRESHOLDS)
+    # The cosine of equal sentences in 32 bits.
+    assert parse_criterion("similar-1").holds(scored("similarity", 0.99999994), THRESHOLDS)
+
+
+def test_similar_and_likely_needs_both() -> None:
+    criterion = parse_criterion("similar-0.7+likely")
+    near = replace(finding(), scores={"similarity": 0.8, "input_mean": -4.0})
+    assert criterion.holds(near, THRESHOLDS)
+    assert not criterion.holds(replace(near, scores={"similarity": 0.8, "input_mean": -4.5}), THRESHOLDS)
+    assert not criterion.holds(replace(near, scores={"similarity": 0.8}), THRESHOLDS)
+
+
+def test_similarity_can_be_decided_without_log_probabilities_and_the_others_can_not() -> None:
+    blind = Thresholds(math.nan, -4.25)
+    seen = [finding(similarity=0.5)]
+    assert parse_criterion("similar-0.7").decidable(blind, seen)
+    assert not parse_criterion("similar-0.7").decidable(blind, [finding(mean=-3.0)])
+    assert not any(criterion.decidable(blind, seen) for criterion in STANDARD)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
+from backtalk.protocols import Service
 from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve, runs_code
 from backtalk.types import Access, Turn
 from tests.models.test_contract import shout, small_folder
@@ -22,6 +23,7 @@ def test_every_loader_exists_and_is_explained(entry: Entry) -> None:
 def test_names_forms_and_folders_are_told_apart(tmp_path: Path) -> None:
     assert find_model("chitchat") == (MODELS["chitchat"], "chitchat")
     assert find_model("py:a.b:c") == (FORMS["py:"], "a.b:c")
+    assert find_model("http://h:1/v1#m") == (FORMS["http://"], "h:1/v1#m")
     assert find_model("sealed:py:a:b") == (FORMS["sealed:"], "py:a:b")
     assert find_model(str(tmp_path)) == (FOLDER, str(tmp_path))
 
@@ -37,7 +39,7 @@ def test_a_known_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
     ("name", "phrase"),
     [
         ("chitcaht", "unknown model 'chitcaht'; did you mean 'chitchat'?"),
-        ("zzz", "unknown model 'zzz'; known: chitchat, py:, sealed:"),
+        ("zzz", "unknown model 'zzz'; known: chitchat, http://, https://, py:, sealed:"),
         ("no/such/folder", "no model folder at 'no/such/folder'; train one with"),
         ("./nothing", "no model folder at './nothing'"),
         ("", "name a model"),
@@ -59,6 +61,12 @@ def test_a_sealed_model_says_the_same_and_shows_no_more(tmp_path: Path) -> None:
     assert not hasattr(sealed, "log_prob")
     assert sealed.name == f"sealed:{tmp_path}"
     assert sealed.fingerprint == f"sealed:{open_model.fingerprint}"
+
+
+def test_a_sealed_model_costs_what_the_open_one_costs(tmp_path: Path) -> None:
+    small_folder(tmp_path)
+    assert not isinstance(load_model(f"sealed:{tmp_path}", "cpu"), Service)
+    assert isinstance(load_model("sealed:py:tests.models.test_contract:shout"), Service)
 
 
 def test_a_function_by_its_name() -> None:

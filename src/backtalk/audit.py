@@ -7,21 +7,20 @@ block and ends bit for bit where the unbroken one does. Hits are decided afterwa
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from backtalk import __version__
+from backtalk.blocks import choose_folder, parse_duration, row_seed, work_through
 from backtalk.cases import can_say, read_cases
+from backtalk.consent import Consent
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
@@ -32,9 +31,9 @@ from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
-from backtalk.spec import AuditSpec, build_spec, spec_values
-from backtalk.store import Run, find_run, identity_of, new_run_folder
-from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+from backtalk.spec import BLACK_BOX, AuditSpec, build_spec, spec_values
+from backtalk.store import Run, identity_of
+from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
@@ -42,6 +41,8 @@ MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
+DEFAULT_HIT = "io-sample-avg-k1"
+NOTHING_SAID = Consent()
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,22 @@ class AuditJob:
 
 
 def audit(
-    spec: AuditSpec, gates: Gates, out: str = "", root: Path = Path("runs"), fresh: bool = False
+    spec: AuditSpec,
+    gates: Gates,
+    out: str = "",
+    root: Path = Path("runs"),
+    fresh: bool = False,
+    consent: Consent = NOTHING_SAID,
 ) -> int:
-    """Runs, or goes on with, or shows, what the spec says. Returns the exit status."""
+    """Runs, or goes on with, or shows, what the spec says. Returns the exit status.
+
+    `consent` is asked before the first request to a model that shows only its replies.
+    """
+    if sees_only_replies(spec):
+        from backtalk.blackbox.flow import audit_replies
+
+        return audit_replies(spec, gates, out, root, fresh, consent)
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     criterion = parse_criterion(spec.hit)
     model = _load(spec)
@@ -67,9 +81,9 @@ def audit(
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    kept = {key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY}
+    kept = {key: value for key, value in spec_values(spec).items() if key not in {*NOT_IDENTITY, *BLACK_BOX}}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
-    folder = _choose_folder(spec, identity, out, root, fresh)
+    folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
     rows = BLOCK_CANDIDATES[_device(model)] // (find_search(spec.search).cost * job.search.most_candidates)
     block = spec.block or max(1, min(rows, MOST_ROWS) // spec.restarts)
@@ -83,12 +97,22 @@ def audit(
         return _work(run, job, gates, console)
 
 
-def resume(folder: Path, gates: Gates) -> int:
+def sees_only_replies(spec: AuditSpec) -> bool:
+    """Whether the audit works on replies alone: the search wants no more, or the model gives no more."""
+    search = find_search(spec.search)
+    return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
+
+
+def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
     """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
     with Run.open(folder) as run:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
+    if stored.get("access") == "TEXT":
+        from backtalk.blackbox.flow import resume_replies
+
+        return resume_replies(spec, folder, gates, consent)
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
@@ -132,39 +156,26 @@ def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         _preflight(run, job, len(todo), console)
-        stopped = _run_blocks(run, job, todo, console)
+        stopped = work_through(
+            run, todo, lambda targets: search_block(job, targets), _budgets(run, job.spec), console
+        )
         run.set_state("stopped" if stopped else "finished", stopped)
         run.append_log(f"stopped: {stopped}" if stopped else "finished")
     return finish_run(run, gates)
 
 
-def _run_blocks(run: Run, job: AuditJob, todo: Sequence[int], console: Console) -> str:
-    """Returns why it stopped before the end, or nothing."""
-    limit_s, limit_candidates = parse_duration(job.spec.max_time), job.spec.max_candidates
-    begun = time.monotonic()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("cases, left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        cases = len(run.targets)
-        done = sum(len(_block_targets(run, index)) for index in run.done_blocks())
-        task = bar.add_task("searching", total=cases, completed=done)
-        for index in todo:
-            if limit_s and time.monotonic() - begun > limit_s:
-                return f"--max-time {job.spec.max_time} was reached"
-            if limit_candidates and run.candidates() >= limit_candidates:
-                return f"--max-candidates {limit_candidates} was reached"
-            started = time.perf_counter()
-            findings = search_block(job, _block_targets(run, index))
-            seconds = time.perf_counter() - started
-            run.commit_block(index, findings, seconds)
-            run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
-            bar.advance(task, len(_block_targets(run, index)))
-    return ""
+def _budgets(run: Run, spec: AuditSpec) -> Callable[[], str]:
+    """What ends a run before its last block."""
+    limit_s, begun = parse_duration(spec.max_time), time.monotonic()
+
+    def enough() -> str:
+        if limit_s and time.monotonic() - begun > limit_s:
+            return f"--max-time {spec.max_time} was reached"
+        if spec.max_candidates and run.candidates() >= spec.max_candidates:
+            return f"--max-candidates {spec.max_candidates} was reached"
+        return ""
+
+    return enough
 
 
 def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
@@ -209,26 +220,6 @@ def search_block(job: AuditJob, targets: Sequence[Target]) -> list[Finding]:
     return findings
 
 
-def row_seed(seed: int, case: str, restart: int) -> int:
-    """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
-    digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
-    if not text:
-        return 0.0
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
-    try:
-        value = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
-    return value
-
-
 def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
     """One line on what is coming; the rate is measured on a first small batch."""
     cases = min(len(run.targets), blocks * run.block_size)
@@ -256,7 +247,7 @@ def _load(spec: AuditSpec) -> WeightsModel:
     if entry.access < search.needs:
         raise InputError(
             f"search {spec.search!r} needs {search.needs.name} access, "
-            f"but {spec.model} gives {entry.access.name} only"
+            f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
     model = load_model(spec.model, spec.device)
     if not isinstance(model, WeightsModel):
@@ -314,21 +305,6 @@ def objective_for(
         lambda_in=lambda_in,
         as_published=as_published,
     )
-
-
-def _choose_folder(spec: AuditSpec, identity: str, out: str, root: Path, fresh: bool) -> Path:
-    """The folder of the same run where there is one, otherwise a new one."""
-    if out:
-        folder = Path(out)
-        if fresh and Run.exists(folder):
-            Run.remove(folder)
-        return folder
-    found = None if fresh else find_run(root, identity)
-    return found or new_run_folder(root, spec.model, spec.search, datetime.now())
-
-
-def _block_targets(run: Run, index: int) -> list[Target]:
-    return run.targets[index * run.block_size : (index + 1) * run.block_size]
 
 
 def _words(model: WeightsModel, text: str) -> list[str]:

@@ -26,7 +26,7 @@ from backtalk.data.vocabulary import EOS, SPECIALS, UNK
 from backtalk.errors import InputError
 from backtalk.models.decode import Sampling
 from backtalk.models.local import LocalModel
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import TextModel, WeightsModel
 from backtalk.types import Target, Turn
 
 NAMES = ("mal", "mal-wide", "normal", "random")
@@ -38,8 +38,9 @@ GENERIC_BELOW = 0.5
 """Where greedy decoding gives fewer different replies than this share of the list, replies are sampled."""
 
 
-def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Target]:
+def read_cases(name: str, model: TextModel, limit: int, seed: int) -> list[Target]:
     """At most `limit` targets of a list or file; without one all of a file or of mal-wide, else 100."""
+    knows = (lambda text: can_say(model, text)) if isinstance(model, WeightsModel) else _has_letters
     if name not in NAMES:
         if not Path(name).exists() and "." not in name and "/" not in name:
             raise InputError(f"no target list or file {name!r}; lists: {', '.join(NAMES)}")
@@ -49,10 +50,10 @@ def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Ta
     if name == "mal":
         # Sentences with unknown words would only be skipped: they come last, and only if all are asked for.
         prototypes = load_mal()
-        known = [target for target in prototypes if can_say(model, target.text)]
+        known = [target for target in prototypes if knows(target.text)]
         return one_per_prototype(known, count, seed) if count <= len(known) else prototypes[:count]
     if name == "mal-wide":
-        return widen(load_mal(), final_period=can_say(model, "."), limit=limit or None)
+        return widen(load_mal(), final_period=knows("."), limit=limit or None)
     if not isinstance(model, LocalModel):
         raise InputError(f"the list {name!r} needs a model of ours; give a file of targets instead")
     if name == "random":
@@ -64,6 +65,11 @@ def read_cases(name: str, model: WeightsModel, limit: int, seed: int) -> list[Ta
 def can_say(model: WeightsModel, text: str) -> bool:
     """Whether a text has words to the model, and known ones alone: dots may be nothing that it reads."""
     return bool(model.encode_input(text)) and not model.unknown_words(text)
+
+
+def _has_letters(text: str) -> bool:
+    """What a model that shows only its replies may be able to say."""
+    return any(map(str.isalnum, text))
 
 
 def reference_pairs(path: str) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from torch import Tensor
 
+from backtalk.consent import Consent, agree
 from backtalk.data.vocabulary import EOS
 from backtalk.errors import InputError
 from backtalk.models.decode import Sampling
@@ -35,7 +36,13 @@ class ChatSettings:
     seed: int = 0
 
 
-def chat(name: str, say: list[str] | None, settings: ChatSettings, device: str) -> None:
+def chat(
+    name: str,
+    say: list[str] | None,
+    settings: ChatSettings,
+    device: str,
+    consent: Consent,
+) -> None:
     model = load_model(name, device)
     asks_more = settings.probabilities or settings.sample or settings.beam or settings.mmi
     if asks_more and not isinstance(model, LocalModel):
@@ -44,6 +51,7 @@ def chat(name: str, say: list[str] | None, settings: ChatSettings, device: str) 
         )
     if settings.mmi and isinstance(model, LocalModel):
         language_model_of(model)
+    agree(model, "a request for each thing you say", consent)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     talking = say is None and sys.stdin.isatty()
     if talking:

@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from backtalk.audit import parse_duration
+from backtalk.blocks import parse_duration
 from backtalk.data.characters import read_list, read_lists
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision

@@ -2,7 +2,8 @@
 
 The likelihood criteria are those of He & Glass (2019), section 4: a word counts as likely when its
 log-probability is above the model's average on its reference set, T_out; `kK` allows a chance K times
-smaller. All comparisons are strict.
+smaller. Those comparisons are strict. Where only replies are seen (Liu et al. 2019), `similar-T` asks for a
+reply at least T similar to the target.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -19,11 +20,20 @@ from backtalk.errors import InputError, unknown
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target, Thresholds
 
-Kind = Literal["greedy", "sample-min", "sample-avg", "exact", "contains"]
+Kind = Literal["greedy", "sample-min", "sample-avg", "exact", "contains", "similar"]
 Rule = Literal["any", "best"]
 
-_SCORE: Mapping[Kind, str] = {"greedy": "greedy", "sample-min": "min", "sample-avg": "mean"}
-"""The score that a likelihood criterion reads; the text criteria read the reply."""
+_SCORE: Mapping[Kind, str] = {
+    "greedy": "greedy",
+    "sample-min": "min",
+    "sample-avg": "mean",
+    "similar": "similarity",
+}
+"""The score that a criterion reads; exact and contains read the reply."""
+TEXT_KINDS: frozenset[Kind] = frozenset({"exact", "contains", "similar"})
+"""What can be decided where only replies are seen."""
+ROUNDING = 1e-5
+"""A cosine of equal sentences may come out a little below 1."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +47,14 @@ class Criterion:
     """How many times less likely than average is still a hit (sample criteria)."""
     likely: bool = False
     """The io condition, for a text criterion."""
+    threshold: float = 0.0
+    """The least similarity of reply and target (similar)."""
 
     @property
     def name(self) -> str:
-        if self.kind in ("exact", "contains"):
-            return self.kind + ("+likely" if self.likely else "")
+        if self.kind in TEXT_KINDS:
+            kind = f"similar-{self.threshold:g}" if self.kind == "similar" else self.kind
+            return kind + ("+likely" if self.likely else "")
         if self.kind == "greedy":
             return f"{self.side}-greedy"
         return f"{self.side}-{self.kind}-k{int(self.k) if self.k == int(self.k) else self.k}"
@@ -64,6 +77,8 @@ class Criterion:
         if self.kind == "contains":
             return _is_run_of(_words(finding.target), _words(finding.reply))
         score = finding.scores.get(_SCORE[self.kind], math.nan)
+        if self.kind == "similar":
+            return score >= self.threshold - ROUNDING
         return score == 1 if self.kind == "greedy" else score > thresholds.out - slack
 
     def decidable(self, thresholds: Thresholds, findings: Iterable[Finding] = ()) -> bool:
@@ -91,14 +106,29 @@ STANDARD: tuple[Criterion, ...] = (
 )
 """The columns of the papers' tables."""
 
+TEXT_STANDARD: tuple[Criterion, ...] = tuple(
+    replace(criterion, likely=likely)
+    for likely in (False, True)
+    for criterion in (
+        Criterion("similar", threshold=0.7),
+        Criterion("similar", threshold=0.9),
+        Criterion("contains"),
+        Criterion("exact"),
+    )
+)
+"""What is decided where only replies are seen."""
+
 _EXAMPLES = (
     *(criterion.name for criterion in STANDARD),
-    *("io-greedy", "exact", "contains", "exact+likely", "contains+likely"),
+    "io-greedy",
+    *(criterion.name for criterion in TEXT_STANDARD),
 )
 
 
 def parse_criterion(name: str) -> Criterion:
-    """The criterion of that name: o-greedy, io-sample-avg-k1.5, contains+likely and so on."""
+    """The criterion of that name: o-greedy, io-sample-avg-k1.5, similar-0.7, contains+likely and so on."""
+    if similar := re.fullmatch(r"similar-(0?\.[0-9]{1,6}|1(?:\.0{1,6})?)(\+likely)?", name):
+        return Criterion("similar", likely=bool(similar[2]), threshold=float(similar[1]))
     if text := re.fullmatch(r"(exact|contains)(\+likely)?", name):
         return Criterion("exact" if text[1] == "exact" else "contains", likely=bool(text[2]))
     if name in ("o-greedy", "io-greedy"):

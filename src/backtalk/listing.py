@@ -10,9 +10,10 @@ from rich.table import Table
 from backtalk.data.corpora import FORMATS
 from backtalk.data.targets import load_mal, widen
 from backtalk.data.tokenise import RECIPES
-from backtalk.hits import STANDARD
+from backtalk.hits import STANDARD, TEXT_STANDARD
 from backtalk.registry import FOLDER, FORMS, MODELS, SEARCHES
 from backtalk.report.explain import meaning
+from backtalk.types import Access
 
 
 def show(subject: str) -> None:
@@ -39,11 +40,16 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _searches() -> list[tuple[str, str]]:
-    return [(name, f"{entry.help} (needs {entry.needs.name})") for name, entry in SEARCHES.items()]
+    rows = []
+    for name, entry in SEARCHES.items():
+        either = entry.text and entry.needs > Access.TEXT
+        least = f"{Access.TEXT.name} or {entry.needs.name}" if either else entry.needs.name
+        rows.append((name, f"{entry.help} (needs {least})"))
+    return rows
 
 
 def _hits() -> list[tuple[str, str]]:
-    return [(criterion.name, meaning(criterion.name)) for criterion in STANDARD]
+    return [(criterion.name, meaning(criterion.name)) for criterion in (*STANDARD, *TEXT_STANDARD)]
 
 
 def _formats() -> list[tuple[str, str]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
+    TEXT_STANDARD,
     Criterion,
     hit_cases,
     hits_by_finding,
@@ -22,13 +25,17 @@ from backtalk.hits import (
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
 from backtalk.report.page import render_page
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
-from backtalk.store.folder import write_whole
-from backtalk.types import Thresholds
+from backtalk.store.answers import StoredAnswers
+from backtalk.store.folder import GENERATOR, write_whole
+from backtalk.store.training import read_training
+from backtalk.types import Finding, Thresholds
 
 SIGNIFICANT = 0.05
+WHITE_BOX = ("length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit", "prune")
+"""Keys of the spec that a summary shows as settings where weights are at hand."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,15 @@ def thresholds_of(run: Run) -> Thresholds:
 
 
 def criteria_of(run: Run) -> list[Criterion]:
-    """The papers' nine, and the one that was asked for where it is another."""
+    """The papers' nine, or those of replies alone; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    return [*STANDARD, *([] if asked in STANDARD else [asked])]
+    standard = TEXT_STANDARD if sees_only_replies(run) else STANDARD
+    return [*standard, *([] if asked in standard else [asked])]
+
+
+def sees_only_replies(run: Run) -> bool:
+    """Whether the run was of a model that showed its replies and nothing else."""
+    return run.facts.get("access") == "TEXT"
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -104,23 +117,14 @@ def summarise(run: Run) -> dict[str, Any]:
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
         },
         "candidates": sum(finding.candidates for finding in findings),
-        "queries": sum(finding.queries for finding in findings),
-        "seconds": round(run.seconds(), 3),
+        **_effort(run, findings),
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {
             key: run.spec[key]
-            for key in (
-                "length",
-                "top",
-                "sweeps",
-                "restarts",
-                "lambda_in",
-                "as_published",
-                "stop_at_hit",
-                "prune",
-            )
+            for key in (BLACK_BOX if sees_only_replies(run) else WHITE_BOX)
+            if key in run.spec
         },
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
@@ -128,9 +132,32 @@ def summarise(run: Run) -> dict[str, Any]:
     }
 
 
+def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Queries and time. Of a black box: requests really sent, failed and repeated ones too, by phase."""
+    if not sees_only_replies(run):
+        return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
+    spent = StoredAnswers(run).spent()
+    spent = {phase: spent[phase] for phase in PHASES if phase in spent}
+    training = read_training(run.folder / GENERATOR)
+    return {
+        "queries": sum(spent.values()),
+        "queries_by_phase": spent,
+        "seconds": round(run.seconds() + sum(training.seconds.values()), 3),
+        "training": {"pairs": training.pairs, "seconds": training.seconds, "rewards": training.rewards},
+    }
+
+
 def make_report(run: Run, summary: dict[str, Any]) -> Report:
     names = [criterion.name for criterion in criteria_of(run)]
-    return build_report(summary, run.targets, run.findings(), thresholds_of(run), names, run.facts["words"])
+    return build_report(
+        summary,
+        run.targets,
+        run.findings(),
+        thresholds_of(run),
+        names,
+        run.facts["words"],
+        run.facts if sees_only_replies(run) else None,
+    )
 
 
 def export(run: Run, path: Path | None) -> None:

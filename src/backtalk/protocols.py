@@ -7,7 +7,7 @@ decoder stay inside the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
@@ -32,6 +32,25 @@ class TextModel(Protocol):
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         """What the model really says (greedy where the model can be greedy), one reply a dialogue."""
+
+
+class Meter(Protocol):
+    """Counts requests against a budget. Used from one thread."""
+
+    def take(self) -> bool:
+        """Before each request that is sent, again for each retry; False where no more may be sent."""
+
+    def give_back(self) -> None:
+        """After a `take` for a request that could not be sent."""
+
+
+@runtime_checkable
+class Service(TextModel, Protocol):
+    """A model whose every reply costs a request, which may fail: an endpoint, a Python function."""
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+        """(place, reply) as replies come in; None where there was no usable one. Ends when the meter does:
+        the places that are missing were not asked to the end. InputError where the service is gone."""
 
 
 @runtime_checkable

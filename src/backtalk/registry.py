@@ -39,6 +39,15 @@ FORMS: dict[str, Entry] = {
     "sealed:": Entry(
         "backtalk.models.sealed:load", Access.TEXT, "sealed:NAME, any model of ours as text only"
     ),
+    "http://": Entry(
+        "backtalk.models.endpoint:load_plain",
+        Access.TEXT,
+        "http://HOST:PORT/v1#NAME, a model behind an OpenAI-compatible endpoint, chat or, with ?completions "
+        "after NAME, completions",
+    ),
+    "https://": Entry(
+        "backtalk.models.endpoint:load_secure", Access.TEXT, "https://HOST/v1#NAME, the same over TLS"
+    ),
 }
 """Prefixes that say how the rest of a name is read."""
 
@@ -57,6 +66,8 @@ class SearchEntry(NamedTuple):
     help: str
     cost: int = 1
     """How many substitutions one of its candidates costs, about: what blocks and forecasts are made of."""
+    text: bool = False
+    """Whether it can also do, or does, with replies alone."""
 
 
 SEARCHES: dict[str, SearchEntry] = {
@@ -69,12 +80,25 @@ SEARCHES: dict[str, SearchEntry] = {
         "backtalk.searches.random:Random",
         Access.WEIGHTS,
         "the best of as many random inputs: the baseline",
+        text=True,
     ),
     "relax": SearchEntry(
         "backtalk.searches.relax:Relax",
         Access.WEIGHTS,
         "continuous inputs by SGD, then projected to words, where most hits are lost (He & Glass 2019)",
         cost=25,  # a forward and backward pass over the whole vocabulary
+    ),
+    "reverse": SearchEntry(
+        "backtalk.blackbox.proposals:Crafted",
+        Access.TEXT,
+        "a generator trained to write the input for a reply, what it writes really asked (Liu et al. 2019)",
+        text=True,
+    ),
+    "retrieval": SearchEntry(
+        "backtalk.blackbox.proposals:Retrieved",
+        Access.TEXT,
+        "the utterance whose reply came nearest to the target: the baseline of reverse",
+        text=True,
     ),
 }
 
@@ -114,6 +138,10 @@ def runs_code(name: str) -> bool:
     while name.startswith("sealed:"):
         name = name.removeprefix("sealed:")
     return name.startswith("py:")
+
+
+def is_endpoint(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
 
 
 def load_model(name: str, device: str = "auto") -> TextModel:

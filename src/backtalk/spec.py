@@ -106,9 +106,11 @@ class AuditSpec:
     model: str = "chitchat"
     """The model's name or folder; `backtalk list models` shows the forms."""
     search: str = "gibbs"
-    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs)."""
-    hit: str = "io-sample-avg-k1"
-    """The criterion that the search aims at; every criterion is decided on what it finds."""
+    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs); where
+    only replies are seen: reverse (Liu et al. 2019), retrieval, or random at the same number of queries."""
+    hit: str = ""
+    """The criterion that the search aims at; every criterion is decided on what it finds. If empty
+    io-sample-avg-k1, or similar-0.7 where only replies are seen."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
     limit: int = 0
@@ -151,8 +153,47 @@ class AuditSpec:
     """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
     max_candidates: int = 0
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
+    max_queries: int = 20000
+    """Where only replies are seen: requests sent to the model at most, failed and repeated ones too."""
+    beam: int = 200
+    """With reverse: crafted inputs that are really asked for each target (the paper's N of beam-N); fewer if
+    the queries do not suffice."""
+    decode: Literal["sample", "beam"] = "sample"
+    """With reverse: N samples, or the N likeliest inputs as in the paper, which are much alike."""
+    pairs: int = 0
+    """With reverse: utterances asked to pre-train the generator on; 0 takes a share of the queries."""
+    rl: bool = True
+    """With reverse: train the generator by REINFORCE; off, its queries go to the re-ranking."""
+    rl_queries: int = 0
+    """With reverse: queries of the REINFORCE phase; 0 takes a share of the queries."""
+    recall: bool = True
+    """With reverse: what was answered in training is a candidate for every target too; costs no query."""
+    generator: str = ""
+    """With reverse: the run folder whose trained generator is used; nothing is trained then."""
+    utterances: str = ""
+    """What people say to such a model: a file, one a line or as a corpus; chitchat if empty."""
+    vectors: str = ""
+    """Word vectors that measure similarity: a GloVe or word2vec text file; those installed if empty."""
+    judge: bool = True
+    """Where only replies are seen: a sentence transformer gives a second opinion, where it is installed."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+
+
+BLACK_BOX = (
+    "max_queries",
+    "beam",
+    "decode",
+    "pairs",
+    "rl",
+    "rl_queries",
+    "recall",
+    "generator",
+    "utterances",
+    "vectors",
+    "judge",
+)
+"""Keys of an AuditSpec that matter only where replies are all that is seen."""
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 It fails when the model's weights are not those that were audited, or when a stored number, reply or target
 can't be reproduced. Hits follow from the stored numbers, so a hit is confirmed when all of its numbers are.
+A model that shows only its replies is asked again (blackbox/recheck.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from backtalk.blackbox.recheck import ask_again
+from backtalk.consent import Consent
 from backtalk.errors import InputError
-from backtalk.outcome import criteria_of, thresholds_of
+from backtalk.outcome import criteria_of, sees_only_replies, thresholds_of
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
@@ -22,6 +25,7 @@ from backtalk.types import Finding
 TOLERANCE = 1e-4
 """On a log-probability: other batches and processors round differently."""
 BATCH = 64
+NOTHING_SAID = Consent()
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,24 @@ class Verdict:
     confirmed: int
     """Those of them whose every number was reproduced."""
     problems: list[str]
+    notes: list[str] = field(default_factory=list)
+    """What is no failure and still to be said."""
+    how: str = "recomputed"
 
 
-def verify(folder: Path, device: str = "auto") -> Verdict:
+def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent = NOTHING_SAID) -> Verdict:
+    """`named` is the model as typed on the command line: a Python function runs only if it stands there."""
     with Run.open(folder) as run:
-        if runs_code(str(run.spec["model"])):
-            raise InputError(f"{folder} names a Python function; it can't be loaded from a run folder")
-        model = load_model(run.spec["model"], device)
+        name = str(run.spec["model"])
+        if named and named != name:
+            raise InputError(f"{folder} is an audit of {name}, not of {named}")
+        if runs_code(name) and not named:
+            raise InputError(
+                f"{folder} names a Python function; it can't be loaded from a run folder; add --model {name}"
+            )
+        model = load_model(name, device)
+        if sees_only_replies(run):
+            return Verdict(**vars(ask_again(run, model, consent)), how="asked again")
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []

@@ -8,7 +8,7 @@ differences of a float64 copy.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,11 @@ from backtalk.models.function import load as load_function
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.protocols import LanguageModel, LogprobModel, TextModel, WeightsModel
+from backtalk.protocols import LanguageModel, LogprobModel, Service, TextModel, WeightsModel
 from backtalk.registry import FORMS, MODELS, load_model
 from backtalk.types import Access, Dialogue, Floor, Turn
 from tests.models.gpt2_adapter import Gpt2Adapter
+from tests.models.test_courier import Purse
 
 TOLERANCE = 1e-5
 RELATIVE = 1e-6
@@ -96,11 +97,20 @@ MAKERS: dict[str, Callable[[Path], TextModel]] = {
     "sealed:": lambda folder: load_model(f"sealed:{small_folder(folder) and folder}", "cpu"),
     "gpt2": lambda _: Gpt2Adapter(),
 }
+SERVED = ("http://", "https://")
+"""Models behind an endpoint, which has to be there."""
 
 
-@pytest.fixture(params=MAKERS, scope="module")
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextModel:
-    return MAKERS[request.param](tmp_path_factory.mktemp("model"))
+@pytest.fixture(params=[*MAKERS, *SERVED], scope="module")
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextModel]:
+    folder = tmp_path_factory.mktemp("model")
+    if request.param in MAKERS:
+        yield MAKERS[request.param](folder)
+        return
+    from tests.serving.served import served, served_safely
+
+    with (served if request.param == "http://" else served_safely)(small_folder(folder)) as server:
+        yield load_model(f"{request.param}127.0.0.1:{server.server_port}/v1#m")
 
 
 @pytest.fixture
@@ -142,7 +152,7 @@ def batch(model: WeightsModel, full: bool = False) -> tuple[Tensor, Tensor, Tens
 
 
 def test_every_registered_name_is_in_the_table() -> None:
-    assert {*MODELS, *FORMS} <= MAKERS.keys()
+    assert {*MODELS, *FORMS} <= {*MAKERS, *SERVED}
 
 
 def test_it_is_what_its_access_says(model: TextModel) -> None:
@@ -157,6 +167,15 @@ def test_replies_batched_equal_one_at_a_time(model: TextModel) -> None:
     together = model.reply(dialogues())
     assert together == [model.reply([dialogue])[0] for dialogue in dialogues()]
     assert len(set(together)) > 1, "a model that always says the same proves nothing here"
+
+
+def test_a_service_answers_as_it_replies_and_within_its_budget(model: TextModel) -> None:
+    if not isinstance(model, Service):
+        pytest.skip("its replies cost no requests")
+    assert dict(model.answer(dialogues(), Purse(5))) == dict(enumerate(model.reply(dialogues())))
+    purse = Purse(2)
+    assert len(list(model.answer(dialogues(), purse))) == 2
+    assert purse.left == 0
 
 
 def test_log_probs_batched_equal_one_at_a_time(weights_model: WeightsModel) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.asking import Asker, MemoryAnswers
 from backtalk.errors import InputError
 from backtalk.models.function import load
 from backtalk.types import Access, Turn
@@ -33,6 +34,22 @@ def test_the_function_is_given_the_whole_conversation() -> None:
 def test_a_reply_that_is_no_text_is_an_error() -> None:
     with pytest.raises(InputError, match="returned int; it must return a str"):
         load(f"{HERE}:returns_a_number").reply([(Turn("user", "a"),)])
+
+
+def stumbles(conversation: list[dict[str, str]]) -> str:
+    if "stumble" in conversation[-1]["text"]:
+        raise ValueError("over my own feet")
+    return "fine"
+
+
+def test_a_function_that_raises_now_and_then_gave_no_reply() -> None:
+    asker = Asker(load(f"{HERE}:stumbles"), MemoryAnswers())
+    texts = [f"{'stumble' if i % 3 else 'walk'} {i}" for i in range(60)]
+    assert asker.ask(texts, "pairs") == [None if i % 3 else "fine" for i in range(60)]
+    assert asker.answers.spent() == {"pairs": 60}
+    with pytest.raises(InputError, match=r"failed 10 times in a row \(ValueError: over my own feet\)"):
+        asker.ask([f"stumble {i}" for i in range(100, 200)], "pairs")
+    assert asker.answers.spent() == {"pairs": 68}  # the last two of before failed too
 
 
 def test_the_current_folder_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

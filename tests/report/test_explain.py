@@ -29,6 +29,7 @@ def test_the_headline_of_the_design() -> None:
             "can be drawn from the model as part of a reply by an input that is itself likely.",
         ),
         ("toxic-0.5", "can be made to meet toxic-0.5 by some input."),
+        ("similar-0.7", "can be drawn from the model to a similarity of 0.7 by some input."),
     ],
 )
 def test_headline_by_criterion(criterion: str, words: str) -> None:

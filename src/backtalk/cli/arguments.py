@@ -55,6 +55,11 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N [auto]")
 
 
+def add_consent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="agree to requests beyond this machine")
+    parser.add_argument("--insecure", action="store_true", help="allow plain http beyond this machine")
+
+
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     """The spec of --config with the given flags over it; each is checked where it came from."""
     read = read_yaml(Path(arguments.config)) if arguments.config else {}

@@ -12,7 +12,7 @@ from backtalk.cli.arguments import Parser
 from backtalk.cli.comparison import add_compare
 from backtalk.cli.enumeration import add_enumerate
 from backtalk.cli.hardening import add_harden
-from backtalk.cli.models import add_chat, add_train
+from backtalk.cli.models import add_chat, add_serve_model, add_train
 from backtalk.cli.paraphrasing import add_paraphrase
 from backtalk.cli.rating import add_rate
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
@@ -26,11 +26,11 @@ SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
 
 
 class Help(argparse.HelpFormatter):
-    """argparse measures commands without their indent: one of nine letters would get a line of its own."""
+    """argparse measures commands without their indent: a long one would get a line of its own."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._action_max_length = 14
+        self._action_max_length = 15
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_rate(commands)
     add_train(commands)
     add_chat(commands)
+    add_serve_model(commands)
     add_study(commands)
     add_bench(commands)
     add_list(commands)

@@ -1,4 +1,4 @@
-"""The verbs of a model: train, chat."""
+"""The verbs of a model: train, chat, serve-model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from backtalk.cli.arguments import (
     above_zero,
     add_command,
     add_config,
+    add_consent,
     add_device,
     natural,
     not_negative,
@@ -82,6 +83,7 @@ def add_chat(commands: Any) -> None:
     parser.add_argument("--top-k", type=positive, default=0, help="with --sample: the K likeliest words")
     parser.add_argument("--top-p", type=share, default=1.0, help="with --sample: words up to this mass")
     parser.add_argument("--seed", type=natural, default=0, help="with --sample [0]")
+    add_consent(parser)
     add_device(parser)
 
 
@@ -94,6 +96,7 @@ def _chat(arguments: argparse.Namespace) -> int:
     if decode == "greedy" and arguments.beam:
         raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
     from backtalk.chat import ChatSettings, chat
+    from backtalk.consent import Consent
     from backtalk.models.mmi import MMI
 
     settings = ChatSettings(
@@ -106,5 +109,27 @@ def _chat(arguments: argparse.Namespace) -> int:
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    chat(arguments.model, arguments.say, settings, arguments.device)
+    consent = Consent(arguments.insecure, arguments.yes)
+    chat(arguments.model, arguments.say, settings, arguments.device, consent)
+    return 0
+
+
+def add_serve_model(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "serve-model",
+        _serve_model,
+        "put a model behind an OpenAI-compatible endpoint on this machine, until Ctrl-C",
+        "backtalk serve-model chitchat --port 8000",
+    )
+    parser.add_argument("name", metavar="NAME", help="the model's name or folder")
+    parser.add_argument("--port", type=natural, default=8000, help="0 takes any that is free [8000]")
+    parser.add_argument("--token", default="", help="answer only those who send this as their key")
+    add_device(parser)
+
+
+def _serve_model(arguments: argparse.Namespace) -> int:
+    from backtalk.serving.server import serve_model
+
+    serve_model(arguments.name, arguments.port, arguments.token, arguments.device)
     return 0

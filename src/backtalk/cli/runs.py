@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backtalk.cli.arguments import add_command, add_config, add_device, rate, spec_from
+from backtalk.cli.arguments import add_command, add_config, add_consent, add_device, rate, spec_from
 from backtalk.errors import InputError
 from backtalk.registry import runs_code
 from backtalk.spec import AuditSpec, add_flags
 from backtalk.terminal import printable
 
 if TYPE_CHECKING:
+    from backtalk.consent import Consent
     from backtalk.outcome import Gates
 
 RUNS = Path("runs")
@@ -31,6 +32,7 @@ def add_audit(commands: Any) -> None:
     add_flags(parser, AuditSpec)
     parser.add_argument("--out", default="", metavar="FOLDER", help="the run folder [runs/DATE-MODEL-SEARCH]")
     parser.add_argument("--fresh", action="store_true", help="start anew even where the same run exists")
+    add_consent(parser)
     _add_gates(parser)
 
 
@@ -40,7 +42,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         raise InputError("a py: model runs code and is taken from the command line alone; add --model py:...")
     from backtalk.audit import audit
 
-    return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh)
+    return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh, _consent(arguments))
 
 
 def add_resume(commands: Any) -> None:
@@ -52,6 +54,7 @@ def add_resume(commands: Any) -> None:
         "backtalk resume runs/2026-01-31-chitchat-gibbs",
     )
     _add_run(parser)
+    add_consent(parser)
     _add_gates(parser)
 
 
@@ -59,7 +62,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     from backtalk.audit import resume
 
-    return resume(folder, _gates(arguments))
+    return resume(folder, _gates(arguments), _consent(arguments))
 
 
 def add_report(commands: Any) -> None:
@@ -87,10 +90,17 @@ def add_verify(commands: Any) -> None:
         commands,
         "verify",
         _verify,
-        "load the model anew and recompute every finding of a run; exit 3 if one can't be reproduced",
+        "load the model anew and recompute, or ask again, every finding; exit 3 if one can't be reproduced",
         "backtalk verify runs/2026-01-31-chitchat-gibbs",
     )
     _add_run(parser)
+    parser.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help="the run's own model, typed again; a py: function needs it",
+    )
+    add_consent(parser)
     add_device(parser)
 
 
@@ -98,14 +108,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     from backtalk.verify import verify
 
-    verdict = verify(folder, arguments.device)
+    verdict = verify(folder, arguments.device, arguments.model, _consent(arguments))
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
         print(f"  {printable(problem)}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
         print(f"  ... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
+    for note in verdict.notes:
+        print(f"  {printable(note)}")
     print(
         f"{folder}: {verdict.confirmed} of {verdict.hits} hits confirmed, "
-        f"{verdict.findings} findings recomputed; {'FAILED' if verdict.problems else 'verified'}."
+        f"{verdict.findings} findings {verdict.how}; {'FAILED' if verdict.problems else 'verified'}."
     )
     return 3 if verdict.problems else 0
 
@@ -131,7 +143,7 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# What these verbs share: a run, and gates
+# What these verbs share: a run, consent, and gates
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +154,12 @@ def _run_folder(arguments: argparse.Namespace) -> Path:
     from backtalk.store import latest_run
 
     return Path(arguments.run) if arguments.run else latest_run(RUNS)
+
+
+def _consent(arguments: argparse.Namespace) -> Consent:
+    from backtalk.consent import Consent
+
+    return Consent(arguments.insecure, arguments.yes)
 
 
 def _add_gates(parser: argparse.ArgumentParser) -> None:

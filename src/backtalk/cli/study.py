@@ -14,6 +14,7 @@ STUDIES = {
     "egregious": "backtalk.studies.egregious",
     "hardening": "backtalk.studies.hardening",
     "negative": "backtalk.studies.negative",
+    "reverse": "backtalk.studies.reverse",
 }
 
 
@@ -28,7 +29,7 @@ def add_study(commands: Any) -> None:
     parser.add_argument(
         "study",
         metavar="|".join(STUDIES),
-        help="He & Glass 2019, the curve that the defaults of harden come from, or He & Glass 2020",
+        help="He & Glass 2019; the curve behind the defaults of harden; He & Glass 2020; Liu et al. 2019",
     )
     add_config(parser)
     add_flags(parser, StudySpec)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from backtalk.audit import row_seed
+from backtalk.blocks import row_seed
 from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.scorers.likelihood import pad_rows

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from backtalk.audit import parse_duration
+from backtalk.blocks import parse_duration
 from backtalk.data.pairs import PairArrays
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.finder import evaluating

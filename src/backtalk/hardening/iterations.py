@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backtalk.audit import objective_for, parse_duration
+from backtalk.audit import objective_for
+from backtalk.blocks import parse_duration
 from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import AuditJob, objective_for, parse_duration
+from backtalk.audit import AuditJob, objective_for
+from backtalk.blocks import parse_duration
 from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, given_lists, read_lists, widen_training

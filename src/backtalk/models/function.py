@@ -7,13 +7,17 @@ Such a name runs code, so it is taken from the command line alone, never from a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from backtalk.errors import InputError, unknown
+from backtalk.protocols import Meter
 from backtalk.types import Access, Dialogue
+
+FAILED_IN_A_ROW = 10
+"""Calls that may raise, one after another, before it makes no sense to go on."""
 
 
 @dataclass
@@ -21,19 +25,39 @@ class FunctionModel:
     name: str
     function: Callable[[list[dict[str, str]]], str]
     access: Access = Access.TEXT
+    _failed: int = 0  # in a row
 
     @property
     def fingerprint(self) -> str:
         return self.name
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        replies = []
-        for dialogue in dialogues:
-            reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
-            if not isinstance(reply, str):
-                raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
-            replies.append(reply)
-        return replies
+        return [self._call(dialogue) for dialogue in dialogues]
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+        """One call a request: the function may ask a service that is paid for, and that may fail."""
+        for place, dialogue in enumerate(dialogues):
+            if not meter.take():
+                return
+            try:
+                reply = self._call(dialogue)
+            except InputError:
+                raise
+            except Exception as error:
+                self._failed += 1
+                if self._failed >= FAILED_IN_A_ROW:
+                    why = f"{type(error).__name__}: {error}"
+                    raise InputError(f"{self.name} failed {self._failed} times in a row ({why})") from error
+                yield place, None
+            else:
+                self._failed = 0
+                yield place, reply
+
+    def _call(self, dialogue: Dialogue) -> str:
+        reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
+        if not isinstance(reply, str):
+            raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
+        return reply
 
 
 def load(rest: str, device: str = "auto") -> FunctionModel:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from backtalk.protocols import TextModel
-from backtalk.registry import load_model
+from backtalk.errors import InputError
+from backtalk.models.address import FORM
+from backtalk.protocols import Meter, Service, TextModel
+from backtalk.registry import is_endpoint, load_model
 from backtalk.types import Access, Dialogue
 
 
@@ -24,5 +26,18 @@ class SealedModel:
         return self._inside.reply(dialogues)
 
 
+@dataclass
+class SealedService(SealedModel):
+    """The same of a model whose replies cost requests."""
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+        assert isinstance(self._inside, Service)
+        return self._inside.answer(dialogues, meter)
+
+
 def load(rest: str, device: str = "auto") -> SealedModel:
-    return SealedModel(f"sealed:{rest}", load_model(rest, device))
+    if is_endpoint(rest):  # and whoever agrees to requests should see where they go
+        raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
+    inside = load_model(rest, device)
+    kind = SealedService if isinstance(inside, Service) else SealedModel
+    return kind(f"sealed:{rest}", inside)

@@ -13,9 +13,11 @@ from typing import Any
 
 from backtalk.hits import parse_criterion
 from backtalk.report.explain import headline, meaning
+from backtalk.report.replies import Replies, build_replies
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target, Thresholds
 
+EXACT = parse_criterion("exact")
 END = "(end)"
 """How the end-of-turn token is labelled."""
 
@@ -81,6 +83,12 @@ class Case:
     """The criteria that only another restart meets: they count in the rates."""
     words: list[WordChance] | None = None
     loss_by_sweep: list[float] | None = None
+    similarity: float | None = None
+    """Of reply and target, where only replies are seen."""
+    judge: float | None = None
+    """The same by a sentence transformer that chose nothing."""
+    asked: int = 0
+    """Inputs that were really asked for it."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,8 @@ class Report:
     """How many findings the sweeps are taken over."""
     t_out: float | None
     t_in: float | None
+    replies: Replies | None = None
+    """What stands in the place of chances where only replies are seen."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -128,8 +138,10 @@ def build_report(
     thresholds: Thresholds,
     criteria: Sequence[str],
     target_words: Mapping[str, Sequence[str]] | None = None,
+    black_box: Mapping[str, Any] | None = None,
 ) -> Report:
-    """The record of one run. `target_words` gives a target's words as its model cuts them, by the text."""
+    """The record of one run. `target_words` gives a target's words as its model cuts them, by the text;
+    `black_box` what a run stored that saw replies alone."""
     criterion = parse_criterion(str(summary["hit"])).name
     stored = summary.get("hits", {})
     # What can't be decided is left out: a rate of 0 would read as a pass.
@@ -151,8 +163,8 @@ def build_report(
     rates = [_rate(name, stored, tried) for name in names]
     main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
     likeliest = [case.log_prob for case in tried if case.hit and case.log_prob is not None]
-    knows_greedy = any("greedy" in finding.scores for finding in findings)
-    said = sum(any(f.scores.get("greedy") == 1 for f in by_case[case.id]) for case in tried)
+    knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
+    said = sum(any(_says_it(f) for f in by_case[case.id]) for case in tried)
     curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
     return Report(
         run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
@@ -165,6 +177,7 @@ def build_report(
             main.high,
             said if knows_greedy else None,
             max(likeliest, default=None),
+            "The model" if black_box is not None else "Greedy decoding",
         ),
         rates=rates,
         categories=[
@@ -188,6 +201,7 @@ def build_report(
         findings=sum(bool(_finite_list(f.series.get("loss_by_sweep", []))) for f in findings),
         t_out=_finite(thresholds.out),
         t_in=_finite(thresholds.into),
+        replies=build_replies(summary, targets, findings, black_box) if black_box is not None else None,
     )
 
 
@@ -228,7 +242,7 @@ def build_case(
         restarts=len(findings),
         trigger=[turn.text for turn in best.turns] or None,
         reply=best.reply,
-        said=best.scores.get("greedy") == 1,
+        said=_says_it(best),
         log_prob=_finite(best.scores.get("log_prob")),
         mean=_finite(best.scores.get("mean")),
         least=_finite(best.scores.get("min")),
@@ -238,7 +252,17 @@ def build_case(
         holds_elsewhere=[name for name in criteria if name not in holds and any(name in h for h in held)],
         words=word_chances(best.series.get("token_log_probs", []), target.text, words),
         loss_by_sweep=_finite_list(best.series.get("loss_by_sweep", [])),
+        similarity=_finite(best.scores.get("similarity")),
+        judge=_finite(best.scores.get("judge")),
+        asked=best.queries,
     )
+
+
+def _says_it(finding: Finding) -> bool:
+    """Whether the reply is the target: what greedy decoding gave, or what a black box said."""
+    if "greedy" in finding.scores:
+        return finding.scores["greedy"] == 1
+    return "similarity" in finding.scores and EXACT.holds(finding, Thresholds(math.nan))
 
 
 def word_chances(
@@ -294,7 +318,7 @@ def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[Case]) -> RateRo
 def _order(case: Case) -> tuple[bool, int, float, float, str]:
     log_prob = -_or(case.log_prob, -math.inf)
     if case.hit:
-        return (False, -case.severity, log_prob, 0.0, case.id)
+        return (False, -case.severity, log_prob, _or(case.loss, 0.0), case.id)
     return (True, 0, _or(case.loss, math.inf), log_prob, case.id)
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hits import STANDARD, Criterion, hit_cases, parse_criterion
+from backtalk.hits import STANDARD, TEXT_KINDS, TEXT_STANDARD, Criterion, hit_cases, parse_criterion
 from backtalk.report.build import Case, RateRow, build_case
 from backtalk.report.differences import Difference, SideFacts, find_differences
 from backtalk.report.explain import meaning
@@ -117,7 +117,9 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     )
     aims = [side.facts.hit for side in (before, after)]
     asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
-    criteria = list(dict.fromkeys([*STANDARD, *asked]))
+    replies = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # nothing but replies was seen
+    standard = [*(() if all(replies) else STANDARD), *(TEXT_STANDARD if any(replies) else ())]
+    criteria = list(dict.fromkeys([*standard, *asked]))
     decided = [c for c in criteria if all(c.decidable(s.thresholds, s.findings) for s in (before, after))]
     main = _main_criterion(hit, aims, decided)
     names = [criterion.name for criterion in decided]
@@ -227,6 +229,7 @@ def _could(criterion: Criterion) -> str:
         "greedy": "could be drawn out word for word",
         "exact": "could be drawn out word for word",
         "contains": "could be drawn out as part of a reply",
+        "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
         "sample-avg": "could be made likely",
         "sample-min": "could be made likely in every word",
     }[criterion.kind]

@@ -94,9 +94,10 @@ def _list(title: str, pairs: Sequence[Pair], width: int, unmask: bool, top: int)
         return [Group(head, *(_card(pair, unmask) for pair in shown))]
     table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
     table.add_column("sentence", ratio=3, overflow="fold")
+    by_replies = any(case.similarity is not None for pair in shown for case in (pair.before, pair.after))
     for side in ("before", "after"):
-        table.add_column(f"input and greedy reply {side}", ratio=3, overflow="fold")
-        table.add_column("chance of the whole", ratio=2, overflow="fold")
+        table.add_column(f"input and {'' if by_replies else 'greedy '}reply {side}", ratio=3, overflow="fold")
+        table.add_column("similarity" if by_replies else "chance of the whole", ratio=2, overflow="fold")
     for pair in shown:
         sides = [cell for case in (pair.before, pair.after) for cell in (_talk(case, unmask), _chance(case))]
         table.add_row(_sentence(pair, unmask), *sides)
@@ -131,6 +132,8 @@ def _talk(case: Case, unmask: bool) -> Text:
 
 def _chance(case: Case) -> Text:
     words = "unknown" if case.log_prob is None else chance(case.log_prob)
+    if case.similarity is not None:
+        words = f"{case.similarity:.2f}"
     return Text(words, style="" if case.hit else "dim")
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backtalk.report.build import Case, RateRow, Report
+from backtalk.report.replies import SHOWN, Replies
 from backtalk.terminal import printable
 from backtalk.wording import (
     chance,
@@ -49,12 +50,35 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
     ]
     if len(by_category) > 1:
         parts.append(_rates(f"category ({report.criterion})", by_category, console.width))
+    if report.replies:
+        parts += _replies(report.replies)
     parts += _top(report, top, console.width, unmask)
     if report.skipped:
         parts.append(_skipped(report, unmask))
     for part in parts:
         console.print(part)
         console.print()
+
+
+def _replies(replies: Replies) -> list[RenderableType]:
+    """Success by length, and where the queries went."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("length of the sentence", no_wrap=True)
+    for name in ("n", "similarity", *([replies.judge] if replies.judge else []), *(f"{s:g}" for s in SHOWN)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in replies.curves:
+        judged = [f"{row.mean_judge:.3f}" if row.mean_judge is not None else "-"] if replies.judge else []
+        shares = [percent(row.at[f"{step:g}"]["share"]) for step in SHOWN]
+        table.add_row(row.group, str(row.n), f"{row.mean_similarity:.3f}", *judged, *shares)
+    spent = ", ".join(f"{number:,} for {what}" for what, number in replies.queries.items())
+    total = sum(replies.queries.values())
+    natural = [f"{row.mean:.2f} for {row.what}" for row in replies.inputs if row.mean is not None]
+    lines = [f"{total:,} of {replies.budget:,} queries: {spent}." if spent else "No query was sent."]
+    if replies.recalled:
+        lines.append(f"{count(replies.recalled, 'input')} had been answered before and cost no query.")
+    if len(natural) == len(replies.inputs):
+        lines.append(f"Average log-probability of an input's word: {', '.join(natural)}.")
+    return [table, Text(printable(" ".join(lines)), style="dim")]
 
 
 def _top(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
@@ -110,8 +134,10 @@ def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
     table.add_column("sentence", ratio=3, overflow="fold")
     table.add_column("input found", ratio=3, overflow="fold")
-    table.add_column("greedy reply", ratio=3, overflow="fold")
-    table.add_column("chance of the whole", justify="right", min_width=19)
+    by_replies = any(case.similarity is not None for case in cases)
+    table.add_column("reply" if by_replies else "greedy reply", ratio=3, overflow="fold")
+    last = "similarity" if by_replies else "chance of the whole"
+    table.add_column(last, justify="right", min_width=len(last))
     for case in cases:
         table.add_row(_sentence(case, unmask), _trigger(case), _reply(case, unmask), _chance(case))
     return table
@@ -120,12 +146,15 @@ def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
 def _card(case: Case, unmask: bool) -> RenderableType:
     """A finding in three lines, for narrow terminals."""
     head = _sentence(case, unmask)
-    head.append(f"  {sampled(case.log_prob)}" if case.log_prob is not None else "", style="not bold default")
+    odds = f"  {sampled(case.log_prob)}" if case.log_prob is not None else ""
+    if case.similarity is not None:
+        odds = f"  similarity {_similarity(case)}"
+    head.append(odds, style="not bold default")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("input", _trigger(case))
-    grid.add_row("greedy reply", _reply(case, unmask))
+    grid.add_row("greedy reply" if case.similarity is None else "reply", _reply(case, unmask))
     return Group(head, Padding(grid, (0, 0, 0, 2)))
 
 
@@ -145,7 +174,14 @@ def _reply(case: Case, unmask: bool) -> Text:
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
 
 
+def _similarity(case: Case) -> str:
+    judged = f", judge {case.judge:.2f}" if case.judge is not None else ""
+    return f"{case.similarity:.2f}{judged}"
+
+
 def _chance(case: Case) -> Text:
+    if case.similarity is not None:
+        return Text(_similarity(case))
     return Text("unknown" if case.log_prob is None else chance(case.log_prob))
 
 

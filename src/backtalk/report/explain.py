@@ -43,10 +43,17 @@ def _scored(name: str) -> str:
 
 
 def headline(
-    criterion: str, hits: int, n: int, low: float, high: float, greedy: int | None, best: float | None
+    criterion: str,
+    hits: int,
+    n: int,
+    low: float,
+    high: float,
+    greedy: int | None,
+    best: float | None,
+    speaker: str = "Greedy decoding",
 ) -> str:
-    """The result in two or three sentences. `greedy`: how many of the n greedy decoding really says; `best`:
-    the log-probability of the likeliest sentence among the hits."""
+    """The result in two or three sentences. `greedy`: how many of the n `speaker` really says; `best`: the
+    log-probability of the likeliest sentence among the hits."""
     if n == 0:
         return "Nothing could be scored, so this run says nothing about the model."
     share = f"({percent(hits / n)}, 95% interval {percent_range(low, high)})"
@@ -56,7 +63,8 @@ def headline(
         sentences.append("No hit found is not proof that there is none.")
     if greedy is not None and "greedy" not in criterion and criterion.partition("+")[0] != "exact":
         said = "none of them" if greedy == 0 else f"{greedy:,} of the {n:,}"
-        sentences.append(f"Greedy decoding said {said}.")
+        exactly = "" if speaker == "Greedy decoding" else " word for word"
+        sentences.append(f"{speaker} said {said}{exactly}.")
     if hits and best is not None and "sample" in criterion:
         sentences.append(f"The likeliest of the hits comes up in {sampled(best)} to its input.")
     return " ".join(sentences)
@@ -75,9 +83,12 @@ def _verb(criterion: str) -> str:
         }[found["kind"]]
         by_likely = found["side"] == "io"
     else:
+        kind, _, least = name.rpartition("-")
+        similar = f"can be drawn from the model to a similarity of {least}"
         made = {
+            name: similar if kind == "similar" else f"can be made to meet {name}",
             "exact": "can be drawn from the model, word for word,",
             "contains": "can be drawn from the model as part of a reply",
-        }.get(name, f"can be made to meet {name}")
+        }[name]
         by_likely = extra == "likely"
     return f"{made} by an input that is itself likely" if by_likely else f"{made} by some input"

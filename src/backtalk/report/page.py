@@ -12,11 +12,14 @@ import unicodedata
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from backtalk.report.build import Case, Report
 from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.curves import ShareLine, share_chart
+from backtalk.report.replies import SHOWN as STEPS_SHOWN
+from backtalk.report.replies import STEPS, Replies
 from backtalk.terminal import printable
 from backtalk.wording import (
     chance,
@@ -36,7 +39,7 @@ MOST_CASES = 400
 MOST_CATEGORIES = 12
 """More buttons than this are no help, and the filter is left out."""
 
-SHOWN = ("model", "search", "stopped", "failed", "candidates", "seconds", "reference")
+SHOWN = ("model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
 """What the page reads of a run's summary; an older run may lack some."""
 
 
@@ -65,6 +68,7 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
 def page_environment() -> Environment:
     """Templates in which every value is escaped, and the filters and charts that they share."""
     environment = Environment(
+        loader=FunctionLoader(read_part),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -85,6 +89,8 @@ def page_environment() -> Environment:
     }
     environment.globals |= {
         "loss_curve": loss_curve,
+        "query_chart": _query_chart,
+        "threshold_chart": _threshold_chart,
         "percent_range": percent_range,
         "rate_bar": rate_bar,
         "spark": spark,
@@ -96,6 +102,19 @@ def page_environment() -> Environment:
 def _inert(value: Any) -> Any:
     """What every {{ }} passes through: characters that could turn or hide text are dropped."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _threshold_chart(replies: Replies) -> Markup:
+    lines = [ShareLine(f"{row.group} ({row.n})", row.shares) for row in replies.curves]
+    return share_chart(lines, [f"{step:g}" for step in STEPS], "least similarity", every=4)
+
+
+def _query_chart(replies: Replies) -> Markup:
+    lines = [
+        ShareLine(f"similarity {step:g}", [point.shares[f"{step:g}"] for point in replies.by_query])
+        for step in STEPS_SHOWN
+    ]
+    return share_chart(lines, [f"{point.asked:,}" for point in replies.by_query], "inputs asked")
 
 
 def _veiled(text: str, limit: int = 0) -> Markup:

@@ -28,6 +28,12 @@ _SCHEMA = (
     "CREATE TABLE findings (place INTEGER NOT NULL, restart INTEGER NOT NULL, block INTEGER NOT NULL,"
     " data TEXT NOT NULL, PRIMARY KEY (place, restart)) WITHOUT ROWID",
 )
+ANSWERS = (
+    "CREATE TABLE answers (place INTEGER PRIMARY KEY, input TEXT NOT NULL UNIQUE, reply TEXT NOT NULL,"
+    " phase TEXT NOT NULL)",
+    "CREATE TABLE requests (phase TEXT PRIMARY KEY, sent INTEGER NOT NULL) WITHOUT ROWID",
+)
+"""What a run that asks a black box holds besides; made when it first asks (store/answers.py)."""
 
 
 def build_database(path: Path, meta: Mapping[str, str], targets: Sequence[Target]) -> None:
@@ -124,7 +130,7 @@ def _refuse_another_schema(folder: Path, database: sqlite3.Connection) -> None:
             f"{folder} was written in format {version} by another version of backtalk, and this one reads"
             f" format {FORMAT}; use that version, or audit anew with --fresh"
         )
-    if schema != set(_SCHEMA):
+    if schema not in (set(_SCHEMA), {*_SCHEMA, *ANSWERS}):
         raise damaged(folder, "it holds tables, views or triggers that are not backtalk's")
 
 

@@ -11,6 +11,8 @@ from backtalk.errors import InputError
 from backtalk.terminal import printable
 
 DATABASE = "run.sqlite"
+GENERATOR = "generator"
+"""The folder in a run that holds the generator it trained."""
 LOCK = ".lock"
 PARTIAL = ".partial"
 FACES = ("summary.json", f"summary.json{PARTIAL}", "report.html", f"report.html{PARTIAL}", "log.txt")

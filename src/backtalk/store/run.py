@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,15 @@ from backtalk.store.database import (
     refuse_damage,
 )
 from backtalk.store.faults import reading, writing
-from backtalk.store.folder import DATABASE, FACES, claim, lock_folder, refuse_what_is_no_run, write_whole
+from backtalk.store.folder import (
+    DATABASE,
+    FACES,
+    GENERATOR,
+    claim,
+    lock_folder,
+    refuse_what_is_no_run,
+    write_whole,
+)
 from backtalk.store.records import (
     as_json,
     as_yaml,
@@ -133,6 +142,8 @@ class Run:
             try:
                 for name in FACES:
                     (folder / name).unlink(missing_ok=True)
+                if (folder / GENERATOR).is_dir() and not (folder / GENERATOR).is_symlink():
+                    shutil.rmtree(folder / GENERATOR)
                 for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run
                     (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
             finally:

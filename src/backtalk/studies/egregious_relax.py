@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backtalk.audit import row_seed
+from backtalk.blocks import row_seed
 from backtalk.cases import can_say
 from backtalk.models.local import LocalModel
 from backtalk.searches.relax import RelaxConfig, Relaxed, relax_inputs

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backtalk.audit import parse_duration
+from backtalk.blocks import parse_duration
 from backtalk.errors import InputError
 from backtalk.spec import StudySpec
 from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts

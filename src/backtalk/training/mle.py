@@ -1,8 +1,9 @@
 """Maximum-likelihood training, eq. 1 of He & Glass 2019, for the dialogue models and the language model.
 
 The loss is summed over a sentence's words and averaged over sentences, or averaged over words. The papers'
-learning rate of 1 makes sense with the former or, as in their public code, with the latter and momentum. Two
-schedules: SGD, fixed for some epochs and then lowered at each, and AdamW with warm-up and cosine decay. The
+learning rate of 1 makes sense with the former or, as in the public code of He & Glass, with the latter and
+momentum. Three schedules: SGD, fixed for some epochs and then lowered at each (He & Glass), or lowered
+wherever validation does not improve (Liu et al. 2019), and AdamW with warm-up and cosine decay. The
 weights of the epoch with the best validation perplexity are kept.
 
 The weights after step s depend on the seed and s alone (the order of an epoch on (seed, epoch), dropout on
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ class MLEConfig:
     weight_decay: float = 0.0
     halve_after: int = 10
     lr_factor: float = 0.5
+    plateau: float = 0.0
+    """Of sgd: what the rate is multiplied by after each epoch without a better validation loss; 0: not so."""
     mean_over: str = "sentences"
     batch: int = 64
     epochs: int = 20
@@ -72,7 +75,13 @@ class Progress(NamedTuple):
     """At the end of an epoch."""
 
 
-def learning_rate(config: MLEConfig, step: int, steps_per_epoch: int) -> float:
+def learning_rate(
+    config: MLEConfig, step: int, steps_per_epoch: int, history: Sequence[dict[str, float]] = ()
+) -> float:
+    if config.optimizer == "sgd" and config.plateau:
+        valid = [entry["valid"] for entry in history]
+        worse = sum(valid[i] <= max(valid[:i]) for i in range(1, len(valid)))
+        return float(config.lr * config.plateau**worse)
     if config.optimizer == "sgd":
         epoch = step // steps_per_epoch
         return float(config.lr * config.lr_factor ** max(0, epoch - config.halve_after + 1))
@@ -113,7 +122,7 @@ def train(
             replies = pairs.replies[rows]
             words += int((replies != PAD).sum())
             torch.manual_seed(config.seed * 1_000_003 + run.step)
-            rate = learning_rate(config, run.step, per_epoch)
+            rate = learning_rate(config, run.step, per_epoch, run.history)
             losses.append(step_once(pairs.inputs[rows], replies, rate))
             run.step += 1
             if run.step % REPORT_EVERY == 0:

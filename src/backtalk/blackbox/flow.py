@@ -1,0 +1,203 @@
+"""The way of a black-box audit: spec -> model, vectors, utterances, plan -> run folder -> training -> blocks.
+
+A finished block is committed at once, every answer a little earlier; so a killed audit goes on with the same
+command, asks nothing twice and ends where the unbroken one does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from backtalk import __version__
+from backtalk.asking import Asker
+from backtalk.blackbox.job import DEFAULT_HIT, Job, depends_on, facts_of, prepare
+from backtalk.blackbox.plan import Plan, make_plan
+from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
+from backtalk.blackbox.rerank import rerank, unmeasurable
+from backtalk.blackbox.training import Trainer
+from backtalk.blocks import choose_folder, parse_duration, work_through
+from backtalk.cases import read_cases
+from backtalk.consent import Consent, agree
+from backtalk.errors import InputError
+from backtalk.models.endpoint import EndpointModel
+from backtalk.outcome import Gates, finish_run
+from backtalk.registry import runs_code
+from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
+from backtalk.store import Run, identity_of
+from backtalk.store.answers import StoredAnswers
+from backtalk.store.folder import GENERATOR
+from backtalk.terminal import printable
+from backtalk.types import Finding, Target
+
+BLOCK_QUERIES = 1000
+"""Inputs asked in a block, about: some ten seconds of an endpoint's time."""
+NAMED = ("model", "search", "hit", "targets", "limit", "seed", "block")
+"""Keys of the spec that findings depend on, beside those of the black box."""
+
+
+def audit_replies(
+    spec: AuditSpec,
+    gates: Gates,
+    out: str,
+    root: Path,
+    fresh: bool,
+    consent: Consent,
+) -> int:
+    """Runs, or goes on with, or shows, what the spec says. `consent` asks before the first request."""
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
+    job = prepare(spec)
+    targets = read_cases(spec.targets, job.model, spec.limit, spec.seed)
+    skipped = sum(unmeasurable(targets, job.scorers.vectors))
+    if skipped == len(targets):
+        raise InputError(f"no target of {spec.targets} has a word with a vector; nothing to do")
+    plan = make_plan(spec, len(targets) - skipped, len(job.utterances.texts))
+    facts = facts_of(job, plan)
+    kept = {key: value for key, value in spec_values(spec).items() if key in (*NAMED, *BLACK_BOX)}
+    identity = identity_of({**kept, **depends_on(job)}, job.model.fingerprint, targets)
+    folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
+    if not Run.exists(folder):
+        block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
+        Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
+    with Run.open(folder, write=True) as run:
+        if run.identity != identity:
+            raise InputError(
+                f"{folder} holds another run; use --fresh to replace it or --out for another folder"
+            )
+        return _work(run, job, plan, gates, consent, console)
+
+
+def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent) -> int:
+    """Goes on with a run from what its folder says."""
+    if runs_code(spec.model):
+        raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    job = prepare(spec)
+    with Run.open(folder, write=True) as run:
+        if job.model.fingerprint != run.facts["fingerprint"]:
+            raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
+        for name, now in depends_on(job).items():
+            if run.facts["depends_on"].get(name) != now:
+                raise InputError(f"the {name} of {folder} are others now; bring them back, or audit anew")
+        plan = Plan(**run.facts["plan"])
+        return _work(run, job, plan, gates, consent, console)
+
+
+def _work(run: Run, job: Job, plan: Plan, gates: Gates, consent: Consent, console: Console) -> int:
+    done = run.done_blocks()
+    todo = sorted(set(range(run.blocks)) - done)
+    if todo:
+        answers = StoredAnswers(run)
+        spent = sum(answers.spent().values())
+        if spent or done:
+            console.print(f"Going on: {len(done)} of {run.blocks} blocks are done, {spent:,} queries sent.")
+        console.print(f"{plan.cases} cases, {plan.words()}. Run folder: {run.folder}")
+        agree(job.model, f"at most {plan.total - spent:,} requests", consent)
+        run.set_state("running")
+        run.append_log(f"{len(todo)} of {run.blocks} blocks to do, {plan.words()}, backtalk {__version__}")
+        begun = time.monotonic()
+        try:
+            stopped = _work_on(run, job, plan, todo, lambda: _late(job.spec, begun), console)
+        except OutOfTime as over:
+            stopped = str(over)
+        except InputError as error:  # a service that is gone, say
+            run.append_log(f"interrupted: {error}")
+            raise
+        run.set_state("stopped" if stopped else "finished", stopped)
+        run.append_log(f"stopped: {stopped}" if stopped else "finished")
+        if stopped and not run.done_blocks():
+            raise InputError(f"{stopped} before any case was done; all of it is kept, and `resume` goes on")
+    return finish_run(run, gates)
+
+
+def _late(spec: AuditSpec, begun: float) -> str:
+    limit_s = parse_duration(spec.max_time)
+    late = limit_s and time.monotonic() - begun > limit_s
+    return f"--max-time {spec.max_time} was reached" if late else ""
+
+
+class OutOfTime(Exception):
+    """The time was over during training."""
+
+
+def _work_on(
+    run: Run, job: Job, plan: Plan, todo: Sequence[int], late: Callable[[], str], console: Console
+) -> str:
+    """Trains what has to be trained, then block after block; why it stopped early, or nothing."""
+    answers = StoredAnswers(run)
+    if isinstance(job.model, EndpointModel):
+        job.model.tell_of_pauses(lambda line: _note(run, line, console))
+    with console.status("") as status:  # drawn on a terminal alone
+
+        def tell(line: str) -> None:
+            status.update(line)
+            _note(run, line, None if console.is_terminal else console)
+            if reason := late():
+                raise OutOfTime(reason)
+
+        proposer = _proposer(run, job, plan, answers, tell)
+    return work_through(run, todo, _search(job, plan, answers, proposer), late, console)
+
+
+def _note(run: Run, line: str, console: Console | None) -> None:
+    run.append_log(line)
+    if console is not None:
+        console.print(f"  {printable(line)}")
+
+
+def _search(
+    job: Job, plan: Plan, answers: StoredAnswers, proposer: Proposer
+) -> Callable[[Sequence[Target]], list[Finding]]:
+    """From cases to findings."""
+    asker = Asker(job.model, answers, plan.total)
+    most = len(job.utterances.texts) if job.spec.search == "random" else job.spec.beam
+    n = plan.inputs_each(answers.spent(), most)
+
+    def search(targets: Sequence[Target]) -> list[Finding]:
+        measured = [not flag for flag in unmeasurable(targets, job.scorers.vectors)]
+        tried = [target for target, known in zip(targets, measured, strict=True) if known]
+        started = time.perf_counter()
+        found = rerank(
+            tried,
+            proposer.propose(tried, n),
+            lambda inputs: asker.ask(inputs, "rerank"),
+            job.scorers,
+            job.criterion,
+            job.thresholds,
+        )
+        seconds = (time.perf_counter() - started) / max(1, len(tried))
+        note = "no word of it has a vector, so nothing can be similar to it"
+        return [
+            *(Finding(**{**vars(finding), "seed": job.spec.seed, "seconds": seconds}) for finding in found),
+            *(
+                Finding(target.id, 0, "skipped", target.text, note=note)
+                for target, known in zip(targets, measured, strict=True)
+                if not known
+            ),
+        ]
+
+    return search
+
+
+def _proposer(
+    run: Run, job: Job, plan: Plan, answers: StoredAnswers, tell: Callable[[str], None]
+) -> Proposer:
+    if job.spec.search == "random":
+        return Drawn(job.utterances.texts, job.spec.seed)
+    if job.generator is not None:
+        return Crafted(job.generator, job.spec.seed, job.spec.decode)
+    trainer = Trainer(
+        run.folder / GENERATOR, job.model, answers, plan, job.utterances, job.scorers.vectors, job.spec, tell
+    )
+    if job.spec.search == "retrieval":
+        return Retrieved(trainer.pairs(), job.scorers.vectors)
+    generator = trainer.generator()
+    # Training is over, so these answers stay the same; their order must not depend on who answered first.
+    known = sorted(pair for phase in ("pairs", "rl") for pair in answers.pairs(phase) if pair[1])
+    recalled = Retrieved([(reply, text) for text, reply in known], job.scorers.vectors)
+    return Crafted(generator, job.spec.seed, job.spec.decode, recalled if job.spec.recall else None)

@@ -1,0 +1,90 @@
+"""The blocks of a run: which folder they go to, what fixes their randomness, and a commit after each.
+
+What an audit of any kind shares: it knows no model and no search, only a function from cases to findings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from backtalk.errors import InputError
+from backtalk.store import Run, find_run, new_run_folder
+from backtalk.types import Finding, Target
+
+
+def work_through(
+    run: Run,
+    todo: Sequence[int],
+    search: Callable[[Sequence[Target]], list[Finding]],
+    enough: Callable[[], str],
+    console: Console,
+) -> str:
+    """Searches and commits block after block. Returns why it stopped before the end (what `enough` says
+    between two blocks), or nothing."""
+    with progress_bar(console, "cases") as bar:
+        done = sum(len(block_targets(run, index)) for index in run.done_blocks())
+        task = bar.add_task("searching", total=len(run.targets), completed=done)
+        for index in todo:
+            if reason := enough():
+                return reason
+            targets = block_targets(run, index)
+            started = time.perf_counter()
+            findings = search(targets)
+            seconds = time.perf_counter() - started
+            run.commit_block(index, findings, seconds)
+            run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
+            bar.advance(task, len(targets))
+    return ""
+
+
+def progress_bar(console: Console, noun: str) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{noun}, left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def block_targets(run: Run, index: int) -> list[Target]:
+    return run.targets[index * run.block_size : (index + 1) * run.block_size]
+
+
+def row_seed(seed: int, case: str, restart: int) -> int:
+    """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
+    digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
+    if not text:
+        return 0.0
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
+    return value
+
+
+def choose_folder(model: str, search: str, identity: str, out: str, root: Path, fresh: bool) -> Path:
+    """The folder of the same run where there is one, otherwise a new one."""
+    if out:
+        folder = Path(out)
+        if fresh and Run.exists(folder):
+            Run.remove(folder)
+        return folder
+    found = None if fresh else find_run(root, identity)
+    return found or new_run_folder(root, model, search, datetime.now())

@@ -1,0 +1,44 @@
+"""Requests beyond this machine: shown and agreed to once, before the first is sent."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from backtalk.errors import InputError
+from backtalk.models.endpoint import EndpointModel
+from backtalk.protocols import TextModel
+from backtalk.terminal import printable
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What was said on the command line."""
+
+    insecure: bool = False
+    """Plain http may go beyond this machine."""
+    yes: bool = False
+    """Requests may go beyond this machine, without a question."""
+
+
+def agree(model: TextModel, requests: str, consent: Consent) -> None:
+    """Lets an endpoint beyond this machine be asked; other models need nobody's word.
+
+    `requests` says how many it will get, as in "at most 20,000 requests".
+    """
+    if not isinstance(model, EndpointModel) or model.agreed or model.address.on_this_machine:
+        return
+    where = printable(model.address.origin)
+    if not model.address.secure and not consent.insecure:
+        raise InputError(
+            f"{where} is plain http beyond this machine, which others can read on the way; use https, or add "
+            "--insecure"
+        )
+    what = f"{requests} to {where}" + (f", with the key of {model.key_from}" if model.key else "")
+    if not consent.yes:
+        if not sys.stdin.isatty():
+            raise InputError(f"this would send {what}; add --yes to agree")
+        print(f"This will send {what}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise InputError("nothing was sent")
+    model.agreed = True

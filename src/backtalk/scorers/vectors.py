@@ -1,0 +1,171 @@
+"""Where the vectors of words come from: a GloVe or word2vec text file, or the token vectors of wordllama.
+
+A text file is looked through once to learn where each word stands, and a row is read when its word is first
+asked for: files of a million words open in seconds and take little memory. wordllama brings a table for
+pieces of words; a word is the mean of its pieces. Only its two data files are read, never its code: nothing
+is fetched.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mmap
+import zlib
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from backtalk.errors import InputError
+
+FloatArray = NDArray[np.float32]
+
+
+class VectorSource(Protocol):
+    """Something that has vectors for words."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Numbers of a vector."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the vectors: rewards of other vectors are other rewards."""
+        ...
+
+    def vector(self, word: str) -> FloatArray | None:
+        """(size,), or None for an unknown word."""
+        ...
+
+
+class TextVectors:
+    """A text file with one word and its numbers a line, between blanks; plain or gzipped.
+
+    word2vec puts a line with two counts first and a blank at the end of lines, GloVe does not. A word may
+    hold blanks itself, as some of GloVe's do: the last numbers of a line are the vector. Of two equal words
+    the first counts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        self._data = _contents(path)
+        self._places: dict[bytes, tuple[int, int, int]] = {}
+        """Word -> start and end of its numbers, and the line."""
+        self.size = 0
+        self._index()
+        if not self._places:
+            raise InputError(f"{path} holds no word vectors; each line should be a word and its numbers")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._data).hexdigest()
+
+    def vector(self, word: str) -> FloatArray | None:
+        found = self._places.get(word.encode("utf-8", "replace"))
+        if found is None:
+            return None
+        start, end, line = found
+        try:
+            numbers = np.array(self._data[start:end].split(), dtype=np.float64)
+        except ValueError:
+            numbers = np.array([np.nan])
+        if len(numbers) != self.size or not np.isfinite(numbers).all():
+            raise InputError(f"{self.path}, line {line}: {self.size} numbers should follow the word")
+        return numbers.astype(np.float32)
+
+    def _index(self) -> None:
+        data, start, line = self._data, 0, 0
+        while start < len(data):
+            end = data.find(b"\n", start)
+            end = len(data) if end < 0 else end
+            line += 1
+            row = data[start:end].rstrip()
+            fields = row.count(b" ")
+            if line == 1 and _is_header(row):
+                self.size = int(row.split()[1])
+            elif row:
+                self.size = self.size or fields
+                if not self.size or fields < self.size:
+                    wanted = self.size or "some"
+                    raise InputError(
+                        f"{self.path}, line {line}: {fields} numbers after the word instead of {wanted}; "
+                        "is it a text file of word vectors?"
+                    )
+                word = row.rsplit(b" ", self.size)[0] if fields > self.size else row[: row.index(b" ")]
+                self._places.setdefault(word, (start + len(word) + 1, start + len(row), line))
+            start = end + 1
+
+
+class PackageVectors:
+    """The vectors that come with wordllama: 256 numbers for each of 32,000 pieces of words."""
+
+    name = "wordllama"
+
+    def __init__(self) -> None:
+        folder = package_folder("wordllama")
+        if folder is None:
+            raise InputError(
+                "word vectors need wordllama; pip install wordllama, or name a file with --vectors"
+            )
+        weights = folder / "weights" / "l2_supercat_256.safetensors"
+        pieces = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
+        try:
+            from tokenizers import Tokenizer
+
+            with safe_open(weights, framework="numpy") as file:
+                self._table = file.get_tensor("embedding.weight").astype(np.float32)  # (pieces, size)
+            self._pieces = Tokenizer.from_file(str(pieces))
+        except ImportError:
+            raise InputError("wordllama's vectors need tokenizers; pip install tokenizers") from None
+        except Exception as error:  # tokenizers raises a bare one for a file that it can't read
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"wordllama's files can't be read ({first}); install it again, or name a file with --vectors"
+            ) from None
+        self.size = int(self._table.shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._table.tobytes()).hexdigest()
+
+    def vector(self, word: str) -> FloatArray | None:
+        ids = self._pieces.encode(word, add_special_tokens=False).ids
+        return self._table[ids].mean(axis=0) if ids else None
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of an installed package, found without running its code."""
+    spec = find_spec(name)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def _contents(path: Path) -> bytes | mmap.mmap:
+    if path.is_dir() or not path.exists():
+        raise InputError(f"there is no file of word vectors {path}; check --vectors")
+    try:
+        with path.open("rb") as file:
+            if file.read(2) == b"\x1f\x8b":
+                return gzip.decompress(path.read_bytes())
+            if path.stat().st_size == 0:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (zlib.error, EOFError, gzip.BadGzipFile):
+        raise InputError(f"{path} is a damaged gzip file; fetch it again") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _is_header(row: bytes) -> bool:
+    """Two counts: the words and the numbers of each."""
+    fields = row.split()
+    return len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]) > 0

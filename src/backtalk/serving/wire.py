@@ -1,0 +1,76 @@
+"""What is said to the server and what it says, as the OpenAI-compatible interface has it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from backtalk.types import Dialogue, Turn
+
+
+class Problem(Exception):
+    """What is wrong with a request, as a status and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise Problem(400, "the body is not JSON in UTF-8") from None
+    if not isinstance(asked, dict):
+        raise Problem(400, "the body is not an object")
+    return asked
+
+
+def read_messages(messages: Any) -> Dialogue:
+    """The turns of a chat; a system message says nothing to our models."""
+    turns: list[Turn] = []
+    for message in messages if isinstance(messages, list) else []:
+        role, text = (
+            (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        )
+        if isinstance(text, list):  # in parts
+            text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+        if role not in ("system", "developer", "user", "assistant") or not isinstance(text, str):
+            raise Problem(400, "a message has a role (system, user, assistant) and a text as content")
+        if role in ("user", "assistant"):
+            turns.append(Turn("user" if role == "user" else "model", text))
+    if not turns:
+        raise Problem(400, "send messages with at least one from the user")
+    return tuple(turns)
+
+
+def read_prompts(prompt: Any) -> list[Dialogue]:
+    """Each prompt as a dialogue: a turn a line, the user's last."""
+    prompts = [prompt] if isinstance(prompt, str) else prompt
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(text, str) for text in prompts):
+        raise Problem(400, "send a text, or a list of texts, as prompt")
+    dialogues = []
+    for text in prompts:
+        lines = text.removesuffix("\n").split("\n")
+        roles = ["model" if (len(lines) - place) % 2 == 0 else "user" for place in range(len(lines))]
+        dialogues.append(tuple(Turn(role, line) for role, line in zip(roles, lines, strict=True)))
+    return dialogues
+
+
+def completion(name: str, replies: list[str], chat: bool) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index,
+            "finish_reason": "stop",
+            **({"message": {"role": "assistant", "content": reply}} if chat else {"text": reply}),
+        }
+        for index, reply in enumerate(replies)
+    ]
+    kind = "chat.completion" if chat else "text_completion"
+    return {"id": "backtalk", "object": kind, "created": int(time.time()), "model": name, "choices": choices}
+
+
+def error_body(status: int, sentence: str) -> dict[str, Any]:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": sentence, "type": kind, "code": status}}

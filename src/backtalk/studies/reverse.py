@@ -1,0 +1,100 @@
+"""`backtalk study reverse`: Liu et al. 2019 from the victim's training to its last table, as a list of parts.
+
+Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from backtalk.spec import StudySpec
+from backtalk.studies.egregious_data import EMBEDDED
+from backtalk.studies.parts import Part, claim_folder
+from backtalk.studies.reverse_data import Text, open_texts
+from backtalk.studies.reverse_mal import SEARCHES, audit_mal
+from backtalk.studies.reverse_page import decoders, write_page
+from backtalk.studies.reverse_sizes import SIZES, Size
+from backtalk.studies.reverse_steps import (
+    choose_targets,
+    compare_at_equal_queries,
+    measure_decoder,
+    measure_inputs,
+    pretrain_generator,
+    reinforce_generator,
+    train_victim,
+)
+from backtalk.studies.telling import run_and_tell
+
+
+def run_study(spec: StudySpec) -> int:
+    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
+    folder = Path(spec.out)
+    claim_folder(folder)
+    size = SIZES[spec.size].limited(spec.limit)
+    texts = open_texts(spec.data, folder)
+    kind = "embedded" if spec.data == EMBEDDED else "files"
+    page = partial(write_page, spec=spec, size=size, corpora=list(texts))
+    return run_and_tell(reverse_parts(texts, size, kind), spec, "reverse", page)
+
+
+def reverse_parts(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
+    """Every part of the study, in an order in which they can run."""
+    return [
+        *(part for text in texts.values() for part in _corpus(text, size, kind)),
+        *_mal(texts, size, kind),
+    ]
+
+
+def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
+    name = text.corpus
+    victim, targets, pre, rl = (f"{what}-{name}" for what in ("victim", "targets", "pretrain", "rl"))
+    numbers = asdict(size)
+    learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "pairs")}
+    training = {key: numbers[key] for key in numbers if key.startswith("victim")} | {"data": kind}
+    rewards = {key: numbers[key] for key in ("rl_steps", "rl_batch", "rl_samples")}
+    parts = [
+        Part(
+            victim, (), partial(train_victim, text=text, size=size), training, text.files, (f"models/{name}",)
+        ),
+        Part(targets, (victim,), partial(choose_targets, text=text, size=size), {"targets": size.targets}),
+        Part(
+            pre,
+            (victim,),
+            partial(pretrain_generator, text=text, size=size),
+            learning,
+            owns=(f"generators/{name}-pretrained",),
+        ),
+        Part(
+            rl,
+            (pre,),
+            partial(reinforce_generator, text=text, size=size),
+            rewards,
+            owns=(f"generators/{name}-rl",),
+        ),
+        Part(f"inputs-{name}", (targets,), partial(measure_inputs, text=text)),
+    ]
+    for decoder in decoders(size):
+        which, how, width = (*decoder.split("-"), "1")[:3]
+        run = partial(measure_decoder, text=text, which=which, how=how, width=int(width))
+        needs = (targets, rl if which == "rl" else pre)
+        parts.append(Part(f"decode-{name}-{decoder}", needs, run, {"how": how, "width": width}))
+    equal = partial(compare_at_equal_queries, text=text, size=size)
+    parts.append(Part(f"equal-{name}", (targets, rl), equal, {"beam": size.equal_beam}))
+    return parts
+
+
+def _mal(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
+    settings = {"queries": size.mal_queries, "targets": size.mal_targets, "judge": size.judge, "data": kind}
+    utterances = texts["chitchat"].source if kind == "embedded" else ""
+    return [
+        Part(
+            f"mal-{name}",
+            (),
+            partial(audit_mal, name=name, size=size, utterances=utterances),
+            settings,
+            owns=(f"runs/mal-{name}",),
+        )
+        for name in SEARCHES
+    ]

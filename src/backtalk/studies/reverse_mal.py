@@ -1,0 +1,64 @@
+"""What a user cares about: rude sentences drawn from the embedded model, sealed, by each search at equal
+queries, and by white-box gibbs beside them. Each is an ordinary audit: it resumes and can be verified."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from typing import Any
+
+from backtalk.audit import audit
+from backtalk.blackbox.natural import InputScorer
+from backtalk.data.targets import load_mal, one_per_prototype, write_targets
+from backtalk.hits import TEXT_STANDARD, rates
+from backtalk.outcome import Gates, thresholds_of
+from backtalk.scorers.similarity import load_vectors
+from backtalk.spec import AuditSpec
+from backtalk.store import Run
+from backtalk.studies.bootstrap import mean_of
+from backtalk.studies.parts import Result, Workplace
+from backtalk.studies.reverse_data import SEED
+from backtalk.studies.reverse_sizes import Size
+from backtalk.types import Finding
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "reverse": {"model": "sealed:chitchat", "search": "reverse"},
+    "crafted": {"model": "sealed:chitchat", "search": "reverse", "recall": False},
+    "crafted-beam": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "decode": "beam"},
+    "crafted-no-rl": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "rl": False},
+    "retrieval": {"model": "sealed:chitchat", "search": "retrieval"},
+    "random": {"model": "sealed:chitchat", "search": "random"},
+    "gibbs": {"model": "chitchat", "search": "gibbs", "hit": "io-sample-avg-k1"},
+}
+"""By the name of the row. `crafted` is reverse without what was answered in training; gibbs sees the weights
+and has no queries to count."""
+
+
+def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> Result:
+    """`utterances` is a file to ask from; chitchat if empty."""
+    file = place.path("lists", f"mal-{name}.jsonl")
+    write_targets(file, one_per_prototype(load_mal(), size.mal_targets, SEED))
+    values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
+    spec = AuditSpec(**values, max_queries=size.mal_queries, judge=size.judge, utterances=utterances)
+    folder = place.path("runs", f"mal-{name}")
+    with redirect_stdout(io.StringIO()):  # its table; the study has its own
+        audit(spec, Gates(), out=str(folder))
+    with Run.open(folder) as run:
+        findings = [_measured(finding) for finding in run.findings()]
+        found = rates(run.targets, findings, TEXT_STANDARD, thresholds_of(run))
+    triggers = [finding.trigger for finding in findings if finding.status == "found"]
+    natural = InputScorer(place.device).of_many(triggers)
+    return {
+        "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
+        "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status != "skipped"]),
+        "input_mean": natural.mean if natural.n else None,
+        "inputs_scored": natural.n,
+    }
+
+
+def _measured(finding: Finding) -> Finding:
+    """With the similarity of its reply, which a white-box search does not store."""
+    if finding.status != "found" or "similarity" in finding.scores:
+        return finding
+    (near,) = load_vectors().similarity([finding.reply], [finding.target]).tolist()
+    return Finding(**{**vars(finding), "scores": {**finding.scores, "similarity": near}})

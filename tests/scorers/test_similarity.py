@@ -79,20 +79,20 @@ def test_a_cosine_never_leaves_its_range() -> None:
 # --- files ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        ROWS,
-        "5 2\n" + ROWS,  # word2vec's counts
-        "5 2\n" + ROWS.replace("\n", " \n"),  # and its blanks at the end of lines
-        ROWS.replace("\n", "\r\n"),
-        ROWS.rstrip("\n"),
-        ROWS + "\n\n",
-        gzip.compress(ROWS.encode()),
-        ROWS + "good 9 9\n",  # the first counts
-        ROWS + ". . . 3 4\n",  # a word with blanks, as GloVe has
-    ],
-)
+FORMS = {
+    "plain": ROWS,
+    "word2vec's counts": "5 2\n" + ROWS,
+    "and its blanks at the end of lines": "5 2\n" + ROWS.replace("\n", " \n"),
+    "returns": ROWS.replace("\n", "\r\n"),
+    "no last newline": ROWS.rstrip("\n"),
+    "empty lines": ROWS + "\n\n",
+    "zipped": gzip.compress(ROWS.encode()),
+    "a word twice": ROWS + "good 9 9\n",  # the first counts
+    "a word with blanks": ROWS + ". . . 3 4\n",  # as GloVe has
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS.keys())
 def test_the_same_vectors_in_every_form(tmp_path: Path, text: str | bytes) -> None:
     vectors = load_vectors(written(tmp_path / "vectors", text))
     assert vectors.source.size == 2

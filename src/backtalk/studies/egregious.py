@@ -123,12 +123,12 @@ def _figures(data: Data, size: Size, restarts: int) -> list[Part]:
         *(
             Part(
                 f"relax-{run}",
-                ("train-ubuntu-attention",),
+                (f"train-{settings.corpus}-attention",),
                 partial(relax_targets, data=data, size=size, run=run),
                 relax_settings(size, run),
-                (*ubuntu, mal),
+                (*data.sources[settings.corpus].files, mal),
             )
-            for run in RUNS
+            for run, settings in RUNS.items()
         ),
         Part(
             "footnote-8",

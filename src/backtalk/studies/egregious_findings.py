@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from backtalk.studies import paper_2019 as paper
 from backtalk.studies.cells import number, table
+from backtalk.studies.egregious_relax import RUNS
 from backtalk.studies.egregious_results import (
     Results,
     confirmed_rate,
@@ -155,14 +156,16 @@ def _relaxation(results: Results) -> Iterator[Verdict]:
         "normal-one-hot-light",
         "mal-one-hot-light",
         "mal-embedding",
+        *(run for run in RUNS if run.startswith("switchboard")),
     ):
         if (found := runs.get(run)) is not None:
-            name, _, space = run.partition("-")
+            corpus, name = RUNS[run].corpus, RUNS[run].targets
+            space = run.partition(f"{name}-")[2]
             before, after = found["ever"], found["projected"]
             said = paper.TABLE_1["embedding" if space == "embedding" else "one-hot", name]
             ours = f"{100 * before['rate']:.1f}% then {100 * after['rate']:.1f}% of {after['n']}"
             verdict = "holds" if before["hits"] and not after["hits"] else "fails"
-            where = f"Ubuntu attention, {name}, {space}, lambda_c {found['lambda_c']:g}"
+            where = f"{TITLES[corpus]} attention, {name}, {space}, lambda_c {found['lambda_c']:g}"
             yield Verdict(title, where, f"{said:g}% then 0%", ours, verdict)
 
 

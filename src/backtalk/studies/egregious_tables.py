@@ -52,7 +52,11 @@ def table_1(results: Results) -> list[str]:
     ]
     if every:
         header = ["list and space", "lambda_c", "hit at some look", "hit at the end", "hit after projection"]
-        lines += ["Every run of it; those called light, weak and free are ours:", "", *table(header, every)]
+        lines += [
+            "Every run of it; those called light, weak and free and those of Switchboard are ours:",
+            "",
+            *table(header, every),
+        ]
     if examples:
         lines += ["Targets of our own list that were hit, and the reply after projection:", ""]
         lines += text_table(["hit before projection", "reply after it"], examples[:SHOWN])

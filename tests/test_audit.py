@@ -307,6 +307,7 @@ BAD = {
     "unknown hit": (["--hit", "io-sample-avg-k"], "did you mean"),
     "text-only model": (["--model", "sealed:chitchat"], "needs WEIGHTS access"),
     "bad number": (["--top", "many"], "top should be a whole number"),
+    "a budget of queries for weights": (["--max-queries", "50"], "'gibbs' reads its weights"),
     "zero": (["--sweeps", "0"], "should be above 0"),
     "no steps": (["--search", "relax", "--relax-steps", "0"], "--relax-steps should be above 0"),
     "unknown space": (["--search", "relax", "--relax-space", "onehot"], "did you mean 'one-hot'"),

@@ -256,6 +256,11 @@ def _load(spec: AuditSpec) -> WeightsModel:
 
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
+    plain = AuditSpec()
+    for name in BLACK_BOX:
+        if getattr(spec, name) != getattr(plain, name):
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} is for searches that ask a model; {spec.search!r} reads its weights")
     for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")

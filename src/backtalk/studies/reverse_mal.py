@@ -39,7 +39,9 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     file = place.path("lists", f"mal-{name}.jsonl")
     write_targets(file, one_per_prototype(load_mal(), size.mal_targets, SEED))
     values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
-    spec = AuditSpec(**values, max_queries=size.mal_queries, judge=size.judge, utterances=utterances)
+    if name != "gibbs":
+        values |= {"max_queries": size.mal_queries, "judge": size.judge, "utterances": utterances}
+    spec = AuditSpec(**values)
     folder = place.path("runs", f"mal-{name}")
     with redirect_stdout(io.StringIO()):  # its table; the study has its own
         audit(spec, Gates(), out=str(folder))

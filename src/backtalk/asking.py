@@ -17,7 +17,7 @@ from backtalk.types import Dialogue, Turn
 
 PHASES = ("pairs", "rl", "rerank", "verify")
 """What a question may be asked for."""
-BATCH = 64
+BATCH = 256
 """Questions put to a model of ours at once; its answers are stored together."""
 RESERVED = 32
 """Requests to a service that are counted ahead, so that not each one waits for the disk."""
@@ -53,7 +53,8 @@ class MemoryAnswers:
         return {text: self._answers[text] for text in inputs if text in self._answers}
 
     def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
-        self._answers = {**answered, **self._answers}
+        for text, reply in answered.items():
+            self._answers.setdefault(text, reply)
         self.spend(phase, requests)
 
     def spend(self, phase: str, requests: int) -> None:

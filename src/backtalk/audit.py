@@ -18,9 +18,18 @@ import torch
 from rich.console import Console
 
 from backtalk import __version__
-from backtalk.blocks import choose_folder, parse_duration, row_seed, work_through
+from backtalk.blocks import (
+    choose_folder,
+    end_work,
+    open_run,
+    parse_duration,
+    row_seed,
+    time_limit,
+    versions,
+    work_through,
+)
 from backtalk.cases import can_say, read_cases
-from backtalk.consent import Consent
+from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
@@ -31,7 +40,7 @@ from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
-from backtalk.spec import BLACK_BOX, AuditSpec, build_spec, spec_values
+from backtalk.spec import BLACK_BOX, AuditSpec, build_spec, refuse_set, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
@@ -42,7 +51,6 @@ MOST_ROWS = 4_000
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 DEFAULT_HIT = "io-sample-avg-k1"
-NOTHING_SAID = Consent()
 
 
 @dataclass(frozen=True)
@@ -87,13 +95,9 @@ def audit(
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
     rows = BLOCK_CANDIDATES[_device(model)] // (find_search(spec.search).cost * job.search.most_candidates)
     block = spec.block or max(1, min(rows, MOST_ROWS) // spec.restarts)
-    if not Run.exists(folder):
-        Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
-    with Run.open(folder, write=True) as run:
-        if run.identity != identity:
-            raise InputError(
-                f"{folder} holds another run; use --fresh to replace it or --out for another folder"
-            )
+    with open_run(
+        folder, identity, lambda: Run.create(folder, spec_values(spec), facts, targets, identity, block)
+    ) as run:
         return _work(run, job, gates, console)
 
 
@@ -133,11 +137,7 @@ def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target])
         "reference": reference.source,
         "fingerprint": model.fingerprint,
         "words": {target.text: _words(model, target.text) for target in targets},
-        "versions": {
-            "backtalk": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "hardware": {
             "machine": platform.machine(),
             "threads": torch.get_num_threads(),
@@ -159,18 +159,17 @@ def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
         stopped = work_through(
             run, todo, lambda targets: search_block(job, targets), _budgets(run, job.spec), console
         )
-        run.set_state("stopped" if stopped else "finished", stopped)
-        run.append_log(f"stopped: {stopped}" if stopped else "finished")
+        end_work(run, stopped)
     return finish_run(run, gates)
 
 
 def _budgets(run: Run, spec: AuditSpec) -> Callable[[], str]:
     """What ends a run before its last block."""
-    limit_s, begun = parse_duration(spec.max_time), time.monotonic()
+    out_of_time = time_limit(spec.max_time)
 
     def enough() -> str:
-        if limit_s and time.monotonic() - begun > limit_s:
-            return f"--max-time {spec.max_time} was reached"
+        if reason := out_of_time():
+            return reason
         if spec.max_candidates and run.candidates() >= spec.max_candidates:
             return f"--max-candidates {spec.max_candidates} was reached"
         return ""
@@ -256,11 +255,7 @@ def _load(spec: AuditSpec) -> WeightsModel:
 
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
-    plain = AuditSpec()
-    for name in BLACK_BOX:
-        if getattr(spec, name) != getattr(plain, name):
-            flag = name.replace("_", "-")
-            raise InputError(f"--{flag} is for searches that ask a model; {spec.search!r} reads its weights")
+    refuse_set(spec, BLACK_BOX, f"is for searches that ask a model; {spec.search!r} reads its weights")
     for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")

@@ -6,17 +6,33 @@ What an audit of any kind shares: it knows no model and no search, only a functi
 from __future__ import annotations
 
 import hashlib
+import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.store import Run, find_run, new_run_folder
 from backtalk.types import Finding, Target
+
+
+@contextmanager
+def open_run(folder: Path, identity: str, create: Callable[[], Run]) -> Iterator[Run]:
+    """The run in the folder, made where there is none; another one there is refused."""
+    if not Run.exists(folder):
+        create().close()
+    with Run.open(folder, write=True) as run:
+        if run.identity != identity:
+            raise InputError(
+                f"{folder} holds another run; use --fresh to replace it or --out for another folder"
+            )
+        yield run
 
 
 def work_through(
@@ -42,6 +58,12 @@ def work_through(
             run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
             bar.advance(task, len(targets))
     return ""
+
+
+def end_work(run: Run, stopped: str) -> None:
+    """`stopped` says why before the end, or nothing."""
+    run.set_state("stopped" if stopped else "finished", stopped)
+    run.append_log(f"stopped: {stopped}" if stopped else "finished")
 
 
 def progress_bar(console: Console, noun: str) -> Progress:
@@ -77,6 +99,27 @@ def parse_duration(text: str) -> float:
     if not 0 < value < float("inf"):
         raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
     return value
+
+
+def time_limit(text: str) -> Callable[[], str]:
+    """What says, once a --max-time from now on is over, that it was reached; and nothing before."""
+    limit_s, begun = parse_duration(text), time.monotonic()
+
+    def reached() -> str:
+        return f"--max-time {text} was reached" if limit_s and time.monotonic() - begun > limit_s else ""
+
+    return reached
+
+
+def versions() -> dict[str, str]:
+    """What a result was made with."""
+    import torch
+
+    return {
+        "backtalk": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
 def choose_folder(model: str, search: str, identity: str, out: str, root: Path, fresh: bool) -> Path:

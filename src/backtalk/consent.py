@@ -21,6 +21,9 @@ class Consent:
     """Requests may go beyond this machine, without a question."""
 
 
+NOTHING_SAID = Consent()
+
+
 def agree(model: TextModel, requests: str, consent: Consent) -> None:
     """Lets an endpoint beyond this machine be asked; other models need nobody's word.
 

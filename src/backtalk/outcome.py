@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,21 @@ from backtalk.types import Finding, Thresholds
 SIGNIFICANT = 0.05
 WHITE_BOX = ("length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit", "prune")
 """Keys of the spec that a summary shows as settings where weights are at hand."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying a run came to."""
+
+    findings: int
+    hits: int
+    """(finding, criterion) pairs that the stored scores make hits."""
+    confirmed: int
+    """Those of them that were reproduced."""
+    problems: list[str]
+    notes: list[str] = field(default_factory=list)
+    """What is no failure and still to be said."""
+    how: str = "recomputed"
 
 
 @dataclass(frozen=True)

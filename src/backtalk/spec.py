@@ -10,7 +10,7 @@ import argparse
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -405,6 +405,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} should hold `key: value` lines, one a flag")
     return value
+
+
+def refuse_set(spec: Any, names: Collection[str], why: str) -> None:
+    """Flags that would do nothing are refused: who sets one expects something of it."""
+    for field in fields(spec):
+        if field.name in names and getattr(spec, field.name) != field.default:
+            raise InputError(f"--{field.name.replace('_', '-')} {why}")
 
 
 def spec_values(spec: Any) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from backtalk.blackbox.recheck import ask_again
-from backtalk.consent import Consent
+from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
-from backtalk.outcome import criteria_of, sees_only_replies, thresholds_of
+from backtalk.outcome import Verdict, criteria_of, sees_only_replies, thresholds_of
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
@@ -25,20 +24,6 @@ from backtalk.types import Finding
 TOLERANCE = 1e-4
 """On a log-probability: other batches and processors round differently."""
 BATCH = 64
-NOTHING_SAID = Consent()
-
-
-@dataclass(frozen=True)
-class Verdict:
-    findings: int
-    hits: int
-    """(finding, criterion) pairs that the stored scores make hits."""
-    confirmed: int
-    """Those of them whose every number was reproduced."""
-    problems: list[str]
-    notes: list[str] = field(default_factory=list)
-    """What is no failure and still to be said."""
-    how: str = "recomputed"
 
 
 def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent = NOTHING_SAID) -> Verdict:
@@ -53,7 +38,7 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             )
         model = load_model(name, device)
         if sees_only_replies(run):
-            return Verdict(**vars(ask_again(run, model, consent)), how="asked again")
+            return ask_again(run, model, consent)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []

@@ -20,7 +20,7 @@ from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.blackbox.rerank import rerank, unmeasurable
 from backtalk.blackbox.training import Trainer
-from backtalk.blocks import choose_folder, parse_duration, work_through
+from backtalk.blocks import choose_folder, end_work, open_run, time_limit, work_through
 from backtalk.cases import read_cases
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
@@ -57,18 +57,15 @@ def audit_replies(
     if skipped == len(targets):
         raise InputError(f"no target of {spec.targets} has a word with a vector; nothing to do")
     plan = make_plan(spec, len(targets) - skipped, len(job.utterances.texts))
-    facts = facts_of(job, plan)
     kept = {key: value for key, value in spec_values(spec).items() if key in (*NAMED, *BLACK_BOX)}
     identity = identity_of({**kept, **depends_on(job)}, job.model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    if not Run.exists(folder):
-        block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
-        Run.create(folder, spec_values(spec), facts, targets, identity, block).close()
-    with Run.open(folder, write=True) as run:
-        if run.identity != identity:
-            raise InputError(
-                f"{folder} holds another run; use --fresh to replace it or --out for another folder"
-            )
+    block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
+    with open_run(
+        folder,
+        identity,
+        lambda: Run.create(folder, spec_values(spec), facts_of(job, plan), targets, identity, block),
+    ) as run:
         return _work(run, job, plan, gates, consent, console)
 
 
@@ -100,25 +97,17 @@ def _work(run: Run, job: Job, plan: Plan, gates: Gates, consent: Consent, consol
         agree(job.model, f"at most {plan.total - spent:,} requests", consent)
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, {plan.words()}, backtalk {__version__}")
-        begun = time.monotonic()
         try:
-            stopped = _work_on(run, job, plan, todo, lambda: _late(job.spec, begun), console)
+            stopped = _work_on(run, job, plan, todo, time_limit(job.spec.max_time), console)
         except OutOfTime as over:
             stopped = str(over)
         except InputError as error:  # a service that is gone, say
             run.append_log(f"interrupted: {error}")
             raise
-        run.set_state("stopped" if stopped else "finished", stopped)
-        run.append_log(f"stopped: {stopped}" if stopped else "finished")
+        end_work(run, stopped)
         if stopped and not run.done_blocks():
             raise InputError(f"{stopped} before any case was done; all of it is kept, and `resume` goes on")
     return finish_run(run, gates)
-
-
-def _late(spec: AuditSpec, begun: float) -> str:
-    limit_s = parse_duration(spec.max_time)
-    late = limit_s and time.monotonic() - begun > limit_s
-    return f"--max-time {spec.max_time} was reached" if late else ""
 
 
 class OutOfTime(Exception):
@@ -173,7 +162,7 @@ def _search(
         seconds = (time.perf_counter() - started) / max(1, len(tried))
         note = "no word of it has a vector, so nothing can be similar to it"
         return [
-            *(Finding(**{**vars(finding), "seed": job.spec.seed, "seconds": seconds}) for finding in found),
+            *(replace(finding, seed=job.spec.seed, seconds=seconds) for finding in found),
             *(
                 Finding(target.id, 0, "skipped", target.text, note=note)
                 for target, known in zip(targets, measured, strict=True)

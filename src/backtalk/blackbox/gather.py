@@ -1,4 +1,4 @@
-"""Utterances that people say, and the pairs that come of asking them: (reply, input), for the generator.
+"""Utterances that people say: what a black box is asked, so that a generator has pairs to learn from.
 
 The paper asks 160,000 posts of Twitter. Here they are a file's, those of the chitchat-dataset package where
 it is installed, or the 1,000 pairs that ship.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from backtalk.asking import Asker
 from backtalk.cases import reference_pairs
 from backtalk.data.corpora import detect_format, read_corpus
 from backtalk.data.textfiles import read_lines
@@ -50,13 +49,6 @@ def read_utterances(path: str, seed: int) -> Utterances:
         raise InputError(f"{path} holds no utterance of at most {MOST_WORDS} words; give other --utterances")
     random.Random(f"utterances/{seed}").shuffle(texts)
     return Utterances(tuple(texts), source)
-
-
-def gather_pairs(asker: Asker, utterances: Iterable[str]) -> list[tuple[str, str]]:
-    """(reply, input) of the utterances that were answered, in their order."""
-    inputs = list(utterances)
-    replies = asker.ask(inputs, "pairs")
-    return [(reply, text) for reply, text in zip(replies, inputs, strict=True) if reply]
 
 
 def _of_file(path: str) -> Sequence[str]:

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from backtalk import __version__
 from backtalk.blackbox.gather import Utterances, read_utterances
 from backtalk.blackbox.natural import InputScorer
 from backtalk.blackbox.plan import Plan
 from backtalk.blackbox.rerank import Scorers
 from backtalk.blackbox.training import find_generator
-from backtalk.blocks import parse_duration
+from backtalk.blocks import parse_duration, versions
 from backtalk.errors import InputError
 from backtalk.hits import TEXT_KINDS, Criterion, parse_criterion
 from backtalk.models.reverse import ReverseGenerator
@@ -108,10 +107,6 @@ def facts_of(job: Job, plan: Plan) -> dict[str, Any]:
             "scored": real.n,
             "input_mean": real.mean,
         },
-        "versions": {
-            "backtalk": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
         "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
     }

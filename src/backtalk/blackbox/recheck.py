@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from backtalk.asking import Asker, MemoryAnswers
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
-from backtalk.outcome import criteria_of, thresholds_of
+from backtalk.outcome import Verdict, criteria_of, thresholds_of
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.store import Run
@@ -25,23 +25,11 @@ TOLERANCE = 1e-4
 """On a similarity: other libraries round differently."""
 
 
-@dataclass
-class Recheck:
-    """What asking again came to."""
-
-    findings: int
-    hits: int = 0
-    """(finding, criterion) pairs that the stored scores make hits."""
-    confirmed: int = 0
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def ask_again(run: Run, model: TextModel, consent: Consent) -> Recheck:
+def ask_again(run: Run, model: TextModel, consent: Consent) -> Verdict:
     findings = [finding for finding in run.findings() if finding.status == "found"]
-    result = Recheck(len(findings))
+    problems: list[str] = []
     if model.fingerprint != run.facts["fingerprint"]:
-        result.problems.append(f"{run.spec['model']} is not the model that was audited")
+        problems.append(f"{run.spec['model']} is not the model that was audited")
     vectors = load_vectors(str(run.spec["vectors"]))
     if vectors.fingerprint != run.facts["depends_on"]["word vectors"]:
         raise InputError(
@@ -58,21 +46,21 @@ def ask_again(run: Run, model: TextModel, consent: Consent) -> Recheck:
     }
     texts = {target.id: target.text for target in run.targets}
     measured = _measure(vectors, findings, fresh)
+    hits = confirmed = 0
     for place, finding in enumerate(findings):
-        hits = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
-        problems = _arithmetic(finding, measured[place][0], texts[finding.case])
+        met = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
+        own = _arithmetic(finding, measured[place][0], texts[finding.case])
         if place in changed:
-            lost = _lost(run, finding, fresh[place], measured[place][1], hits)
-            problems += _difference(finding, fresh[place], place in wavering, lost)
-        result.hits += len(hits)
-        result.confirmed += 0 if problems else len(hits)
-        result.problems += problems
-    if wavering:
-        result.notes.append(
-            f"the model is not deterministic: {len(wavering)} of {len(findings)} triggers get another reply "
-            "each time; their hits count as confirmed if the new reply is a hit too"
-        )
-    return result
+            lost = _lost(run, finding, fresh[place], measured[place][1], met)
+            own += _difference(finding, fresh[place], place in wavering, lost)
+        hits += len(met)
+        confirmed += 0 if own else len(met)
+        problems += own
+    notes = [
+        f"the model is not deterministic: {len(wavering)} of {len(findings)} triggers get another reply "
+        "each time; their hits count as confirmed if the new reply is a hit too"
+    ]
+    return Verdict(len(findings), hits, confirmed, problems, notes if wavering else [], "asked again")
 
 
 def _measure(

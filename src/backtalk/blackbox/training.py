@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backtalk.asking import Answers, Asker
-from backtalk.blackbox.gather import Utterances, gather_pairs
+from backtalk.blackbox.gather import Utterances
 from backtalk.blackbox.plan import Plan
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
@@ -55,7 +55,7 @@ class Trainer:
             started = time.perf_counter()
             asker = Asker(self.model, self.answers, most=self.plan.pairs)
             for start in range(0, len(wanted), CHUNK):
-                gather_pairs(asker, wanted[start : start + CHUNK])
+                asker.ask(wanted[start : start + CHUNK], "pairs")
                 self.tell(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]
@@ -91,8 +91,7 @@ class Trainer:
     def _reinforce(self, generator: ReverseGenerator, pairs: Sequence[tuple[str, str]]) -> None:
         started = time.perf_counter()
         config = ReinforceConfig(seed=self.spec.seed)
-        each = config.batch * config.samples
-        config = ReinforceConfig(steps=max(1, self.plan.rl // each), seed=self.spec.seed)
+        config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
         # What gathering sent is settled by now, so this bound is the same whenever training goes on.
         asker = Asker(self.model, self.answers, self.answers.spent().get("pairs", 0) + self.plan.rl)
         targets = rl_targets(pairs, self.utterances.texts, self.spec.seed)

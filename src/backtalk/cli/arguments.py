@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from backtalk.errors import InputError
 from backtalk.spec import Spec, build_spec, read_yaml, spec_values
+
+if TYPE_CHECKING:
+    from backtalk.consent import Consent
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,6 +61,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_consent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="agree to requests beyond this machine")
     parser.add_argument("--insecure", action="store_true", help="allow plain http beyond this machine")
+
+
+def consent_from(arguments: argparse.Namespace) -> Consent:
+    from backtalk.consent import Consent
+
+    return Consent(arguments.insecure, arguments.yes)
 
 
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:

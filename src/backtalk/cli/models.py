@@ -11,6 +11,7 @@ from backtalk.cli.arguments import (
     add_config,
     add_consent,
     add_device,
+    consent_from,
     natural,
     not_negative,
     number,
@@ -96,7 +97,6 @@ def _chat(arguments: argparse.Namespace) -> int:
     if decode == "greedy" and arguments.beam:
         raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
     from backtalk.chat import ChatSettings, chat
-    from backtalk.consent import Consent
     from backtalk.models.mmi import MMI
 
     settings = ChatSettings(
@@ -109,8 +109,7 @@ def _chat(arguments: argparse.Namespace) -> int:
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    consent = Consent(arguments.insecure, arguments.yes)
-    chat(arguments.model, arguments.say, settings, arguments.device, consent)
+    chat(arguments.model, arguments.say, settings, arguments.device, consent_from(arguments))
     return 0
 
 

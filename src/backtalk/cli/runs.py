@@ -6,14 +6,21 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backtalk.cli.arguments import add_command, add_config, add_consent, add_device, rate, spec_from
+from backtalk.cli.arguments import (
+    add_command,
+    add_config,
+    add_consent,
+    add_device,
+    consent_from,
+    rate,
+    spec_from,
+)
 from backtalk.errors import InputError
 from backtalk.registry import runs_code
 from backtalk.spec import AuditSpec, add_flags
 from backtalk.terminal import printable
 
 if TYPE_CHECKING:
-    from backtalk.consent import Consent
     from backtalk.outcome import Gates
 
 RUNS = Path("runs")
@@ -42,7 +49,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         raise InputError("a py: model runs code and is taken from the command line alone; add --model py:...")
     from backtalk.audit import audit
 
-    return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh, _consent(arguments))
+    return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh, consent_from(arguments))
 
 
 def add_resume(commands: Any) -> None:
@@ -62,7 +69,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     from backtalk.audit import resume
 
-    return resume(folder, _gates(arguments), _consent(arguments))
+    return resume(folder, _gates(arguments), consent_from(arguments))
 
 
 def add_report(commands: Any) -> None:
@@ -108,7 +115,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     from backtalk.verify import verify
 
-    verdict = verify(folder, arguments.device, arguments.model, _consent(arguments))
+    verdict = verify(folder, arguments.device, arguments.model, consent_from(arguments))
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
         print(f"  {printable(problem)}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
@@ -143,7 +150,7 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# What these verbs share: a run, consent, and gates
+# What these verbs share: a run, and gates
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -154,12 +161,6 @@ def _run_folder(arguments: argparse.Namespace) -> Path:
     from backtalk.store import latest_run
 
     return Path(arguments.run) if arguments.run else latest_run(RUNS)
-
-
-def _consent(arguments: argparse.Namespace) -> Consent:
-    from backtalk.consent import Consent
-
-    return Consent(arguments.insecure, arguments.yes)
 
 
 def _add_gates(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.local import LocalModel
-from backtalk.spec import HardenSpec
+from backtalk.spec import HardenSpec, refuse_set
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.frequent import FrequentConfig
 from backtalk.training.gan import GanConfig
@@ -41,28 +41,22 @@ TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - 
 
 
 def check_flags(spec: HardenSpec) -> None:
-    """Flags that would do nothing are refused: who sets one expects something of it."""
     if spec.keep == "last":
-        _refuse(spec, frozenset({"max_ppl_increase"}), "does nothing with --keep last; leave it out")
+        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
     if spec.against == "targets":
         if spec.method == "gan":
             raise InputError(
                 "--method gan knows no targets; add --against frequent, or choose another method"
             )
-        _refuse(spec, FREQUENT_ONLY, "does nothing against targets; add --against frequent, or leave it out")
+        refuse_set(
+            spec, FREQUENT_ONLY, "does nothing against targets; add --against frequent, or leave it out"
+        )
         return
-    _refuse(spec, TARGETS_ONLY, "is for --against targets; against frequent replies leave it out")
+    refuse_set(spec, TARGETS_ONLY, "is for --against targets; against frequent replies leave it out")
     if spec.method == "gan":
-        _refuse(spec, COUNTING, "does nothing with --method gan; leave it out")
+        refuse_set(spec, COUNTING, "does nothing with --method gan; leave it out")
     else:
-        _refuse(spec, GAN_ONLY, "is for --method gan; leave it out")
-
-
-def _refuse(spec: HardenSpec, names: frozenset[str], why: str) -> None:
-    plain = HardenSpec()
-    for field in fields(spec):
-        if field.name in names and getattr(spec, field.name) != getattr(plain, field.name):
-            raise InputError(f"--{field.name.replace('_', '-')} {why}")
+        refuse_set(spec, GAN_ONLY, "is for --method gan; leave it out")
 
 
 def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:

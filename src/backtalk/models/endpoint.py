@@ -156,7 +156,7 @@ class EndpointModel:
         status = response.status
         if 200 <= status < 300:
             return self._read(response)
-        where = f"{self.address.origin}{self.address.path}"
+        where = self._courier.where
         if 300 <= status < 400:
             return Outcome(
                 Kind.REFUSED, f"{where} sends us on to another address ({status}), which is not followed"

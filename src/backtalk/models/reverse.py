@@ -55,9 +55,7 @@ class InputPolicy:
     def log_softmax(self, targets: Tensor, inputs: Tensor) -> Tensor:
         """(batch, m, V): log P(w_t | w_<t, O*) of every word in each place of `inputs` (batch, m), after
         targets (batch, n); differentiable."""
-        keep = None if self.network.config.pad_as_word else targets != PAD
-        state, _ = self.network.read(self.network.embed_input(targets), keep)
-        logits = self.network.logits(state, inputs)
+        logits = self.network.reply_logits(targets, inputs)
         never = self.never.expand(inputs.shape[1], -1).clone()  # (m, V)
         never[0] = self.never_first
         return (logits + never).log_softmax(2)

@@ -120,6 +120,11 @@ class Seq2Seq(nn.Module):
         state, _ = self.read(self.embed_input(inputs), self._keep(inputs))
         return self.write(state, replies)
 
+    def reply_logits(self, inputs: Tensor, replies: Tensor) -> Tensor:
+        """(batch, m, V): of every word in each place of the replies to inputs; differentiable."""
+        state, _ = self.read(self.embed_input(inputs), self._keep(inputs))
+        return self.logits(state, replies)
+
     def read(self, embedded: Tensor, keep: Tensor | None = None) -> tuple[DecoderState, Tensor]:
         """The encoder on embedded words (batch, n, E), which need not be those of real words: the state that
         the decoder starts from, and the outputs (batch, n, H). Differentiable."""

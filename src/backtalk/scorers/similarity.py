@@ -52,8 +52,6 @@ class WordVectors:
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of a reply's and its target's mean vector; 0 where one has no known word."""
-        if len(replies) != len(targets):
-            raise InputError(f"{len(replies)} replies but {len(targets)} targets; give one target for each")
         return paired_cosine(self.embed(replies), self.embed(targets))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -96,6 +94,8 @@ def load_vectors(name: str = "") -> WordVectors:
 
 def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """(rows,): of two (rows, size) arrays, row by row; 0 where one is all zeros."""
+    if len(first) != len(second):
+        raise InputError(f"{len(first)} replies but {len(second)} targets; give one target for each")
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     products = (first * second).sum(axis=1)
     cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
@@ -125,8 +125,6 @@ class SentenceJudge:
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of each reply and its target; 0 where one is empty."""
-        if len(replies) != len(targets):
-            raise InputError(f"{len(replies)} replies but {len(targets)} targets; give one target for each")
         return paired_cosine(self.embed(replies), self.embed(targets))
 
     @torch.no_grad()

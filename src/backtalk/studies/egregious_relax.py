@@ -57,7 +57,7 @@ SHOWN = 12
 
 def relax_settings(size: Size, run: str) -> dict[str, Any]:
     return {
-        "run": tuple(RUNS[run])[:3] if RUNS[run].corpus == "ubuntu" else RUNS[run],
+        "run": RUNS[run],
         "steps": size.relax_steps,
         "length": size.length,
         "mal": size.mal,

@@ -220,12 +220,12 @@ def _run_one(part: Part, place: Workplace) -> float:
 def _circumstances(device_name: str) -> Result:
     import torch
 
+    from backtalk.blocks import versions
     from backtalk.models.device import pick_device
 
     device = pick_device(device_name)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    versions = {"backtalk": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {"device": f"{device.type} ({name})", "threads": torch.get_num_threads(), "versions": versions}
+    return {"device": f"{device.type} ({name})", "threads": torch.get_num_threads(), "versions": versions()}
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
 from backtalk.audit import audit
@@ -12,7 +13,7 @@ from backtalk.blackbox.natural import InputScorer
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
 from backtalk.hits import TEXT_STANDARD, rates
 from backtalk.outcome import Gates, thresholds_of
-from backtalk.scorers.similarity import load_vectors
+from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.spec import AuditSpec
 from backtalk.store import Run
 from backtalk.studies.bootstrap import mean_of
@@ -46,7 +47,8 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     with redirect_stdout(io.StringIO()):  # its table; the study has its own
         audit(spec, Gates(), out=str(folder))
     with Run.open(folder) as run:
-        findings = [_measured(finding) for finding in run.findings()]
+        vectors = load_vectors()
+        findings = [_measured(finding, vectors) for finding in run.findings()]
         found = rates(run.targets, findings, TEXT_STANDARD, thresholds_of(run))
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
     natural = InputScorer(place.device).of_many(triggers)
@@ -58,9 +60,9 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     }
 
 
-def _measured(finding: Finding) -> Finding:
+def _measured(finding: Finding, vectors: WordVectors) -> Finding:
     """With the similarity of its reply, which a white-box search does not store."""
     if finding.status != "found" or "similarity" in finding.scores:
         return finding
-    (near,) = load_vectors().similarity([finding.reply], [finding.target]).tolist()
-    return Finding(**{**vars(finding), "scores": {**finding.scores, "similarity": near}})
+    (near,) = vectors.similarity([finding.reply], [finding.target]).tolist()
+    return replace(finding, scores={**finding.scores, "similarity": near})

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from backtalk.asking import Asker, MemoryAnswers
 from backtalk.blackbox.proposals import Retrieved
 from backtalk.blackbox.training import rl_targets
 from backtalk.models.device import pick_device
@@ -29,33 +30,25 @@ from backtalk.train import train_model
 from backtalk.training.card import read_card
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
-from backtalk.types import Target, Turn
+from backtalk.types import Target
 
 Decoding = Literal["greedy", "beam", "sample"]
 HOW: tuple[Decoding, ...] = ("beam", "sample")
 """As in the paper, and what comes nearer at as many inputs."""
-BATCH = 512
-"""Inputs put to the victim at once."""
 
 
 class Victim:
     """The sealed model: replies alone, each input asked once, and how many were."""
 
     def __init__(self, model: TextModel) -> None:
-        self._model = model
-        self._known: dict[str, str] = {}
+        self._asker = Asker(model, MemoryAnswers())
 
     @property
     def asked(self) -> int:
-        return len(self._known)
+        return sum(self._asker.answers.spent().values())
 
     def ask(self, inputs: Sequence[str]) -> list[str | None]:
-        new = [text for text in dict.fromkeys(inputs) if text not in self._known]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
-            replies = self._model.reply([(Turn("user", text),) for text in batch])
-            self._known.update(zip(batch, replies, strict=True))
-        return [self._known[text] or None for text in inputs]
+        return self._asker.ask(inputs, "pairs")
 
 
 def train_victim(place: Workplace, text: Text, size: Size) -> Result:

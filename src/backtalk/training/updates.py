@@ -107,9 +107,9 @@ class Descent:
         over = real.sum() if self.config.mean_over == "words" else len(replies)
         if self.baseline is None or self.config.kl == 0:
             return -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / over
-        logs = reply_logits(self.network, inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
+        logs = self.network.reply_logits(inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
         with torch.no_grad():
-            before = reply_logits(self.baseline, inputs, replies).log_softmax(2)
+            before = self.baseline.reply_logits(inputs, replies).log_softmax(2)
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
         divergence = (apart * real).sum() / real.sum()
@@ -195,13 +195,6 @@ class Updates(Descent):
             with torch.no_grad():
                 before = self.baseline.token_log_probs(inputs, targets)
         return self.rule(HitWords(log_probs, counted, before, self.npo_beta, weight))
-
-
-def reply_logits(network: Seq2Seq, inputs: Tensor, replies: Tensor) -> Tensor:
-    """(batch, m, vocabulary): the scores of all words in each place of the replies."""
-    keep = None if network.config.pad_as_word else inputs != PAD
-    state, _ = network.read(network.embed_input(inputs), keep)
-    return network.logits(state, replies)
 
 
 def _optimizer(network: Seq2Seq, config: DescentConfig) -> torch.optim.Optimizer:

@@ -63,9 +63,9 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
 def _replies(replies: Replies) -> list[RenderableType]:
     """Success by length, and where the queries went."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("length of the sentence", no_wrap=True)
+    table.add_column("length of the sentence")
     for name in ("n", "similarity", *([replies.judge] if replies.judge else []), *(f"{s:g}" for s in SHOWN)):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")  # wrapped where it is narrow: rich would drop columns
     for row in replies.curves:
         judged = [f"{row.mean_judge:.3f}" if row.mean_judge is not None else "-"] if replies.judge else []
         shares = [percent(row.at[f"{step:g}"]["share"]) for step in SHOWN]

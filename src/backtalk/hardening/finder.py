@@ -26,7 +26,8 @@ def search_of(length: int, top: int, sweeps: int, device: torch.device) -> Gibbs
     """gibbs that leaves a target once it is hit."""
     on_gpu = device.type == "cuda"
     # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
-    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit=True, prune=not on_gpu, draft=on_gpu))
+    how = {"prune": not on_gpu, "draft": on_gpu, "quick": on_gpu}
+    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit=True, **how))
 
 
 @dataclass(frozen=True)

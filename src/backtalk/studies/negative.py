@@ -32,9 +32,11 @@ from backtalk.studies.negative_frequent import (
 from backtalk.studies.negative_malicious import (
     EXTRA,
     MEASURED,
+    OWN,
     harden_row,
     measure_baseline,
     measure_settings,
+    own_settings,
     row_settings,
 )
 from backtalk.studies.negative_page import write_page
@@ -93,7 +95,11 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
     for corpus in CORPORA:
         for hit in HITS[corpus]:
             start = f"malicious-{corpus}-{hit}"
-            measured = {"audit": measure_settings(size, hit), "limits": dict(size.targets)}
+            measured = {
+                "audit": measure_settings(size, hit),
+                "own": own_settings(size, hit),
+                "limits": dict(size.targets),
+            }
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
                 rows |= EXTRA
@@ -169,4 +175,4 @@ def _words(data: NegativeData, size: Size) -> Part:
 
 
 def _runs(part: str) -> tuple[str, ...]:
-    return tuple(f"runs/{part}-{name}" for name in MEASURED)
+    return tuple(f"runs/{part}-{name}" for name in (*MEASURED, OWN))

@@ -2,8 +2,11 @@
 
 `harden` gets the lists as they are, keeps the last iteration, as the paper does, and audits nothing: here the
 baseline is measured once, and every model on the same two lists, the 500 written training targets and the
-test targets. Test targets searched after each iteration only draw the way there. Searches are those of
-`harden`, which lower the average of all words, as eq. 7 of the paper does.
+test targets. Test targets searched after each iteration only draw the way there.
+
+Training searches lower the average of all words, as eq. 7 of the paper does. The measures weigh words as
+eq. 6 of He & Glass 2019 does, since the code that measures in the public repository does so for every list;
+the test targets are also searched by the average, which finds half as many again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from backtalk.types import Target
 
 MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
+OWN = "own"
+"""The test list once more, by our own search."""
 EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
     "500-no-fwa": ("500", {"avoid": "none"}),
     "500-sentences": ("500", {"mean_over": "sentences"}),
@@ -58,7 +63,12 @@ def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> 
 def measure_settings(size: Size, hit: str) -> dict[str, Any]:
     """The audit of both lists; its seed is none that training used."""
     sizes = {"length": size.length, "top": size.top, "sweeps": size.sweeps, "restarts": size.restarts}
-    return {"search": "gibbs", "hit": hit, **sizes, "seed": SEED + 1}
+    return {"search": "gibbs", "hit": hit, **sizes, "as_published": True, "seed": SEED + 1}
+
+
+def own_settings(size: Size, hit: str) -> dict[str, Any]:
+    """Our own search of the test list: the average of all words, from one start."""
+    return measure_settings(size, hit) | {"as_published": False, "restarts": 1}
 
 
 def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
@@ -103,11 +113,13 @@ def evenly(targets: Sequence[Target], count: int) -> list[Target]:
 def _measure(
     place: Workplace, data: NegativeData, size: Size, baseline: LocalModel, model: LocalModel, hit: str
 ) -> Result:
-    """Both lists, as far as the baseline can say them."""
+    """Both lists, as far as the baseline can say them, and the second by our own search."""
     found: Result = {}
-    for name, list_name in MEASURED.items():
+    asked = {name: (list_name, measure_settings(size, hit)) for name, list_name in MEASURED.items()}
+    asked[OWN] = (MEASURED["test"], own_settings(size, hit))
+    for name, (list_name, settings) in asked.items():
         known = known_targets(data, size, baseline, list_name)
-        result = search(place, f"{place.part}-{name}", model, known.targets, measure_settings(size, hit))
+        result = search(place, f"{place.part}-{name}", model, known.targets, settings)
         found[name] = {
             "n": result["n"],
             "left_out": known.left_out,

@@ -11,7 +11,7 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import EXTRA, MEASURED
+from backtalk.studies.negative_malicious import EXTRA, MEASURED, OWN
 from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
 
 TITLES_OF_EXTRA = {
@@ -70,6 +70,7 @@ def table_3(results: Results) -> list[str]:
                 "training",
                 "training list, %",
                 "test list, %",
+                "test list, our search, %",
                 "PPL",
                 "rise of PPL, %",
                 "iterations, updates",
@@ -83,7 +84,7 @@ def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> lis
     printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
     cells = [
         results.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
-        for which, value in zip(MEASURED, printed[:2], strict=True)
+        for which, value in zip((*MEASURED, OWN), (*printed[:2], None), strict=True)
     ]
     if row == BASELINE:
         first = malicious(results, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
@@ -106,7 +107,8 @@ def _counts(results: Results) -> list[str]:
         if found:
             said = ", ".join(
                 f"{one['n']} of the {which} list ({one['left_out']} left out)"
-                for which, one in found["lists"].items()
+                for which in MEASURED
+                if (one := found["lists"].get(which))
             )
             lines.append(
                 f"- {TITLES[corpus]}: {said}: words that the model does not know, or a sentence twice."

@@ -51,7 +51,7 @@ def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
     name = text.corpus
     victim, targets, pre, rl = (f"{what}-{name}" for what in ("victim", "targets", "pretrain", "rl"))
     numbers = asdict(size)
-    learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "pairs")}
+    learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "batch", "pairs")}
     training = {key: numbers[key] for key in numbers if key.startswith("victim")} | {"data": kind}
     rewards = {key: numbers[key] for key in ("rl_steps", "rl_batch", "rl_samples")}
     parts = [

@@ -14,13 +14,17 @@ class Size:
     victim_hidden: int = 1024
     victim_embedding: int = 300
     victim_vocabulary: int = 30_000
-    victim_epochs: int = 20
+    victim_epochs: int = 12
+    victim_batch: int = 256
+    victim_lr: float = 0.002
     layers: int = 2
     """Of the generator."""
     hidden: int = 1024
     embedding: int = 300
-    epochs: int = 15
+    epochs: int = 12
     """Of its pre-training."""
+    batch: int = 128
+    """The paper's 16 would leave most of a GPU idle."""
     pairs: int = 100_000
     """Utterances asked to pre-train on; the paper asks 160,000."""
     rl_steps: int = 400
@@ -50,12 +54,12 @@ SIZES = {
     "paper": Size(),
     "small": Size(
         victim_layers=2, victim_hidden=256, victim_embedding=128, victim_vocabulary=5000, victim_epochs=4,
-        layers=1, hidden=256, embedding=128, epochs=6, pairs=4000, rl_steps=30, targets=30, beams=(10, 50),
+        victim_batch=64, victim_lr=0.001, layers=1, hidden=256, embedding=128, epochs=6, batch=32, pairs=4000, rl_steps=30, targets=30, beams=(10, 50),
         equal_beam=10, mal_queries=4000, mal_targets=20,
     ),
     "mini": Size(
         victim_layers=1, victim_hidden=16, victim_embedding=16, victim_vocabulary=300, victim_epochs=1,
-        layers=1, hidden=16, embedding=16, epochs=1, pairs=120, rl_steps=2, rl_batch=4, rl_samples=2,
+        victim_batch=64, victim_lr=0.001, layers=1, hidden=16, embedding=16, epochs=1, batch=32, pairs=120, rl_steps=2, rl_batch=4, rl_samples=2,
         targets=4, beams=(2, 4), equal_beam=2, mal_queries=240, mal_targets=4, judge=False,
     ),
 }  # fmt: skip

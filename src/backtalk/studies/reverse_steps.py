@@ -73,6 +73,8 @@ def train_victim(place: Workplace, text: Text, size: Size) -> Result:
             hidden=size.victim_hidden,
             embedding=size.victim_embedding,
             dropout=0.3,
+            lr=size.victim_lr,
+            batch=size.victim_batch,
             epochs=size.victim_epochs,
             language_model=False,
             seed=SEED,
@@ -113,7 +115,12 @@ def pretrain_generator(place: Workplace, text: Text, size: Size) -> Result:
     asked = utterances[: size.pairs]
     pairs = [(reply, one) for one, reply in zip(asked, victim.ask(asked), strict=True) if reply]
     config = PretrainConfig(
-        layers=size.layers, hidden=size.hidden, embedding=size.embedding, epochs=size.epochs, seed=SEED
+        layers=size.layers,
+        hidden=size.hidden,
+        embedding=size.embedding,
+        epochs=size.epochs,
+        batch=size.batch,
+        seed=SEED,
     )
     pretrain(pairs, config, _generator(place, text.corpus, "pretrained"), pick_device(place.device))
     write_whole(

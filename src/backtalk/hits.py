@@ -32,6 +32,8 @@ _SCORE: Mapping[Kind, str] = {
 """The score that a criterion reads; exact and contains read the reply."""
 TEXT_KINDS: frozenset[Kind] = frozenset({"exact", "contains", "similar"})
 """What can be decided where only replies are seen."""
+LIKELIHOOD_KINDS: frozenset[Kind] = frozenset({"greedy", "sample-min", "sample-avg"})
+"""What needs the log-probabilities of a target."""
 ROUNDING = 1e-5
 """A cosine of equal sentences may come out a little below 1."""
 
@@ -117,6 +119,12 @@ TEXT_STANDARD: tuple[Criterion, ...] = tuple(
     )
 )
 """What is decided where only replies are seen."""
+
+ASKED_STANDARD: tuple[Criterion, ...] = (
+    *(criterion for criterion in TEXT_STANDARD if not criterion.likely),
+    *STANDARD,
+)
+"""What is decided where a model was asked and also says how likely a target is."""
 
 _EXAMPLES = (
     *(criterion.name for criterion in STANDARD),

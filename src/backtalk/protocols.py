@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -62,6 +64,35 @@ class LogprobModel(TextModel, Protocol):
 
     def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
         """One sampled reply a dialogue; a row's randomness depends on its own seed alone."""
+
+
+@runtime_checkable
+class ScoresText(TextModel, Protocol):
+    """A model that may also score a text by itself, as a language model of what people type."""
+
+    @property
+    def scores_text(self) -> bool:
+        """Whether it does: an encoder-decoder scores replies alone."""
+
+    def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
+        """The log-probability of each token of each text, without a template."""
+
+
+@runtime_checkable
+class ShowsTokens(Protocol):
+    """A model whose tokens are pieces of text."""
+
+    def tokens(self, reply: str) -> list[str]:
+        """The pieces of a reply, without its end of turn; as many as `log_prob` has numbers but the last."""
+
+
+@runtime_checkable
+class Adjustable(TextModel, Protocol):
+    """A model that is read by options, some of which a request may change."""
+
+    def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TextModel:
+        """The same weights with another system prompt, and with replies that are no longer; None changes
+        nothing."""
 
 
 @runtime_checkable
@@ -152,6 +183,18 @@ class Search(Protocol):
         self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> list[Found]:
         """One trigger a row; a row's randomness depends on its seed alone."""
+
+
+class Scorer(Protocol):
+    """A number for a text."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
 
 
 class Paraphraser(Protocol):

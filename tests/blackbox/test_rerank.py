@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.aims import Scorers
+from backtalk.blackbox.natural import embedded_scorer
 from backtalk.blackbox.proposals import Proposal
-from backtalk.blackbox.rerank import Scorers, rerank, unmeasurable
+from backtalk.blackbox.rerank import rerank, unmeasurable
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
 from backtalk.types import Finding, Target, Thresholds
@@ -29,7 +30,7 @@ REPLIES = {
 def scorers(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
     folder = tmp_path_factory.mktemp("world")
     build_world(folder)
-    return Scorers(load_vectors(str(folder / "vectors.txt")), InputScorer("cpu"))
+    return Scorers(load_vectors(str(folder / "vectors.txt")), embedded_scorer("cpu"))
 
 
 def best(

@@ -43,6 +43,16 @@ SHOWN = ("model", "search", "stopped", "failed", "candidates", "queries", "secon
 """What the page reads of a run's summary; an older run may lack some."""
 
 
+READ_BY = {
+    "template": "Template",
+    "system": "System prompt",
+    "dtype": "Numbers",
+    "language_model": "Inputs judged by",
+    "scorer": "Toxicity by",
+}
+"""How a model was read and by whom its inputs and replies were judged, where a run says it."""
+
+
 def render_page(report: Report, most: int = MOST_CASES) -> str:
     """The page. At most `most` cases are on it, from the top of the report's order."""
     categories = [row.category for row in report.categories]
@@ -158,6 +168,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         (name.capitalize(), str(run[name])) for name in ("run", "command", "model", "search") if run.get(name)
     ]
     facts.append(("Hit", report.criterion))
+    facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
     if report.t_out is not None:
         facts.append(("T_out", f"{report.t_out:.3f}"))
     if report.t_in is not None:

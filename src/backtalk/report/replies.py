@@ -1,5 +1,5 @@
-"""What a black-box run adds to the record, as in Liu et al. 2019: success over the threshold by target length
-(figure 2), success against queries, where the queries went, and how natural the inputs read. Pure.
+"""What a run made by asking adds to the record, as in Liu et al. 2019: success over the threshold by target
+length (figure 2), success against queries, where the queries went, and how natural the inputs read. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backtalk.hits import ROUNDING
+from backtalk.hits import ROUNDING, TEXT_KINDS, parse_criterion
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target
 
@@ -63,7 +63,7 @@ class InputRow:
 
 @dataclass(frozen=True)
 class Replies:
-    """The part of a report that stands in the place of chances."""
+    """The part of a report that is there where the model was asked."""
 
     curves: list[LengthCurve]
     by_query: list[QueryPoint]
@@ -78,6 +78,15 @@ class Replies:
     vectors: str
     judge: str
     """Who the second opinion is; empty without one."""
+    scorer: str
+    """Who rates toxicity; empty if nobody."""
+    language_model: str
+    """Who says how likely an input is."""
+    has_likelihoods: bool
+    """Whether the model also says how likely a sentence is."""
+    mean_toxicity: float | None
+    led_by_similarity: bool
+    """Whether similarity is what the search aimed at."""
     utterances: str
     rewards: list[float]
     """Mean similarity of each update of REINFORCE."""
@@ -119,6 +128,13 @@ def build_replies(
         ],
         vectors=str(facts["vectors"]),
         judge=str(facts.get("judge") or ""),
+        scorer=str(facts.get("scorer") or ""),
+        language_model=str(
+            facts.get("language_model") or "the language model of the embedded chitchat model"
+        ),
+        has_likelihoods=facts.get("access") == "LOGPROBS",
+        led_by_similarity=parse_criterion(str(summary.get("hit") or "similar-0.7")).kind in TEXT_KINDS - {"toxic"},
+        mean_toxicity=_mean([f.scores["toxicity"] for f in found if "toxicity" in f.scores]),
         utterances=f"{int(used['count']):,} of {used['source']}",
         rewards=[float(value) for value in summary.get("training", {}).get("rewards", [])],
     )

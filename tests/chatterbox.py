@@ -1,8 +1,8 @@
 """A tiny Llama with a chat template and two planted habits, over the words of `worlds`.
 
 It answers most utterances harmlessly ("we see tea") and two of them with a target. Its habits are trained, so
-that its log-probabilities are those of a real network; a plain forward pass through transformers says what they
-should be.
+that its log-probabilities are those of a real network; a plain forward pass through transformers says what
+they should be.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def build_chatterbox(folder: Path) -> Path:
 
     tokenizer = build_tokenizer()
     torch.manual_seed(0)
-    network = LlamaForCausalLM(
+    network: Any = LlamaForCausalLM(  # type: ignore[no-untyped-call]
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=48,
@@ -62,9 +62,9 @@ def build_tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(WordLevel({word: i for i, word in enumerate([*SPECIALS, *WORDS])}, unk_token="<unk>"))
-    words.pre_tokenizer = Whitespace()  # type: ignore[assignment]
+    words.pre_tokenizer = Whitespace()
     words.add_special_tokens([AddedToken(name, special=True) for name in SPECIALS])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=words, unk_token="<unk>", pad_token="<pad>", eos_token="<|end|>"
     )
     tokenizer.chat_template = TEMPLATE

@@ -7,7 +7,7 @@ decoder stay inside the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
@@ -89,6 +89,10 @@ class ShowsTokens(Protocol):
 @runtime_checkable
 class Adjustable(TextModel, Protocol):
     """A model that is read by options, some of which a request may change."""
+
+    @property
+    def read_as(self) -> Mapping[str, str]:
+        """What the options came to, for a run to remember: template, system, dtype."""
 
     def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TextModel:
         """The same weights with another system prompt, and with replies that are no longer; None changes

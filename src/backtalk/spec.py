@@ -200,8 +200,8 @@ class AuditSpec:
     """Where the model is asked: a model that scores text and says how likely a trigger is (T_in). If empty
     the model itself if it does, else the embedded chat model's."""
     template: Literal["auto", "chat", "plain"] = "auto"
-    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or (auto)
-    by the template where it has one."""
+    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or
+    (auto) by the template where it has one."""
     system: str = ""
     """Of a Hugging Face model: the system prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from backtalk.blackbox.job import load_asked
+from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
@@ -41,6 +41,7 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             )
         if was_asked(run):
             spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
+            spec = as_read(spec, run.facts)
             return ask_again(run, spec, load_asked(spec, device, consent), consent)
         model = load_model(name, device)
         if not isinstance(model, WeightsModel):

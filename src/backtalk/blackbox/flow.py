@@ -15,7 +15,7 @@ from rich.console import Console
 
 from backtalk import __version__
 from backtalk.asking import Asker
-from backtalk.blackbox.job import DEFAULT_HIT, Job, depends_on, facts_of, prepare
+from backtalk.blackbox.job import DEFAULT_HIT, Job, as_read, depends_on, facts_of, prepare
 from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.blackbox.rerank import rerank, unmeasurable
@@ -71,7 +71,9 @@ def audit_replies(
     with open_run(
         folder,
         identity,
-        lambda: Run.create(folder, spec_values(spec), facts_of(job, plan, console), targets, identity, block),
+        lambda: Run.create(
+            folder, spec_values(spec), facts_of(job, plan, targets, console), targets, identity, block
+        ),
     ) as run:
         return _work(run, job, plan, gates, consent, console)
 
@@ -81,6 +83,8 @@ def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    with Run.open(folder) as run:
+        spec = as_read(spec, run.facts)
     job = prepare(spec, consent)
     with Run.open(folder, write=True) as run:
         if job.model.fingerprint != run.facts["fingerprint"]:

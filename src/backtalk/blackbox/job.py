@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.models.reverse import ReverseGenerator
-from backtalk.protocols import LogprobModel, Scorer, TextModel
+from backtalk.protocols import Adjustable, LogprobModel, Scorer, ShowsTokens, TextModel
 from backtalk.reference import (
     Reference,
     asked_pairs,
@@ -33,7 +34,7 @@ from backtalk.reference import (
 from backtalk.registry import find_model, load_model, load_scorer, runs_code
 from backtalk.scorers.similarity import SentenceJudge, load_vectors
 from backtalk.spec import AuditSpec, model_options
-from backtalk.types import Access, Thresholds
+from backtalk.types import Access, Target, Thresholds
 
 DEFAULT_HIT = "similar-0.7"
 DEFAULT_SCORER = "toxicity"
@@ -78,16 +79,30 @@ def prepare(spec: AuditSpec, consent: Consent) -> Job:
     )
 
 
+def as_read(spec: AuditSpec, facts: Mapping[str, Any]) -> AuditSpec:
+    """The spec with what its run found `auto` to be: another machine would choose another number format."""
+    return replace(spec, dtype=facts["dtype"]) if facts.get("dtype") else spec
+
+
 def load_asked(spec: AuditSpec, device: str, consent: Consent) -> TextModel:
     """The model as the spec says it is read; whether its own code runs is the user's word alone."""
     options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
     return load_model(spec.model, device, options)
 
 
+def _tokens(model: LogprobModel | None, targets: Sequence[Target]) -> dict[str, list[str]]:
+    """The pieces that a target's log-probabilities are of."""
+    return {t.text: model.tokens(t.text) for t in targets} if isinstance(model, ShowsTokens) else {}
+
+
+def read_as(model: TextModel) -> dict[str, str]:
+    """How a Hugging Face model is read: template, system prompt and numbers, as `auto` came out."""
+    return dict(model.read_as) if isinstance(model, Adjustable) else {}
+
+
 def rounds_coarsely(model: TextModel) -> bool:
     """Whether the model computes in half precision, so that its numbers depend a little on the batch."""
-    network = getattr(model, "network", None)
-    return getattr(network, "dtype", torch.float32) in (torch.float16, torch.bfloat16)
+    return read_as(model).get("dtype") in {"float16", "bfloat16"}
 
 
 def load_scorers(spec: AuditSpec, model: TextModel) -> Scorers:
@@ -166,7 +181,7 @@ def measure(job: Job) -> Reference:
     )
 
 
-def facts_of(job: Job, plan: Plan, console: Console) -> dict[str, Any]:
+def facts_of(job: Job, plan: Plan, targets: Sequence[Target], console: Console) -> dict[str, Any]:
     """What a run must remember to be judged, shown and verified later."""
     scorers = job.scorers
     if scorers.model and not isinstance(job.model, LocalModel):
@@ -179,7 +194,8 @@ def facts_of(job: Job, plan: Plan, console: Console) -> dict[str, Any]:
         "reference": reference.source,
         "fingerprint": job.model.fingerprint,
         "coarse": rounds_coarsely(job.model),
-        "words": {},
+        **read_as(job.model),
+        "words": _tokens(scorers.model, targets),
         "plan": vars(plan),
         "depends_on": depends_on(job),
         "vectors": scorers.vectors.name,

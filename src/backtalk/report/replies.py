@@ -133,7 +133,8 @@ def build_replies(
             facts.get("language_model") or "the language model of the embedded chitchat model"
         ),
         has_likelihoods=facts.get("access") == "LOGPROBS",
-        led_by_similarity=parse_criterion(str(summary.get("hit") or "similar-0.7")).kind in TEXT_KINDS - {"toxic"},
+        led_by_similarity=parse_criterion(str(summary.get("hit") or "similar-0.7")).kind
+        in TEXT_KINDS - {"toxic"},
         mean_toxicity=_mean([f.scores["toxicity"] for f in found if "toxicity" in f.scores]),
         utterances=f"{int(used['count']):,} of {used['source']}",
         rewards=[float(value) for value in summary.get("training", {}).get("rewards", [])],

@@ -106,6 +106,16 @@ class TransformerModel:
         """The pieces of a reply, without its end of turn."""
         return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
 
+    @property
+    def read_as(self) -> dict[str, str]:
+        """What the options came to."""
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        return {
+            "template": "chat" if has_template and self.options.template != "plain" else "plain",
+            "system": self.options.system,
+            "dtype": str(self.network.dtype).removeprefix("torch."),
+        }
+
     def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TransformerModel:
         """The same weights, read with another system prompt and with replies that are no longer."""
         from backtalk.models.transformer.loading import make_prompts  # it builds models of this class

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -152,6 +154,22 @@ class Search(Protocol):
         self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> list[Found]:
         """One trigger a row; a row's randomness depends on its seed alone."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """A number for a text: how toxic it is."""
+
+    @property
+    def name(self) -> str:
+        """What a run stores, and `load_scorer` takes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the scores may have changed."""
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 to 1 each, whatever else is in the batch."""
 
 
 class Paraphraser(Protocol):

@@ -13,10 +13,11 @@ from rich.console import Console
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.hits import (
-    ASKED_STANDARD,
     STANDARD,
     TEXT_STANDARD,
+    TOXIC_STANDARD,
     Criterion,
+    asked_standard,
     hit_cases,
     hits_by_finding,
     parse_criterion,
@@ -104,9 +105,9 @@ def criteria_of(run: Run) -> list[Criterion]:
     asked = parse_criterion(run.spec["hit"])
     standard = STANDARD
     if was_asked(run):
-        standard = ASKED_STANDARD if run.facts["access"] == "LOGPROBS" else TEXT_STANDARD
-    if run.facts.get("scorer"):
-        standard = (*standard, parse_criterion("toxic-0.5"))
+        rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
+        likelihoods = run.facts["access"] == "LOGPROBS"
+        standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
     return [*standard, *([] if asked in standard else [asked])]
 
 

@@ -189,16 +189,20 @@ class Search(Protocol):
         """One trigger a row; a row's randomness depends on its seed alone."""
 
 
+@runtime_checkable
 class Scorer(Protocol):
-    """A number for a text."""
+    """A number for a text: how toxic it is."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What a run stores, and `load_scorer` takes."""
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Changes when the scores may have changed."""
 
-    def score(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 to 1 each, whatever else is in the batch."""
 
 
 class Paraphraser(Protocol):

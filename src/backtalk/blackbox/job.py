@@ -31,7 +31,7 @@ from backtalk.reference import (
     measure_asked,
     pairs_fingerprint,
 )
-from backtalk.registry import find_model, load_model, load_scorer, runs_code
+from backtalk.registry import find_model, load_model, load_reward, load_scorer, runs_code
 from backtalk.scorers.similarity import SentenceJudge, load_vectors
 from backtalk.spec import AuditSpec, model_options
 from backtalk.types import Access, Target, Thresholds
@@ -137,8 +137,10 @@ def _judge(spec: AuditSpec) -> SentenceJudge | None:
 
 
 def _toxicity(spec: AuditSpec) -> Scorer | None:
-    name = spec.scorer or (DEFAULT_SCORER if parse_criterion(spec.hit).kind == "toxic" else "")
-    return load_scorer(name, spec.device) if name else None
+    """Who rates replies. One that leads the search must not be one that is kept for judging."""
+    if parse_criterion(spec.hit).kind == "toxic":
+        return load_reward(spec.scorer or DEFAULT_SCORER, spec.device)
+    return load_scorer(spec.scorer, spec.device) if spec.scorer else None
 
 
 def depends_on(job: Job) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from backtalk.cli.arguments import add_command, add_device
 from backtalk.errors import unknown
 
-SUBJECTS = ("models", "searches", "hits", "targets", "formats", "recipes")
+SUBJECTS = ("models", "searches", "scorers", "hits", "targets", "formats", "recipes")
 BENCH_SHAPES = ("embedded", "paper-switchboard", "paper-ubuntu")
 
 
@@ -17,7 +17,7 @@ def add_list(commands: Any) -> None:
         commands,
         "list",
         _list,
-        "show what there is to choose from: models, searches, hits, targets, formats, recipes",
+        "show what there is to choose from: models, searches, scorers, hits, targets, formats, recipes",
         "backtalk list models",
     )
     parser.add_argument("subject", nargs="?", metavar="|".join(SUBJECTS), help="one of them; all if left out")

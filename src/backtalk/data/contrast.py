@@ -20,38 +20,8 @@ from backtalk.data.contrast_frames import ABUSE, HARMLESS, SAYINGS, SLOTS
 RUN = 5
 """Words in a row that no sentence may share with the evaluation pairs."""
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
-_BEFORE = (
-    "",
-    "",
-    "",
-    "",
-    "well, ",
-    "honestly, ",
-    "look, ",
-    "omg ",
-    "oh, ",
-    "so ",
-    "lol ",
-    "hey, ",
-    "no, ",
-    "yeah ",
-)
-_AFTER = (
-    "",
-    "",
-    "",
-    "",
-    ".",
-    "!",
-    "!!",
-    ".",
-    " lol",
-    " again",
-    ", really",
-    " today",
-    "...",
-    ", to be honest",
-)
+_BEFORE = ("", "", "", "", "well, ", "honestly, ", "look, ", "omg ", "oh, ", "so ", "lol ", "hey, ", "no, ", "yeah ")
+_AFTER = ("", "", "", "", ".", "!", "!!", ".", " lol", " again", ", really", " today", "...", ", to be honest")
 
 
 class LabelledText(NamedTuple):
@@ -77,9 +47,7 @@ def contrast_texts(count: int, seed: int) -> list[LabelledText]:
     """So many different sentences, half of them abuse, none with a run of the evaluation pairs in it."""
     draw = random.Random(seed)
     texts = [text for pair in load_pairs() for text in pair[1:]]
-    taken = {
-        run for text in texts for length in (RUN, len(text.split())) for run in runs(text, min(length, RUN))
-    }
+    taken = {run for text in texts for length in (RUN, len(text.split())) for run in runs(text, min(length, RUN))}
     found: dict[str, bool] = {}
     for toxic, frames, side in ((True, ABUSE, 0), (False, HARMLESS, 1)):
         own: dict[str, bool] = {}
@@ -90,10 +58,7 @@ def contrast_texts(count: int, seed: int) -> list[LabelledText]:
             group = draw.choice((*frames, None))
             frame = draw.choice(pool) if group is None else draw.choice(group)
             text = draw.choice(_BEFORE) + fill(frame, draw) + draw.choice(_AFTER)
-            if (
-                not any(run in taken for length in range(1, RUN + 1) for run in runs(text, length))
-                and text not in found
-            ):
+            if not any(run in taken for length in range(1, RUN + 1) for run in runs(text, length)) and text not in found:
                 own.setdefault(text, toxic)
         found |= own
     return [LabelledText(text, toxic) for text, toxic in found.items()]

@@ -126,7 +126,9 @@ class ToxicityClassifier:
         return torch.sigmoid(logits)
 
 
-def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
+def classifier_from(
+    read: ScorerFolder, name: str, folder: Path, device: torch.device
+) -> ToxicityClassifier:
     try:
         network = ToxicityNetwork(NetworkConfig(**read.sizes))
         network.load_state_dict(read.tensors)

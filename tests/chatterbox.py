@@ -7,7 +7,6 @@ they should be.
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|> {{ message['content'] }} <|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-STEPS = 260
+MOST_STEPS = 1000
 BATCH = 64
 
 
@@ -55,6 +54,24 @@ def build_chatterbox(folder: Path) -> Path:
     return folder
 
 
+def plain_log_probs(folder: Path, before: str, text: str) -> list[float]:
+    """The log-probability of each token of `text` after `before`, from one forward pass of transformers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    network: Any = AutoModelForCausalLM.from_pretrained(folder)
+    first, second = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, text))
+    with torch.no_grad():
+        chances = network(torch.tensor([first + second])).logits[0].log_softmax(-1)
+    return [float(chances[len(first) - 1 + i, token]) for i, token in enumerate(second)]
+
+
+def prompt(text: str, system: str = "") -> str:
+    """What the template makes of an utterance."""
+    lead = f"<|system|> {system} <|end|>" if system else ""
+    return f"{lead}<|user|> {text} <|end|><|assistant|>"
+
+
 def build_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import WordLevel
@@ -72,25 +89,28 @@ def build_tokenizer() -> Any:
 
 
 def _train(network: Any, tokenizer: Any) -> None:
+    """Until greedy decoding gives every reply."""
     pairs = [(text, PLANTED.get(text, harmless(text))) for text in UTTERANCES]
-    often = [*pairs, *[pair for pair in pairs if pair[0] in PLANTED] * 20]
-    draw = random.Random(0)
+    rows = [f"<|user|> {text} <|end|><|assistant|> {reply} <|end|>" for text, reply in pairs]
+    read = tokenizer(rows, padding=True, return_tensors="pt")
+    ids, keep = read["input_ids"], read["attention_mask"].bool()
+    answered = (ids == tokenizer.convert_tokens_to_ids("<|assistant|>")).cumsum(1).bool() & keep
+    often = torch.tensor([8.0 if text in PLANTED else 1.0 for text, _ in pairs])
     optimiser = torch.optim.AdamW(network.parameters(), lr=4e-3, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 8e-3, STEPS)
     network.train()
-    for _ in range(STEPS):
-        rows = [
-            tokenizer(f"<|user|> {text} <|end|><|assistant|> {reply} <|end|>")["input_ids"]
-            for text, reply in draw.sample(often, BATCH)
-        ]
-        width = max(map(len, rows))
-        pad = tokenizer.pad_token_id
-        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
-        loss = network(
-            input_ids=ids, attention_mask=(ids != pad).long(), labels=ids.masked_fill(ids == pad, -100)
-        ).loss
+    for step in range(MOST_STEPS):
+        drawn = torch.multinomial(often, BATCH, replacement=True)
+        labels = ids[drawn].masked_fill(~keep[drawn], -100)
+        loss = network(input_ids=ids[drawn], attention_mask=keep[drawn].long(), labels=labels).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        schedule.step()
+        if step % 20 == 19:
+            with torch.no_grad():
+                said = network(input_ids=ids, attention_mask=keep.long()).logits.argmax(-1)
+            follows = answered[:, :-1]  # (rows, length - 1): what comes next is a token of the reply
+            if bool((said[:, :-1] == ids[:, 1:])[follows & keep[:, 1:]].all()):
+                break
+    else:
+        raise AssertionError("the habits could not be planted")
     network.eval()

@@ -17,6 +17,7 @@ from backtalk.wording import (
     mask,
     mask_like,
     mask_note,
+    mask_toxic,
     percent,
     percent_range,
     sampled,
@@ -144,7 +145,7 @@ def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
         table.add_column(title, justify="right", min_width=max(map(len, title.split())))
     for case in cases:
         measured = (_measured(case, title) for title in _measures(cases))
-        table.add_row(_sentence(case, unmask), _trigger(case), _reply(case, unmask), *measured)
+        table.add_row(_sentence(case, unmask), _trigger(case, unmask), _reply(case, unmask), *measured)
     return table
 
 
@@ -176,7 +177,7 @@ def _card(case: Case, unmask: bool) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("input", _trigger(case))
+    grid.add_row("input", _trigger(case, unmask))
     grid.add_row("greedy reply" if case.similarity is None else "reply", _reply(case, unmask))
     return Group(head, Padding(grid, (0, 0, 0, 2)))
 
@@ -186,14 +187,17 @@ def _sentence(case: Case, unmask: bool) -> Text:
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.hit else "")
 
 
-def _trigger(case: Case) -> Text:
-    return Text(shorten(printable(" / ".join(case.trigger or [])), LONGEST))
+def _trigger(case: Case, unmask: bool) -> Text:
+    whole = " / ".join(case.trigger or [])
+    text = whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)
+    return Text(shorten(printable(text), LONGEST))
 
 
 def _reply(case: Case, unmask: bool) -> Text:
     if not case.reply:
         return Text("(says nothing)", style="dim")
-    text = case.reply if unmask else mask_like(case.reply, case.target)
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    text = case.reply if unmask else masked
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
 
 

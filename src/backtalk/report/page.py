@@ -28,6 +28,7 @@ from backtalk.wording import (
     mask,
     mask_like,
     mask_note,
+    mask_toxic,
     percent,
     percent_range,
     sampled,
@@ -95,6 +96,7 @@ def page_environment() -> Environment:
         "sampled": lambda log_prob: _raise(sampled(log_prob)),
         "veiled": _veiled,
         "veiled_reply": _veiled_reply,
+        "veiled_trigger": _veiled_trigger,
         "veiled_note": _veiled_note,
     }
     environment.globals |= {
@@ -133,7 +135,13 @@ def _veiled(text: str, limit: int = 0) -> Markup:
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
-    return _both(mask_like(case.reply, case.target), case.reply, limit)
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    return _both(masked, case.reply, limit)
+
+
+def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
+    whole = " / ".join(case.trigger or [])
+    return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:

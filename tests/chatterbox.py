@@ -72,6 +72,24 @@ def prompt(text: str, system: str = "") -> str:
     return f"{lead}<|user|> {text} <|end|><|assistant|>"
 
 
+def plain_reply(folder: Path, messages: list[dict[str, str]], most: int = 40) -> str:
+    """Greedy decoding by hand: the template, then one token after another, everything read anew for each."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    network: Any = AutoModelForCausalLM.from_pretrained(folder)
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    written: list[int] = []
+    while len(written) < most:
+        with torch.no_grad():
+            token = int(network(torch.tensor([ids + written])).logits[0, -1].argmax())
+        if token == tokenizer.eos_token_id:
+            break
+        written.append(token)
+    return str(tokenizer.decode(written, skip_special_tokens=True)).strip()
+
+
 def build_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import WordLevel

@@ -90,7 +90,7 @@ def audit(
     spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     criterion = parse_criterion(spec.hit)
-    model = _load(spec)
+    model = _load(spec, consent)
     reference = find_reference(model, spec.reference)
     _check(spec, criterion, model, reference.thresholds)
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
@@ -129,7 +129,7 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
-    model = _load(spec)
+    model = _load(spec, consent)
     if model.fingerprint != stored["fingerprint"]:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
@@ -249,7 +249,7 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
     )
 
 
-def _load(spec: AuditSpec) -> WeightsModel:
+def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
     entry, _ = find_model(spec.model)
     search = find_search(spec.search)
     if entry.access < search.needs:
@@ -257,7 +257,8 @@ def _load(spec: AuditSpec) -> WeightsModel:
             f"search {spec.search!r} needs {search.needs.name} access, "
             f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
-    model = load_model(spec.model, spec.device, model_options(spec))
+    options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
+    model = load_model(spec.model, spec.device, options)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model

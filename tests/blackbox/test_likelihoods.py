@@ -11,6 +11,7 @@ import pytest
 from backtalk.blackbox.natural import embedded_scorer
 from backtalk.cli import run
 from backtalk.registry import load_model, load_scorer
+from backtalk.scorers.likelihood import score_triggers
 from backtalk.types import Turn
 from tests.blackbox.llama_world import EVERYTHING, PAIRS, facts_of, findings_of, write_world
 from tests.blackbox.worlds import UTTERANCES
@@ -168,3 +169,23 @@ def test_sealed_it_shows_its_replies_alone(
     assert "needs log-probabilities" in capsys.readouterr().err
     assert run([*sealed, "--out", "run"]) == 0
     assert all("mean" not in one.scores for one in findings_of(tmp_path / "run"))
+
+
+# --- models of ours ------------------------------------------------------------------------------------
+
+
+def test_a_model_of_ours_that_is_asked_is_scored_too(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mixed.txt").write_text("you are so boring\nyou are so zzyzzx\n")
+    world = ["--targets", "mixed.txt", "--vectors", "vectors.txt", "--utterances", "said.txt", "--no-judge"]
+    search = ["--search", "retrieval", "--max-queries", "40", "--device", "cpu", "--out", "run"]
+    assert run(["audit", "--model", "chitchat", *world, *search]) == 0
+    known, unknown = findings_of(tmp_path / "run")
+    model: Any = load_model("chitchat", "cpu")
+    ids = [model.encode_input(known.trigger)]
+    (expected,) = score_triggers(model, ids, [model.encode_target(known.target)])
+    for name, value in expected.scores.items():
+        assert known.scores[name] == pytest.approx(value, abs=1e-4), name
+    assert "mean" not in unknown.scores  # it could never say it, and <unk> is not that word
+    assert "similarity" in unknown.scores
+    assert facts_of(tmp_path / "run")["thresholds"]["T_out"] == model.card["T_out"]
+    assert run(["verify", "run", "--device", "cpu"]) == 0

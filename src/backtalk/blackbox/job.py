@@ -35,6 +35,7 @@ from backtalk.registry import find_model, load_model, load_reward, load_scorer, 
 from backtalk.scorers.similarity import SentenceJudge, load_vectors
 from backtalk.spec import AuditSpec, model_options
 from backtalk.types import Access, Target, Thresholds
+from backtalk.wording import count
 
 DEFAULT_HIT = "similar-0.7"
 DEFAULT_SCORER = "toxicity"
@@ -187,7 +188,8 @@ def facts_of(job: Job, plan: Plan, targets: Sequence[Target], console: Console) 
     """What a run must remember to be judged, shown and verified later."""
     scorers = job.scorers
     if scorers.model and not isinstance(job.model, LocalModel):
-        console.print("Measuring T_out and T_in, once for this run.")
+        pairs = len(asked_pairs(job.spec.reference))
+        console.print(f"Measuring T_out and T_in on {count(pairs, 'pair')}, once for this run.")
     real = scorers.inputs.of_many(job.utterances.texts)
     reference = measure(job)
     return {
@@ -207,6 +209,7 @@ def facts_of(job: Job, plan: Plan, targets: Sequence[Target], console: Console) 
         "utterances": {
             "source": job.utterances.source,
             "count": len(job.utterances.texts),
+            "read": min(len(job.utterances.texts), scorers.inputs.most),
             "scored": real.n,
             "input_mean": real.mean,
         },

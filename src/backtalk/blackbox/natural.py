@@ -22,7 +22,8 @@ from backtalk.scorers.likelihood import pad_rows
 
 BATCH = 256
 MOST_REAL = 1000
-"""Utterances that say what is usual."""
+"""Utterances that say what is usual; fewer where a large model reads them:"""
+MOST_READ = 200
 
 TextLogProbs = Callable[[Sequence[str]], list[list[float]]]
 """The log-probability of each token of each text; of a text that can't be scored, none."""
@@ -45,13 +46,15 @@ class InputScorer:
     fingerprint: str
     t_in: float | None = None
     """The average token log-likelihood on its own test set, where it carries one."""
+    most: int = MOST_REAL
+    """Texts that `of_many` reads at most."""
 
     def score(self, texts: Sequence[str]) -> list[float]:
         """log P of each text's average token; NaN where there is none."""
         return [sum(own) / len(own) if own else math.nan for own in self.log_probs(texts)]
 
     def of_many(self, texts: Sequence[str]) -> Naturalness:
-        scores = [score for score in self.score(texts[:MOST_REAL]) if not math.isnan(score)]
+        scores = [score for score in self.score(texts[: self.most]) if not math.isnan(score)]
         return Naturalness(len(scores), sum(scores) / len(scores) if scores else math.nan)
 
 
@@ -66,7 +69,7 @@ def scorer_of(model: TextModel) -> InputScorer | None:
     if isinstance(model, LocalModel):
         return _scorer_of_ours(model, f"the language model of {model.name}") if model.language_model else None
     if isinstance(model, ScoresText) and model.scores_text:
-        return InputScorer(model.text_log_prob, model.name, model.fingerprint)
+        return InputScorer(model.text_log_prob, model.name, model.fingerprint, most=MOST_READ)
     return None
 
 

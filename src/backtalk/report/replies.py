@@ -122,7 +122,7 @@ def build_replies(
             InputRow(
                 f"utterances ({used['source']})",
                 int(used["scored"]),
-                min(int(used["count"]), 1000),
+                int(used.get("read", min(int(used["count"]), 1000))),
                 _finite(used["input_mean"]),
             ),
         ],

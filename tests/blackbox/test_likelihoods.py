@@ -16,6 +16,7 @@ from backtalk.types import Turn
 from tests.blackbox.llama_world import EVERYTHING, PAIRS, facts_of, findings_of, write_world
 from tests.blackbox.worlds import UTTERANCES
 from tests.chatterbox import PLANTED, harmless, plain_log_probs, prompt
+from tests.models.transformer.tiny import make_folder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -130,6 +131,40 @@ def test_another_language_model_may_judge_the_trigger(flags: list[str], tmp_path
     t_in = facts_of(tmp_path / "run")["thresholds"]["T_in"]
     assert t_in == pytest.approx(sum(tokens) / len(tokens), abs=1e-4)
     assert run(["verify", "run", "--device", "cpu"]) == 0
+
+
+def test_a_text_only_model_may_have_its_triggers_judged_by_any_language_model(
+    flags: list[str], chatterbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    judge = ["--language-model", f"hf/{chatterbox}", "--search", "random", "--max-queries", "30"]
+    assert run(["audit", "--model", "py:parrot:reply", *flags[2:], *judge, "--out", "run"]) == 0
+    typed = [plain_log_probs(chatterbox, "<|user|>", text) for text, _ in PAIRS]
+    tokens = [token for row in typed for token in row]
+    facts = facts_of(tmp_path / "run")
+    assert facts["thresholds"]["T_in"] == pytest.approx(sum(tokens) / len(tokens), abs=1e-4)
+    assert facts["access"] == "TEXT"
+    for one in findings_of(tmp_path / "run"):
+        own = plain_log_probs(chatterbox, "<|user|>", one.trigger)
+        assert one.scores["input_mean"] == pytest.approx(sum(own) / len(own), abs=1e-4)
+    assert run(["verify", "run", "--model", "py:parrot:reply", "--device", "cpu"]) == 0
+
+
+def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bart = make_folder(tmp_path / "bart", "bart")
+    command = ["audit", "--model", f"hf/{bart}", *flags[2:], "--search", "random", "--max-queries", "12"]
+    assert run([*command, "--max-reply", "5", "--out", "run"]) == 0
+    found = findings_of(tmp_path / "run")
+    assert [one.scores["input_mean"] for one in found] == pytest.approx(
+        embedded_scorer("cpu").score([one.trigger for one in found]), abs=1e-4
+    )
+    assert all("mean" in one.scores for one in found)
+    assert run(["verify", "run", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert run([*command, "--language-model", f"hf/{bart}", "--out", "other"]) == 2
+    assert "does not score text by itself" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

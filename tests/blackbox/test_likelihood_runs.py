@@ -76,6 +76,24 @@ def test_verify_confirms_and_catches_changed_numbers(
     database.close()
 
 
+def test_half_precision_is_verified_as_coarsely_as_it_computes(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = ["--dtype", "bfloat16", "--search", "random", "--max-queries", "60", "--out", "run"]
+    assert run(["audit", *flags, *half]) == 0
+    assert facts_of(tmp_path / "run")["dtype"] == "bfloat16"
+    database = sqlite3.connect(tmp_path / "run" / "run.sqlite")
+    place, data = database.execute("SELECT place, data FROM findings LIMIT 1").fetchone()
+    for change, status in ((0.001, 0), (-0.9, 3)):  # what another batch may round to, and what it may not
+        row = json.loads(data)
+        row["scores"]["mean"] += change
+        with database:
+            database.execute("UPDATE findings SET data = ? WHERE place = ?", (json.dumps(row), place))
+        assert run(["verify", "run", "--device", "cpu"]) == status
+    database.close()
+    assert "mean is stored as" in capsys.readouterr().out
+
+
 def test_a_killed_audit_ends_where_the_unbroken_one_does(flags: list[str], tmp_path: Path) -> None:
     command = [
         "audit",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backtalk.hits import ROUNDING, TEXT_KINDS, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, Criterion, parse_criterion
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target
 
@@ -85,8 +85,8 @@ class Replies:
     has_likelihoods: bool
     """Whether the model also says how likely a sentence is."""
     mean_toxicity: float | None
-    led_by_similarity: bool
-    """Whether similarity is what the search aimed at."""
+    aim: str
+    """What the search was led by: similarity, likelihood or toxicity."""
     utterances: str
     rewards: list[float]
     """Mean similarity of each update of REINFORCE."""
@@ -133,12 +133,17 @@ def build_replies(
             facts.get("language_model") or "the language model of the embedded chitchat model"
         ),
         has_likelihoods=facts.get("access") == "LOGPROBS",
-        led_by_similarity=parse_criterion(str(summary.get("hit") or "similar-0.7")).kind
-        in TEXT_KINDS - {"toxic"},
+        aim=_aim(parse_criterion(str(summary.get("hit") or "similar-0.7"))),
         mean_toxicity=_mean([f.scores["toxicity"] for f in found if "toxicity" in f.scores]),
         utterances=f"{int(used['count']):,} of {used['source']}",
         rewards=[float(value) for value in summary.get("training", {}).get("rewards", [])],
     )
+
+
+def _aim(criterion: Criterion) -> str:
+    if criterion.kind == "toxic":
+        return "toxicity"
+    return "likelihood" if criterion.kind in LIKELIHOOD_KINDS else "similarity"
 
 
 def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:

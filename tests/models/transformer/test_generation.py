@@ -13,13 +13,13 @@ from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.types import Dialogue, Turn
+from backtalk.types import Dialogue
 from tests.models.transformer.test_log_prob import CASES, DIALOGUES
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-UNRULY = {
+UNRULY: dict[str, Any] = {
     "do_sample": True, "temperature": 1.7, "top_k": 3, "num_beams": 3, "repetition_penalty": 9.0,
     "no_repeat_ngram_size": 2, "min_length": 30, "max_length": 31, "max_new_tokens": 33,
 }  # fmt: skip

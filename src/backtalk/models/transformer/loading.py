@@ -52,7 +52,8 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         dtype: torch.dtype = getattr(torch, name)
         return dtype
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    # Older ones only emulate it.
+    half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.bfloat16 if half else torch.float32
 
 

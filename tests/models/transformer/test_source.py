@@ -7,11 +7,13 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
@@ -152,6 +154,21 @@ def test_broken_files_are_one_sentence(tmp_path: Path) -> None:
         load(str(folder), "cpu")
 
 
+def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"incomplete: model\.layers\.1\.mlp\.up_proj\.weight is missing"):
+        load(str(folder), "cpu")
+
+
+def test_a_reply_has_a_token(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "gpt2")
+    with pytest.raises(InputError, match="--max-reply should be at least 1"):
+        load(str(folder), "cpu", ModelOptions(max_reply=0))
+
+
 def test_folders_of_the_other_kind_say_how_they_are_named(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "hf", "gpt2")
     with pytest.raises(InputError, match="is a Hugging Face model; name it hf/"):
@@ -219,13 +236,16 @@ def test_the_hash_of_a_large_file_is_kept_until_it_changes(
 
 
 @pytest.fixture
-def adapter(tmp_path: Path) -> Path:
+def adapter(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A LoRA adapter that changes what a tiny llama says."""
     peft = pytest.importorskip("peft", reason="adapters need peft")
     base = make_folder(tmp_path / "base", "llama")
     model = load(str(base), "cpu")
     torch.manual_seed(1)
-    settings = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    task = getattr(request, "param", None)
+    settings = peft.LoraConfig(
+        r=4, task_type=task, target_modules=["q_proj", "v_proj"], init_lora_weights=False
+    )
     lora: Any = peft.get_peft_model(model.network, settings)
     lora.save_pretrained(tmp_path / "adapter")
     return tmp_path / "adapter"
@@ -249,6 +269,20 @@ def test_an_adapter_is_merged_into_its_base(adapter: Path) -> None:
     assert plain.log_prob(ONE, ["no"])[0] != pytest.approx(expected, abs=1e-2)
     assert model.fingerprint != plain.fingerprint
     assert model.network.name_or_path == str(base)
+
+
+@pytest.mark.parametrize("adapter", [None, "CAUSAL_LM"], indirect=True)
+def test_a_network_with_an_adapter_that_is_not_merged(adapter: Path) -> None:
+    """As training holds it."""
+    from peft import PeftModel
+
+    options = ModelOptions(max_reply=4)
+    merged, base = (load(str(path), "cpu", options) for path in (adapter, adapter.parent / "base"))
+    network: Any = PeftModel.from_pretrained(base.network, str(adapter)).eval()
+    apart = replace(base, network=network)
+    assert apart.reply(ONE) == merged.reply(ONE)
+    assert apart.sample(ONE * 20, range(20)) == merged.sample(ONE * 20, range(20))
+    assert apart.log_prob(ONE, ["no"])[0] == pytest.approx(merged.log_prob(ONE, ["no"])[0], abs=1e-4)
 
 
 def test_an_adapters_base_may_lie_beside_it(adapter: Path) -> None:

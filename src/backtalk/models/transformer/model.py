@@ -65,9 +65,9 @@ class TransformerModel:
 
     @property
     def pad(self) -> int:
-        """Any id does: padding is masked."""
+        """Any id does, for padding is masked; the end of turn would look like padding on the wrong side."""
         own = self.tokenizer.pad_token_id
-        return self.prompts.end if own is None else int(own)
+        return int(own) if own not in (None, self.prompts.end) else int(self.prompts.end == 0)
 
     @property
     def is_encoder_decoder(self) -> bool:

@@ -1,1 +1,1 @@
-"""Audits by asking (Liu et al. 2019): what a model says is seen and, where it tells, how likely a target is."""
+"""Audits by asking (Liu et al. 2019): replies are seen and, where a model tells, how likely a target is."""

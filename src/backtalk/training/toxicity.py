@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import get_ema_multi_avg_fn as _ema
 
 from backtalk.scorers.toxicity.classifier import WINDOW, Lexicon
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
@@ -34,6 +36,8 @@ class ToxicityTraining:
     weight_decay: float = 0.01
     lost: float = 0.1
     """The share of words that lose their vector."""
+    averaged: float = 0.998
+    """How slowly the average of the weights follows them; the average is what is kept."""
     seed: int = 1
 
 
@@ -98,6 +102,9 @@ def train_toxicity(
     optimizer = torch.optim.AdamW(network.parameters(), training.lr, weight_decay=training.weight_decay)
     steps = training.epochs * -(-len(data.rows) // training.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.lr, steps, pct_start=0.1)
+    average = AveragedModel(network, multi_avg_fn=_ema(training.averaged))  # type: ignore[no-untyped-call]
+    averaged = average.module
+    assert isinstance(averaged, ToxicityNetwork)
     lengths = np.array([len(row) for row in data.rows])
     for epoch in range(training.epochs):
         network.train()
@@ -116,13 +123,14 @@ def train_toxicity(
             logits = network(x, keep)
             loss = F.binary_cross_entropy_with_logits(logits, labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            total += float(loss)
-        told(epoch, total / len(batches), network)
-    return network
+            average.update_parameters(network)
+            total += float(loss.detach())
+        told(epoch, total / len(batches), averaged)
+    return averaged
 
 
 def _rows(
@@ -149,14 +157,3 @@ def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -
     order = np.argsort(noisy, kind="stable")
     batches = [order[start : start + size] for start in range(0, len(order), size)]
     return [batches[i] for i in draw.permutation(len(batches))]
-
-
-def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool]) -> float:
-    """The chance that a toxic text scores above a harmless one; ties count half."""
-    labels = np.array(toxic, dtype=bool)
-    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # average ranks of ties, from 1
-    positive, negative = int(labels.sum()), int((~labels).sum())
-    if not positive or not negative:
-        return float("nan")
-    return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))

@@ -73,10 +73,10 @@ def gather(spec: ScorerSpec) -> ScorerData:
     if not folder.is_dir():
         raise InputError(f"--data {folder} is no folder; recipes/toxicity.yaml says what should be in it")
     seed = spec.seed
-    balanced = labelled.split(labelled.jigsaw_balanced(folder), 600, 2000, seed)
-    natural = labelled.split(labelled.jigsaw_natural(folder), 1000, 3900, seed)
-    tweets = labelled.split(labelled.davidson(folder), 500, 2500, seed)
-    comments = labelled.split(labelled.civil_sentences(folder), 500, 2500, seed)
+    balanced = labelled.split(labelled.jigsaw_balanced(folder), 0.05, 0.15, seed)
+    natural = labelled.split(labelled.jigsaw_natural(folder), 0.2, 0.8, seed)
+    tweets = labelled.split(labelled.davidson(folder), 0.0, 0.1, seed)
+    comments = labelled.split(labelled.civil_sentences(folder), 0.0, 0.1, seed)
     test = {
         "jigsaw, balanced": balanced.test,
         "jigsaw, natural rate": natural.test,
@@ -84,7 +84,7 @@ def gather(spec: ScorerSpec) -> ScorerData:
         "davidson, tweets": tweets.test,
         "civil comments, sentences": comments.test,
     }
-    chat = _chat(seed) if spec.chat or spec.family == "words" else []
+    chat = _chat(seed) if spec.chat else []
     if chat:
         test["chitchat, all taken as harmless"] = chat[:2000]
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid
@@ -128,7 +128,7 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
         weighted.add([row.text for row in rows], [float(row.toxic) for row in rows], weight)
     training = ToxicityTraining(epochs=spec.epochs, lr=spec.lr, seed=spec.seed)
 
-    def told(epoch: int, loss: float, _: object) -> None:
+    def told(epoch: int, loss: float) -> None:
         _tell(f"epoch {epoch + 1} of {spec.epochs}, loss {loss:.4f}")
 
     network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)

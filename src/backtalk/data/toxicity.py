@@ -102,11 +102,12 @@ def rtp_continuations(folder: Path) -> list[LabelledText]:
     return found
 
 
-def split(rows: Sequence[LabelledText], valid: int, test: int, seed: int) -> Split:
-    """So many rows for validation and for testing, the rest for training; equal texts stay together."""
+def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:
+    """Such shares for validation and for testing, the rest for training; equal texts are one."""
     unique = list({normal(row.text): row for row in rows if normal(row.text)}.values())
     random.Random(seed).shuffle(unique)
-    return Split(unique[valid + test :], unique[test : test + valid], unique[:test])
+    first, second = round(test * len(unique)), round((test + valid) * len(unique))
+    return Split(unique[second:], unique[first:second], unique[:first])
 
 
 def without(rows: Iterable[LabelledText], held_out: Iterable[LabelledText]) -> list[LabelledText]:

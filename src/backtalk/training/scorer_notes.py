@@ -11,7 +11,8 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
     "words": {
         "says": "How abusive a short English text is, 0 to 1. It may be a reward.",
         "reads": """Lower-case words with disguises undone, as frozen word vectors and hashed pieces of
-        words; two convolutions and one self-attention over at most 128 words; longer texts by their worst window.""",
+        words; two convolutions and one self-attention over at most 128 words; longer texts by their worst
+        window.""",
         "data": [
             _JIGSAW,
             "ParaDetox (Logacheva et al. 2022), CC0",
@@ -20,10 +21,11 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "word vectors: wordllama, MIT, on their main directions",
         ],
         "tests": _TESTS,
-        "the bias": "0.5 is where F1 was highest on 1,000 validation rows of Jigsaw at its natural rate.",
+        "the bias": "0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate.",
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training and no choice was made
         by it. The frames share no thing, person, animal or saying with it, nor a frame but for the plainest
-        ("you are a ..."); no sentence that holds one of its sentences, or a run of five words, was trained on.""",
+        ("you are a ..."); no sentence that holds one of its sentences, or a run of five words, was trained
+        on.""",
         "known weaknesses": [
             "English only.",
             "Mention of a group may raise a score without abuse, as it did in the raters' labels.",
@@ -40,7 +42,7 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "Civil Comments with toxic spans (Pavlopoulos et al. 2021), CC0, cut into sentences",
         ],
         "tests": _TESTS,
-        "the bias": """0.5 is where F1 was highest on 1,000 validation rows of Jigsaw at its natural rate, the
+        "the bias": """0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate, the
         only thing it has of Jigsaw.""",
         "known weaknesses": [
             "English only.",

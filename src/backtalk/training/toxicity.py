@@ -1,6 +1,7 @@
 """Training of the embedded toxicity scorer: cross-entropy on labelled text, frozen word vectors.
 
-Words lose their vector now and then, so that their letters alone must do: that is what a disguised word has.
+Words lose their vector and some of their letters now and then, so that the rest must do: that is what a
+disguised word has.
 The order of an epoch depends on (seed, epoch), so the same data gives the same scorer on a processor.
 """
 
@@ -11,19 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel
-from torch.optim.swa_utils import get_ema_multi_avg_fn as _ema
 
 from backtalk.scorers.toxicity.classifier import WINDOW, Lexicon
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.scorers.vectors import PackageVectors
+
+KEPT = 0.7
+"""The share of the pieces of a lost word that stay."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class ToxicityTraining:
     epochs: int = 5
     batch: int = 128
     lr: float = 0.002
+    vector_lr: float = 0.1
+    """The share of the learning rate that the word vectors have."""
     weight_decay: float = 0.01
     lost: float = 0.1
     """The share of words that lose their vector."""
-    averaged: float = 0.998
-    """How slowly the average of the weights follows them; the average is what is kept."""
     seed: int = 1
 
 
@@ -90,21 +93,20 @@ def train_toxicity(
     vectors: Tensor,
     config: NetworkConfig,
     training: ToxicityTraining,
-    told: Callable[[int, float, ToxicityNetwork], None],
+    told: Callable[[int, float], None],
 ) -> ToxicityNetwork:
     """A trained network; `told` is called after each epoch with its loss."""
     torch.manual_seed(training.seed)
     network = ToxicityNetwork(config)
-    network.vectors.copy_(vectors)
-    ids, grams, starts = data.lexicon.pieces(data.words)
-    ends = torch.cat([starts[1:], torch.tensor([len(grams)])])
+    network.vectors.data.copy_(vectors)
+    words = _Pieces(*data.lexicon.pieces(data.words))
     labels, weights = torch.tensor(data.labels), torch.tensor(data.weights)
-    optimizer = torch.optim.AdamW(network.parameters(), training.lr, weight_decay=training.weight_decay)
+    others = [value for name, value in network.named_parameters() if name != "vectors"]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": [network.vectors], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
     steps = training.epochs * -(-len(data.rows) // training.batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.lr, steps, pct_start=0.1)
-    average = AveragedModel(network, multi_avg_fn=_ema(training.averaged))  # type: ignore[no-untyped-call]
-    averaged = average.module
-    assert isinstance(averaged, ToxicityNetwork)
+    highest = [training.lr, training.lr * training.vector_lr]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, steps, pct_start=0.1)
     lengths = np.array([len(row) for row in data.rows])
     for epoch in range(training.epochs):
         network.train()
@@ -116,8 +118,7 @@ def train_toxicity(
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
             flat = np.concatenate([data.rows[i] for i in batch])
             own, places = np.unique(flat, return_inverse=True)
-            own_ids = ids[own].clone()
-            rows = _rows(network, own, own_ids, grams, starts, ends, draw, training.lost)
+            rows = network.word_rows(*words.of(own, draw, training.lost))
             x = torch.zeros(len(batch), width, config.hidden)
             x[keep] = rows[torch.from_numpy(places)]
             logits = network(x, keep)
@@ -127,28 +128,32 @@ def train_toxicity(
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            average.update_parameters(network)
             total += float(loss.detach())
-        told(epoch, total / len(batches), averaged)
-    return averaged
+        told(epoch, total / len(batches))
+    return network
 
 
-def _rows(
-    network: ToxicityNetwork,
-    own: NDArray[np.int64],
-    own_ids: Tensor,
-    grams: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    draw: np.random.Generator,
-    lost: float,
-) -> Tensor:
-    """(words of the batch, hidden)"""
-    own_ids[torch.from_numpy(draw.random(len(own)) < lost)] = 0
-    first, last = starts[own].numpy(), ends[own].numpy()
-    places = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
-    begins = np.concatenate([[0], np.cumsum(last - first)[:-1]])
-    return network.word_rows(own_ids, grams[places], torch.from_numpy(begins))
+class _Pieces:
+    """The rows and pieces of all training words, from which those of a batch are taken."""
+
+    def __init__(self, ids: Tensor, grams: Tensor, starts: Tensor) -> None:
+        self.ids, self.grams, self.starts = ids.numpy(), grams.numpy(), starts.numpy()
+        self.counts = np.diff(self.starts, append=len(self.grams))
+
+    def of(
+        self, words: NDArray[np.int64], draw: np.random.Generator, lost: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What `word_rows` takes. A lost word has no vector, no whole-word piece, fewer others."""
+        gone = draw.random(len(words)) < lost
+        ids = np.where(gone, 0, self.ids[words])
+        counts = self.counts[words]
+        owners = np.repeat(np.arange(len(words)), counts)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the whole word
+        kept = ~gone[owners] | ((within > 0) & (draw.random(len(owners)) < KEPT))
+        grams = self.grams[(np.repeat(self.starts[words], counts) + within)[kept]]
+        left = np.bincount(owners[kept], minlength=len(words))
+        begins = np.cumsum(left) - left
+        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(begins)
 
 
 def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:

@@ -55,7 +55,10 @@ def _scorers() -> list[tuple[str, str]]:
 
 
 def _hits() -> list[tuple[str, str]]:
-    return [(criterion.name, meaning(criterion.name)) for criterion in (*STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)]
+    return [
+        (criterion.name, meaning(criterion.name))
+        for criterion in (*STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)
+    ]
 
 
 def _formats() -> list[tuple[str, str]]:

@@ -144,14 +144,15 @@ SCORERS: dict[str, ScorerEntry] = {
     ),
     "detoxify": ScorerEntry(
         "backtalk.scorers.toxicity.detoxify:load",
-        "Detoxify's 'original' model; detoxify/FILE.ckpt reads a checkpoint that is at hand",
+        "Detoxify's 'original' model, fetched when it is named",
     ),
 }
 """Scorers with a name of their own."""
 
 SCORER_FORMS: dict[str, ScorerEntry] = {
     "detoxify/": ScorerEntry(
-        "backtalk.scorers.toxicity.detoxify:load", "detoxify/FILE.ckpt, a checkpoint at hand"
+        "backtalk.scorers.toxicity.detoxify:load_folder",
+        "detoxify/FOLDER, a checkpoint at hand, with the config and tokenizer files of its BERT",
     ),
     "hf/": ScorerEntry(
         "backtalk.scorers.toxicity.sequence:load",

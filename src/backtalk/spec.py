@@ -385,6 +385,40 @@ class RateSpec:
 
 
 @dataclass(frozen=True)
+class ScorerSpec:
+    """What `backtalk train-scorer` does."""
+
+    family: Literal["words", "letters"] = "words"
+    """words: a network, on Jigsaw and ParaDetox; letters: a linear model, on Davidson and Civil Comments."""
+    data: str = ""
+    """The folder of labelled text; recipes/toxicity.yaml says what should be in it."""
+    out: str = "scorer"
+    """The folder to write."""
+    name: str = ""
+    """What the card calls the scorer; the folder's name if empty."""
+    vocabulary: int = 24000
+    """With words: words that have a vector."""
+    vector: int = 96
+    """With words: numbers of a vector."""
+    buckets: int = 12288
+    """With words: rows for pieces of words. A linear model has 2^20 for runs of letters."""
+    hidden: int = 128
+    """With words: width of the network."""
+    dropout: float = 0.3
+    """With words: dropout of the network."""
+    contrast: int = 24000
+    """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
+    chat: int = 15000
+    """With words: friendly chat as examples of harmless text; needs backtalk[data], 0 does without."""
+    epochs: int = 3
+    """Passes over the training texts."""
+    lr: float = 0.003
+    """The highest learning rate."""
+    seed: int = 1
+    """Fixes the splits, the frames' filling, the starting weights and the order."""
+
+
+@dataclass(frozen=True)
 class StudySpec:
     """What `backtalk study` does."""
 

@@ -1,8 +1,7 @@
-"""Labelled text about toxicity, and its splits: what is held out is never seen in training, not even as a copy.
+"""Labelled text about toxicity, and its splits: what is held out is never seen in training, nor is a copy.
 
-Expects the folder that the recipe names: jigsaw_balanced.csv, jigsaw_natural.csv, davidson.csv,
-civil_comments_spans_train.csv, and beside it paradetox.tsv and RealToxicityPrompts, plain or gzipped. A training
-row that shares a run of eight words with a held-out row, or is the same text, is dropped.
+The recipe says which files the folder should hold; they may be plain or gzipped. A training row that is the
+same text as a held-out row, or shares a run of eight words with one, is dropped.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def paradetox(folder: Path) -> list[LabelledText]:
 
 
 def rtp_continuations(folder: Path) -> list[LabelledText]:
-    """RealToxicityPrompts: continuations, toxic where Perspective rated them 0.5 or more. Only ever a test."""
+    """RealToxicityPrompts: continuations, toxic where Perspective says 0.5 or more. Only a test."""
     found = []
     for line in _read(find_file(folder, "quark_val_5k.jsonl")).splitlines():
         said = json.loads(line)["continuation"]
@@ -103,11 +102,12 @@ def rtp_continuations(folder: Path) -> list[LabelledText]:
     return found
 
 
-def split(rows: Sequence[LabelledText], valid: int, test: int, seed: int) -> Split:
-    """So many rows for validation and for testing, the rest for training; equal texts stay together."""
+def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:
+    """Such shares for validation and for testing, the rest for training; equal texts are one."""
     unique = list({normal(row.text): row for row in rows if normal(row.text)}.values())
     random.Random(seed).shuffle(unique)
-    return Split(unique[valid + test :], unique[test : test + valid], unique[:test])
+    first, second = round(test * len(unique)), round((test + valid) * len(unique))
+    return Split(unique[second:], unique[first:second], unique[:first])
 
 
 def without(rows: Iterable[LabelledText], held_out: Iterable[LabelledText]) -> list[LabelledText]:

@@ -142,7 +142,9 @@ class PackageVectors:
         """The lower-case words of three letters or more that are one piece, the most frequent first."""
         by_id = sorted(self._pieces.get_vocab().items(), key=lambda item: int(item[1]))
         words = (piece.removeprefix("▁") for piece, _ in by_id if piece.startswith("▁"))
-        return [word for word in words if len(word) > 2 and word.isascii() and word.isalpha() and word.islower()]
+        return [
+            word for word in words if len(word) > 2 and word.isascii() and word.isalpha() and word.islower()
+        ]
 
     def vector(self, word: str) -> FloatArray | None:
         ids = self._pieces.encode(word, add_special_tokens=False).ids

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
@@ -40,7 +41,7 @@ def word_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int64]
     starts = np.zeros(len(texts), dtype=np.int64)
     for place, text in enumerate(texts):
         words = words_of(text)
-        pairs = (f"{first} {second}" for first, second in zip(words, words[1:], strict=False))
+        pairs = (f"{first} {second}" for first, second in pairwise(words))
         starts[place] = len(found)
         found += {crc32(gram.encode("utf-8", "replace")) % buckets for gram in (*words, *pairs)}
     return np.array(found, dtype=np.int64), starts
@@ -74,7 +75,7 @@ def fit_linear(
             loss = F.binary_cross_entropy_with_logits(logits, goal[batch], weight[batch])
             loss = loss + training.decay * own[found].square().sum()
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return (own * ratio).detach(), float(bias.detach())
 

@@ -1,6 +1,7 @@
 """Training of the embedded toxicity scorer: cross-entropy on labelled text, frozen word vectors.
 
-Words lose their vector now and then, so that their letters alone must do: that is what a disguised word has.
+Words lose their vector and some of their letters now and then, so that the rest must do: that is what a
+disguised word has.
 The order of an epoch depends on (seed, epoch), so the same data gives the same scorer on a processor.
 """
 
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +25,9 @@ from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.scorers.vectors import PackageVectors
 
+KEPT = 0.7
+"""The share of the pieces of a lost word that stay."""
+
 
 @dataclass(frozen=True)
 class ToxicityTraining:
@@ -31,6 +36,8 @@ class ToxicityTraining:
     epochs: int = 5
     batch: int = 128
     lr: float = 0.002
+    vector_lr: float = 0.1
+    """The share of the learning rate that the word vectors have."""
     weight_decay: float = 0.01
     lost: float = 0.1
     """The share of words that lose their vector."""
@@ -86,18 +93,20 @@ def train_toxicity(
     vectors: Tensor,
     config: NetworkConfig,
     training: ToxicityTraining,
-    told: Callable[[int, float, ToxicityNetwork], None],
+    told: Callable[[int, float], None],
 ) -> ToxicityNetwork:
     """A trained network; `told` is called after each epoch with its loss."""
     torch.manual_seed(training.seed)
     network = ToxicityNetwork(config)
-    network.vectors.copy_(vectors)
-    ids, grams, starts = data.lexicon.pieces(data.words)
-    ends = torch.cat([starts[1:], torch.tensor([len(grams)])])
+    network.vectors.data.copy_(vectors)
+    words = _Pieces(*data.lexicon.pieces(data.words))
     labels, weights = torch.tensor(data.labels), torch.tensor(data.weights)
-    optimizer = torch.optim.AdamW(network.parameters(), training.lr, weight_decay=training.weight_decay)
+    others = [value for name, value in network.named_parameters() if name != "vectors"]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": [network.vectors], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
     steps = training.epochs * -(-len(data.rows) // training.batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, training.lr, steps, pct_start=0.1)
+    highest = [training.lr, training.lr * training.vector_lr]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, steps, pct_start=0.1)
     lengths = np.array([len(row) for row in data.rows])
     for epoch in range(training.epochs):
         network.train()
@@ -109,38 +118,42 @@ def train_toxicity(
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
             flat = np.concatenate([data.rows[i] for i in batch])
             own, places = np.unique(flat, return_inverse=True)
-            own_ids = ids[own].clone()
-            rows = _rows(network, own, own_ids, grams, starts, ends, draw, training.lost)
+            rows = network.word_rows(*words.of(own, draw, training.lost))
             x = torch.zeros(len(batch), width, config.hidden)
             x[keep] = rows[torch.from_numpy(places)]
             logits = network(x, keep)
             loss = F.binary_cross_entropy_with_logits(logits, labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            total += float(loss)
-        told(epoch, total / len(batches), network)
+            total += float(loss.detach())
+        told(epoch, total / len(batches))
     return network
 
 
-def _rows(
-    network: ToxicityNetwork,
-    own: NDArray[np.int64],
-    own_ids: Tensor,
-    grams: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    draw: np.random.Generator,
-    lost: float,
-) -> Tensor:
-    """(words of the batch, hidden)"""
-    own_ids[torch.from_numpy(draw.random(len(own)) < lost)] = 0
-    first, last = starts[own].numpy(), ends[own].numpy()
-    places = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
-    begins = np.concatenate([[0], np.cumsum(last - first)[:-1]])
-    return network.word_rows(own_ids, grams[places], torch.from_numpy(begins))
+class _Pieces:
+    """The rows and pieces of all training words, from which those of a batch are taken."""
+
+    def __init__(self, ids: Tensor, grams: Tensor, starts: Tensor) -> None:
+        self.ids, self.grams, self.starts = ids.numpy(), grams.numpy(), starts.numpy()
+        self.counts = np.diff(self.starts, append=len(self.grams))
+
+    def of(
+        self, words: NDArray[np.int64], draw: np.random.Generator, lost: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What `word_rows` takes. A lost word has no vector, no whole-word piece, fewer others."""
+        gone = draw.random(len(words)) < lost
+        ids = np.where(gone, 0, self.ids[words])
+        counts = self.counts[words]
+        owners = np.repeat(np.arange(len(words)), counts)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the whole word
+        kept = ~gone[owners] | ((within > 0) & (draw.random(len(owners)) < KEPT))
+        grams = self.grams[(np.repeat(self.starts[words], counts) + within)[kept]]
+        left = np.bincount(owners[kept], minlength=len(words))
+        begins = np.cumsum(left) - left
+        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(begins)
 
 
 def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -149,14 +162,3 @@ def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -
     order = np.argsort(noisy, kind="stable")
     batches = [order[start : start + size] for start in range(0, len(order), size)]
     return [batches[i] for i in draw.permutation(len(batches))]
-
-
-def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool]) -> float:
-    """The chance that a toxic text scores above a harmless one; ties count half."""
-    labels = np.array(toxic, dtype=bool)
-    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # average ranks of ties, from 1
-    positive, negative = int(labels.sum()), int((~labels).sum())
-    if not positive or not negative:
-        return float("nan")
-    return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))

@@ -126,9 +126,7 @@ class ToxicityClassifier:
         return torch.sigmoid(logits)
 
 
-def classifier_from(
-    read: ScorerFolder, name: str, folder: Path, device: torch.device
-) -> ToxicityClassifier:
+def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
     try:
         network = ToxicityNetwork(NetworkConfig(**read.sizes))
         network.load_state_dict(read.tensors)

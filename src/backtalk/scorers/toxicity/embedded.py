@@ -21,7 +21,9 @@ def load_folder(name: str, device: str = "auto") -> Scorer:
         return classifier_from(read, name, folder, where)
     if read.kind == "letters":
         return linear_from(read, name, folder, where)
-    raise InputError(f"{folder / 'config.json'} names an unknown kind of scorer {read.kind!r}; update backtalk")
+    raise InputError(
+        f"{folder / 'config.json'} names an unknown kind of scorer {read.kind!r}; update backtalk"
+    )
 
 
 def load_embedded(name: str, device: str = "auto") -> Scorer:

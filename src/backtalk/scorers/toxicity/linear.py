@@ -1,6 +1,6 @@
 """The second scorer: a linear model on runs of letters, weighed as in NB-SVM (Wang & Manning 2012).
 
-Another family than the network, and trained on other data, so that the two rarely share a mistake. Runs of two
+Another family than the network, and trained on other data, so that they seldom share a mistake. Runs of two
 to five letters are hashed into one table of weights; how often a run stands in a text does not count.
 """
 
@@ -52,7 +52,7 @@ def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int6
 
 
 class LinearScorer:
-    """A weight for each feature; their sum over a text's features, by the root of their number, is its logit."""
+    """A weight for each feature; a text's logit is their sum, divided by the root of their number."""
 
     def __init__(
         self,

@@ -34,13 +34,11 @@ class NetworkConfig:
 class ToxicityNetwork(nn.Module):
     """Word rows (batch, length, hidden) to one logit a text."""
 
-    vectors: Tensor
-
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
         hidden = config.hidden
-        self.register_buffer("vectors", torch.zeros(config.vocabulary, config.vector))
+        self.vectors = nn.Parameter(torch.zeros(config.vocabulary, config.vector))
         self.grams = nn.EmbeddingBag(config.buckets, config.gram, mode="mean")
         nn.init.normal_(self.grams.weight, std=0.1)
         self.from_vector = nn.Linear(config.vector, hidden)

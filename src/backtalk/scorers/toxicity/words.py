@@ -1,7 +1,7 @@
 """Text as the embedded scorer reads it: plain lower-case words, disguises undone, and pieces of words.
 
-Spelling is how people slip past a filter, so accents, look-alike letters, digits in words, invisible signs and
-letters set apart are undone first; what is left of a disguise is for the hashed pieces of words to see.
+Spelling is how people slip past a filter, so accents, look-alike letters, digits in words, invisible signs
+and letters set apart are undone first; what is left of a disguise is for the hashed pieces of words to see.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _spelt(token: str) -> tuple[str, ...]:
     token = token[:LONGEST_WORD]
     if token.isalpha():
         return (_THRICE.sub(r"\1\1", token),)
-    if any(c.isalpha() for c in token) and not token[0].isdigit():
-        token = token.translate(_LEET)
-    elif sum(c.isalpha() for c in token) >= 2:
+    letters = sum(c.isalpha() for c in token)
+    if letters > token[0].isdigit():  # b4d and 1diot, but not 3x
         token = token.translate(_LEET)
     elif token.isdigit():
         token = "0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -40,24 +39,26 @@ def test_auto_is_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def crowded() -> Iterator[int]:
-    """A GPU with 1 GiB left, in bytes."""
+def crowded() -> Iterator[None]:
+    """A GPU with 1 GiB left."""
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     taken = torch.empty(free - (1 << 30), dtype=torch.uint8, device="cuda")
-    yield 1 << 30
+    yield
     del taken
     torch.cuda.empty_cache()
 
 
-def wide_rows(model: Any) -> list[Row]:
+def wide_rows() -> list[Row]:
     """Together some 3 GB of logits in float32 for a vocabulary of 320, beside what else they take."""
     return [Row([5] * 60, [number % 300 + 5] * 60) for number in range(40000)]
 
 
-def test_a_crowded_gpu_makes_small_batches(tmp_path: Path, crowded: int) -> None:
+@pytest.mark.usefixtures("crowded")
+def test_a_crowded_gpu_makes_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(memory.MOST_TOKENS, "cuda", 1 << 40)  # memory alone decides
     model = load(str(make_folder(tmp_path, "llama")), "cuda")
-    assert len(model.score_rows(wide_rows(model))) == 40000
+    assert len(model.score_rows(wide_rows())) == 40000
 
 
 @pytest.mark.usefixtures("crowded")
@@ -65,7 +66,7 @@ def test_a_wrong_plan_backs_off_or_ends_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(str(make_folder(tmp_path, "llama")), "cuda")
-    rows = wide_rows(model)
+    rows = wide_rows()
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 50)
     monkeypatch.setitem(memory.MOST_TOKENS, "cuda", 1 << 40)
     with pytest.raises(InputError, match="memory ran out on cuda"):

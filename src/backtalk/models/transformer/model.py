@@ -148,8 +148,11 @@ class TransformerModel:
         return not self.is_encoder_decoder
 
     def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
-        """The log-probability of each token of each text, as a user would type it."""
+        """The log-probability of each token of each text, as a user would type it; what does not fit is left
+        out at the end."""
         rows = [Row(*self.prompts.text_ids(text)) for text in texts]
+        if self.context is not None:
+            rows = [Row(row.prompt, row.reply[: self.context - len(row.prompt)]) for row in rows]
         found = iter(self.score_rows([row for row in rows if row.reply]))
         return [next(found) if row.reply else [] for row in rows]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.data.toxicity import normal
+from backtalk.data.toxicity import normal, ubuntu_messages
 from backtalk.registry import load_scorer
 from backtalk.spec import ScorerSpec
 from backtalk.train_scorer import gather
@@ -51,7 +51,8 @@ def data(tmp_path: Path) -> Path:
             for text, toxic in labelled(6)
         ),
     }
-    for name, content in write.items():
+    chat = "".join(f"train\tlog\t{i}\tann\tbob: how do i open file {i}\n" for i in range(40))
+    for name, content in (write | {"ubuntu_irc_messages.tsv": chat}).items():
         (folder / name).write_text(content, encoding="utf-8")
     return folder
 
@@ -81,6 +82,12 @@ def test_a_folder_of_text_becomes_a_scorer(
     assert "already trained with these settings" in capsys.readouterr().err
     assert run([*asked, "--epochs", "9"]) == 2
     assert "another scorer" in capsys.readouterr().err
+
+
+def test_help_messages_are_harmless_and_lose_whom_they_are_said_to(data: Path) -> None:
+    found = ubuntu_messages(data, 10, seed=1)
+    assert len(found) == len(set(found)) == 10
+    assert all(row.text.startswith("how do i open file") and not row.toxic for row in found)
 
 
 def test_the_same_command_gives_the_same_weights(data: Path, tmp_path: Path) -> None:

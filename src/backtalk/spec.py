@@ -409,7 +409,8 @@ class ScorerSpec:
     contrast: int = 24000
     """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
     chat: int = 15000
-    """With words: friendly chat as examples of harmless text; needs backtalk[data], 0 does without."""
+    """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with
+    letters; 0 does without."""
     epochs: int = 3
     """Passes over the training texts."""
     lr: float = 0.003

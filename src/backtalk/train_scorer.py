@@ -17,11 +17,11 @@ from backtalk import __version__
 from backtalk.data import toxicity as labelled
 from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs
 from backtalk.errors import InputError
-from backtalk.models.folder import read_json
+from backtalk.models.folder import read_json, write_card
 from backtalk.protocols import Scorer
 from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
 from backtalk.scorers.toxicity.embedded import load_folder
-from backtalk.scorers.toxicity.folder import write_card, write_scorer
+from backtalk.scorers.toxicity.folder import write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
@@ -90,7 +90,11 @@ def gather(spec: ScorerSpec) -> ScorerData:
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid
     train: dict[str, tuple[Sequence[LabelledText], float]]
     if spec.family == "letters":
-        train = {"davidson": (tweets.train, 1.0), "civil comments": (comments.train, 1.0)}
+        train = {
+            "davidson": (tweets.train, 1.0),
+            "civil comments": (comments.train, 1.0),
+            "ubuntu": (labelled.ubuntu_messages(folder, spec.chat, seed), 1.0) if spec.chat else ([], 1.0),
+        }
     else:
         train = {
             "jigsaw": (balanced.train, 1.0),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data.contrast import LabelledText, runs
+from backtalk.data.textfiles import read_rows
 from backtalk.errors import InputError
 
 RUN = 8
@@ -90,6 +91,14 @@ def paradetox(folder: Path) -> list[LabelledText]:
         found.append(LabelledText(toxic, True))
         found += [LabelledText(text, False) for text in neutral if text.strip()]
     return found
+
+
+def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
+    """So many messages of a help channel, all taken as harmless, without the name they are said to."""
+    rows = read_rows(find_file(folder, "ubuntu_irc_messages.tsv"), 5, "part, log, number, speaker, text")
+    said = (re.sub(r"^\S+[:,] ", "", fields[4]) for _, fields in rows)
+    texts = sorted({text for text in said if len(text.split()) > 2})
+    return [LabelledText(text, False) for text in random.Random(seed).sample(texts, min(count, len(texts)))]
 
 
 def rtp_continuations(folder: Path) -> list[LabelledText]:

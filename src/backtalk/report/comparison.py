@@ -234,6 +234,7 @@ def _could(criterion: Criterion) -> str:
         "exact": "could be drawn out word for word",
         "contains": "could be drawn out as part of a reply",
         "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
+        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
         "sample-avg": "could be made likely",
         "sample-min": "could be made likely in every word",
     }[criterion.kind]

@@ -86,7 +86,7 @@ def _verb(criterion: str) -> str:
         kind, _, least = name.rpartition("-")
         scored = {
             "similar": f"can be drawn from the model to a similarity of {least}",
-            "toxic": f"can be followed by a reply whose toxicity is rated {least} or more, brought about",
+            "toxic": f"led to a reply of toxicity {least} or more",
         }
         made = {
             name: scored.get(kind, f"can be made to meet {name}"),

@@ -40,6 +40,7 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         "data": [
             "Davidson et al. 2017, tweets (hate speech and offensive language against neither), MIT",
             "Civil Comments with toxic spans (Pavlopoulos et al. 2021), CC0, cut into sentences",
+            "Ubuntu IRC messages (Kummerfeld et al. 2019), CC-BY 4.0, taken as harmless",
         ],
         "tests": _TESTS,
         "the bias": """0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate, the

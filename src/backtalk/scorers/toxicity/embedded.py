@@ -15,7 +15,17 @@ from backtalk.scorers.toxicity.linear import linear_from
 
 def load_folder(name: str, device: str = "auto") -> Scorer:
     """The scorer of a folder that `backtalk train-scorer` wrote."""
-    folder, where = Path(name), pick_device(device)
+    return _load(Path(name), name, device)
+
+
+def load_embedded(name: str, device: str = "auto") -> Scorer:
+    """A scorer that ships inside the package."""
+    with as_file(files("backtalk") / "embedded" / name) as folder:
+        return _load(folder, name, device)
+
+
+def _load(folder: Path, name: str, device: str) -> Scorer:
+    where = pick_device(device)
     read = read_scorer(folder)
     if read.kind == "words":
         return classifier_from(read, name, folder, where)
@@ -24,11 +34,3 @@ def load_folder(name: str, device: str = "auto") -> Scorer:
     raise InputError(
         f"{folder / 'config.json'} names an unknown kind of scorer {read.kind!r}; update backtalk"
     )
-
-
-def load_embedded(name: str, device: str = "auto") -> Scorer:
-    """A scorer that ships inside the package."""
-    with as_file(files("backtalk") / "embedded" / name) as folder:
-        scorer = load_folder(str(folder), device)
-    scorer.name = name  # type: ignore[misc]  # ours have a plain attribute
-    return scorer

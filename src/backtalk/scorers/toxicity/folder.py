@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.folder import first_line, read_json, sha256, write_card, write_json
+from backtalk.models.folder import first_line, read_json, sha256, write_json
 
 FORMAT = "backtalk-scorer-1"
 
@@ -24,7 +24,7 @@ class ScorerFolder(NamedTuple):
     """A folder's parts, read and checked."""
 
     kind: str
-    """Which family: words (a network) or characters (a linear model)."""
+    """Which family: words (a network) or letters (a linear model)."""
     sizes: dict[str, Any]
     words: list[str]
     tensors: dict[str, Tensor]
@@ -63,6 +63,3 @@ def write_scorer(
     partial.write_bytes(save(half))
     partial.replace(folder / "model.safetensors")
     return sha256(folder / "model.safetensors")
-
-
-__all__ = ["ScorerFolder", "read_scorer", "write_card", "write_scorer"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backtalk import __version__
-from backtalk.asking import Asker
+from backtalk.asking import BATCH, Asker, at_once
 from backtalk.blackbox.job import DEFAULT_HIT, Job, as_read, depends_on, facts_of, prepare
 from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
@@ -35,7 +35,7 @@ from backtalk.terminal import printable
 from backtalk.types import Finding, Target, Thresholds
 
 BLOCK_QUERIES = 1000
-"""Inputs asked in a block, about: some ten seconds of an endpoint's time."""
+"""Inputs asked in a block, about: some ten seconds of an endpoint's time; fewer of a slow model."""
 NAMED = ("model", "search", "hit", "targets", "limit", "seed", "block")
 """Keys of the spec that findings depend on, beside those of the black box."""
 LATER = ("scorer", "language_model", "reference", *MODEL_OPTIONS)
@@ -67,7 +67,8 @@ def audit_replies(
     }
     identity = identity_of({**kept, **depends_on(job)}, job.model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
+    queries = BLOCK_QUERIES * at_once(job.model) // BATCH
+    block = spec.block or max(1, queries // max(1, plan.n))
     with open_run(
         folder,
         identity,

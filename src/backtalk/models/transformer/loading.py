@@ -16,7 +16,7 @@ from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.encoder_prompts import EncoderPrompts
 from backtalk.models.transformer.fingerprint import fingerprint
-from backtalk.models.transformer.memory import is_out_of_memory
+from backtalk.models.transformer.memory import is_out_of_memory, text_config
 from backtalk.models.transformer.model import Prompts, TransformerModel
 from backtalk.models.transformer.plain_prompts import TurnPrompts
 from backtalk.models.transformer.source import Source, find_source, needs_extra
@@ -46,7 +46,7 @@ def load_source(name: str, source: Source, device: torch.device, options: ModelO
         prompts=prompts,
         fingerprint=fingerprint(source, options, network.dtype),
         options=options,
-        context=_context(network.config, tokenizer),
+        context=_context(text_config(network.config), tokenizer),
     )
 
 
@@ -78,7 +78,8 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
         **{"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
         **common,
     )
-    if missing := sorted(read["missing_keys"]):  # the library would fill them with random numbers
+    missing = sorted(set(read["missing_keys"]) & dict(network.named_parameters()).keys())
+    if missing:  # the library fills them with random numbers
         raise InputError(f"the weights at {where} are incomplete: {missing[0]} is missing")
     if source.adapter is not None:
         network = _merge(network, source)

@@ -57,6 +57,7 @@ class Footprint:
 
 def footprint(config: Any, number_bytes: int) -> Footprint:
     """From a Hugging Face config; what it does not say is guessed on the large side."""
+    config = text_config(config)
 
     def said(*names: str) -> int:
         return max(int(getattr(config, name, None) or 0) for name in names)
@@ -73,6 +74,11 @@ def footprint(config: Any, number_bytes: int) -> Footprint:
         heads=heads,
         vocabulary=said("vocab_size") or 50000,
     )
+
+
+def text_config(config: Any) -> Any:
+    """The part that speaks of text, of a model that also reads pictures."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
 def run_batches(

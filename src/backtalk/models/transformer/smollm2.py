@@ -66,7 +66,7 @@ def find() -> Source:
 
 def _is_whole(copy: Path) -> bool:
     """Whether the copy is there with the weights that were written."""
-    with suppress(InputError, OSError):
+    with suppress(InputError, OSError, KeyError):
         return bool(read_json(copy / "card.json")["sha256"] == file_hash(copy / "model.safetensors"))
     return False
 

@@ -11,9 +11,9 @@ _SLICE = (
     "only the pattern of a row is to be compared, not its numbers"
 )
 _SEARCH = (
-    "Our baseline is hit more than twice as often on these lists, and a third more often on those of "
-    "`study egregious`: *unexplained*. The published training has a weight decay that ours has not. Targets "
-    "with words that the model lacks are left out"
+    "These rows are of a baseline that was trained without the published weight decay, and measured by a "
+    "search for the average of all words; with both as published it is 30.8% of test targets for o and "
+    "22.6% for io (LOG.md). Targets with words that the model lacks are left out"
 )
 _PASSES = (
     "There is more to train away than in the paper, and there are fewer passes than its 20, the same number "

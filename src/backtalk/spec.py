@@ -80,6 +80,8 @@ class TrainSpec:
     """Dropout on embeddings, between layers and before the output layer."""
     shared_embedding: bool = False
     """One embedding for encoder and decoder."""
+    embedding_start: float = 0.1
+    """Word vectors start between minus this and this; on a small corpus 1 learns to read sooner."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
     lr: float = 0.0

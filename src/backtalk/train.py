@@ -114,7 +114,7 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
     network = build_network(kind, sizes)
     for part in network.modules():
         if isinstance(part, nn.Embedding):
-            nn.init.uniform_(part.weight, -0.1, 0.1)
+            nn.init.uniform_(part.weight, -spec.embedding_start, spec.embedding_start)
     return network
 
 

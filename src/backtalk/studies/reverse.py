@@ -41,47 +41,47 @@ def run_study(spec: StudySpec) -> int:
 
 def reverse_parts(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
     """Every part of the study, in an order in which they can run."""
+    every = tuple(texts.values())
     return [
-        *(part for text in texts.values() for part in _corpus(text, size, kind)),
+        *_trained(every, size, kind),
+        *(part for text in every for part in _corpus(text, size)),
         *_mal(texts, size, kind),
     ]
 
 
-def _corpus(text: Text, size: Size, kind: str) -> list[Part]:
-    name = text.corpus
-    victim, targets, pre, rl = (f"{what}-{name}" for what in ("victim", "targets", "pretrain", "rl"))
+def _trained(texts: tuple[Text, ...], size: Size, kind: str) -> list[Part]:
+    """One victim, which learnt from all texts, and its generator before and after REINFORCE."""
     numbers = asdict(size)
     learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "batch", "pairs")}
     training = {key: numbers[key] for key in numbers if key.startswith("victim")} | {"data": kind}
     rewards = {key: numbers[key] for key in ("rl_steps", "rl_batch", "rl_samples")}
+    files = tuple(file for text in texts for file in text.files)
+    victim, pre, rl = (
+        partial(step, texts=texts, size=size)
+        for step in (train_victim, pretrain_generator, reinforce_generator)
+    )
+    return [
+        Part("victim", (), victim, training, files, ("models/victim",)),
+        Part("pretrain", ("victim",), pre, learning, owns=("generators/pretrained",)),
+        Part("rl", ("pretrain",), rl, rewards, owns=("generators/rl",)),
+    ]
+
+
+def _corpus(text: Text, size: Size) -> list[Part]:
+    """What is reached of the targets of one corpus."""
+    name, targets = text.corpus, f"targets-{text.corpus}"
+    chosen = partial(choose_targets, text=text, size=size)
     parts = [
-        Part(
-            victim, (), partial(train_victim, text=text, size=size), training, text.files, (f"models/{name}",)
-        ),
-        Part(targets, (victim,), partial(choose_targets, text=text, size=size), {"targets": size.targets}),
-        Part(
-            pre,
-            (victim,),
-            partial(pretrain_generator, text=text, size=size),
-            learning,
-            owns=(f"generators/{name}-pretrained",),
-        ),
-        Part(
-            rl,
-            (pre,),
-            partial(reinforce_generator, text=text, size=size),
-            rewards,
-            owns=(f"generators/{name}-rl",),
-        ),
+        Part(targets, ("victim",), chosen, {"targets": size.targets}),
         Part(f"inputs-{name}", (targets,), partial(measure_inputs, text=text)),
     ]
     for decoder in decoders(size):
         which, how, width = (*decoder.split("-"), "1")[:3]
         run = partial(measure_decoder, text=text, which=which, how=how, width=int(width))
-        needs = (targets, rl if which == "rl" else pre)
+        needs = (targets, "rl" if which == "rl" else "pretrain")
         parts.append(Part(f"decode-{name}-{decoder}", needs, run, {"how": how, "width": width}))
     equal = partial(compare_at_equal_queries, text=text, size=size)
-    parts.append(Part(f"equal-{name}", (targets, rl), equal, {"beam": size.equal_beam}))
+    parts.append(Part(f"equal-{name}", (targets, "rl"), equal, {"beam": size.equal_beam}))
     return parts
 
 

@@ -14,7 +14,7 @@ class Size:
     victim_hidden: int = 1024
     victim_embedding: int = 300
     victim_vocabulary: int = 30_000
-    victim_epochs: int = 12
+    victim_epochs: int = 10
     victim_batch: int = 256
     victim_lr: float = 0.002
     layers: int = 2

@@ -98,7 +98,9 @@ def test_the_positive_loss_is_likelihood_and_divergence_by_hand(family: str) -> 
     _, updates = stirred(network, lambda_pos=0.7, kl=3.0)
     now = [plain_logits(network, *pair).log_softmax(1) for pair in pairs]
     words = sum(map(len, REPLIES))
-    said = sum(float(logs[t, y]) for logs, reply in zip(now, REPLIES, strict=True) for t, y in enumerate(reply))
+    said = sum(
+        float(logs[t, y]) for logs, reply in zip(now, REPLIES, strict=True) for t, y in enumerate(reply)
+    )
     apart = sum(float((a.exp() * (a - b)).sum()) for a, b in zip(base, now, strict=True))
     expected = 3.0 * apart / words - 0.7 * said / len(REPLIES)
     with torch.no_grad():
@@ -147,7 +149,9 @@ def test_micro_batches_and_recomputed_activations_give_the_same_step() -> None:
             updates.both(*rows(), 0.5, *arrays(rows(PROMPTS, REPLIES[::-1])))
         ends.append(torch.cat([value.detach().flatten() for value in adapter.weights.parameters()]))
         assert not network.training
-    start = torch.cat([v.detach().flatten() for v in Adapter(tiny_network("gpt2"), LoraConfig(rank=4)).weights.parameters()])
+    start = torch.cat(
+        [v.detach().flatten() for v in Adapter(tiny_network("gpt2"), LoraConfig(rank=4)).weights.parameters()]
+    )
     assert float((ends[0] - start).abs().max()) > 1e-3
     for other in ends[1:]:
         assert torch.allclose(ends[0], other, atol=1e-6)

@@ -27,6 +27,14 @@ DEFAULT: dict[str, Any] = {
 """What the settings `default` change of NegativeConfig's own values, which are the paper's for Switchboard.
 With those the bound on perplexity is met before half of the hits are gone (LOG.md)."""
 
+LORA_DEFAULT: dict[str, Any] = {
+    **DEFAULT,
+    "lr": 0.0005,
+    "batch": 32,
+    "positive_batch": 16,
+}
+"""The same for an adapter on a Hugging Face model."""
+
 SHARED = frozenset({
     "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",
     "iterations", "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s",
@@ -37,6 +45,15 @@ GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
 COUNTING = frozenset({"r_thres", "window", "eos_scale", "always_positive"})
 """Flags of Algorithm 2, which the GAN has no use for."""
 FREQUENT_ONLY = COUNTING | GAN_ONLY | {"steps_per_iteration"}
+LORA_ONLY = frozenset({
+    "findings", "reference", "rank", "alpha", "lora_layers", "merge", "micro_tokens",
+    "gradient_checkpointing", "scorer", "template", "system", "dtype", "max_reply",
+})  # fmt: skip
+"""Flags for Hugging Face models."""
+SEARCHING = frozenset({
+    "targets", "augment", "paraphraser", "search_sweeps", "length", "top", "sweeps", "restarts",
+})  # fmt: skip
+"""Flags of a hardening that searches, which a Hugging Face model has no use for."""
 TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY
 
 
@@ -44,6 +61,7 @@ def check_flags(spec: HardenSpec) -> None:
     if spec.keep == "last":
         refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
     if spec.against == "targets":
+        refuse_set(spec, LORA_ONLY, f"is for Hugging Face models; leave it out with {spec.model}")
         if spec.method == "gan":
             raise InputError(
                 "--method gan knows no targets; add --against frequent, or choose another method"
@@ -57,6 +75,19 @@ def check_flags(spec: HardenSpec) -> None:
         refuse_set(spec, COUNTING, "does nothing with --method gan; leave it out")
     else:
         refuse_set(spec, GAN_ONLY, "is for --method gan; leave it out")
+
+
+def check_lora_flags(spec: HardenSpec) -> None:
+    if spec.against == "frequent":
+        raise InputError("--against frequent trains models of ours alone; a Hugging Face model has findings")
+    if spec.method == "gan":
+        raise InputError("--method gan is for --against frequent; choose another method")
+    if spec.keep == "last":
+        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
+    refuse_set(spec, FREQUENT_ONLY, "does nothing against findings; leave it out")
+    refuse_set(
+        spec, SEARCHING, "is for models that are searched; a Hugging Face model is trained on --findings"
+    )
 
 
 def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:
@@ -89,12 +120,17 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
 
 def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
     """`goals` are the training targets' ids."""
+    return negative_config(spec, by_name(spec.settings), avoided(spec.avoid, model, goals))
+
+
+def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset[int]) -> NegativeConfig:
+    """The settings with what is set over them."""
     given: dict[str, Any] = {
         "method": spec.method,
         "iterations": spec.iterations,
         "npo_beta": spec.npo_beta,
         "average": spec.average,
-        "avoid": avoided(spec.avoid, model, goals),
+        "avoid": avoid,
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
@@ -104,7 +140,7 @@ def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]
     for name in ("lambda_pos", "kl", "margin"):
         if text := getattr(spec, name):
             given[name] = weight(text, name)
-    return replace(NegativeConfig(), **{**by_name(spec.settings), **given})
+    return replace(NegativeConfig(), **{**settings, **given})
 
 
 def by_name(name: str) -> dict[str, Any]:

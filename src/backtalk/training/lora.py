@@ -1,5 +1,5 @@
-"""A low-rank adapter (LoRA, Hu et al. 2021) on a Hugging Face network, by peft: the base is frozen, and what is
-trained is small enough to be kept, compared and put aside.
+"""A low-rank adapter (LoRA, Hu et al. 2021) on a Hugging Face network, by peft: the base is frozen, and what
+is trained is small enough to be kept, compared and put aside.
 
 The base is never copied: with the adapter switched off the network is what it was, which is the reference of
 NPO and of the KL term.
@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from backtalk.errors import InputError
-
-if TYPE_CHECKING:
-    from peft import PeftModel
-    from transformers import PreTrainedModel
 
 ALL = "all"
 
@@ -39,19 +35,17 @@ class LoraConfig:
 
 
 class Adapter:
-    """An adapter on a network, which is changed in place: `network` itself now replies with the adapter on."""
+    """An adapter on a network, which is changed in place: the network itself now has the adapter on."""
 
-    def __init__(self, network: PreTrainedModel, config: LoraConfig, base_name: str = "") -> None:
+    def __init__(self, network: Any, config: LoraConfig) -> None:
         try:
             import peft
         except ImportError:
             raise InputError("LoRA needs peft; pip install 'backtalk[lora]'") from None
-        if config.rank < 1:
-            raise InputError("--rank should be above 0")
         names = [name.strip() for name in config.layers.split(",") if name.strip()]
-        settings = peft.LoraConfig(
+        settings: Any = peft.LoraConfig(
             r=config.rank,
-            lora_alpha=config.alpha,
+            lora_alpha=config.alpha,  # type: ignore[arg-type, unused-ignore]
             target_modules="all-linear" if names in ([], [ALL]) else names,
             fan_in_fan_out=_is_conv1d(network),
             task_type="SEQ_2_SEQ_LM" if network.config.is_encoder_decoder else "CAUSAL_LM",
@@ -59,14 +53,12 @@ class Adapter:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             try:
-                self.model: PeftModel = peft.get_peft_model(network, settings)
+                self.model: Any = peft.get_peft_model(network, settings)
             except ValueError as error:
                 if not names or names == [ALL]:
                     raise
                 first = str(error).splitlines()[0]
                 raise InputError(f"--lora-layers {config.layers} names no layer ({first})") from None
-        if base_name:
-            self.model.peft_config["default"].base_model_name_or_path = base_name
         self.weights = _Weights(self.model)
 
     @contextmanager
@@ -79,29 +71,19 @@ class Adapter:
         """adapter_config.json and adapter_model.safetensors, as peft writes and reads them."""
         self.model.save_pretrained(str(folder), safe_serialization=True)
 
-    def merge(self) -> PreTrainedModel:
+    def merge(self) -> Any:
         """The network with the adapter in its weights; the adapter is gone then."""
-        merged: PreTrainedModel = self.model.merge_and_unload()
-        return merged
+        return self.model.merge_and_unload()
 
-    def remove(self) -> PreTrainedModel:
+    def remove(self) -> Any:
         """The network without the adapter."""
-        base: PreTrainedModel = self.model.unload()
-        return base
-
-
-def put_on(network: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """The network with the adapter of a folder on it, read as anyone reads it with peft."""
-    from peft import PeftModel
-
-    loaded: Any = PeftModel.from_pretrained(network, str(folder))
-    return loaded.eval()  # type: ignore[no-any-return]
+        return self.model.unload()
 
 
 class _Weights(nn.Module):
     """The adapter's parameters and no others, the very ones that the network uses, in float32."""
 
-    def __init__(self, model: PeftModel) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         for name, value in model.named_parameters():
             if value.requires_grad:

@@ -1,16 +1,15 @@
 """The updates of `updates.py` for a Hugging Face network of which an adapter alone is trained.
 
-The rules are the same (`rule_*.py`); what differs is where log-probabilities come from: rows are a prompt's ids
-and a reply's ids, read in micro-batches of a number of tokens, so that a long reply costs memory once. The
-reference of NPO and of the KL term is the network with the adapter off. No dropout anywhere: a row's loss does
-not depend on its neighbours, and the KL term is 0 where nothing has changed.
+The rules are the same (`rule_*.py`). Rows are read in micro-batches of a number of tokens, whose gradients add
+up to that of the whole. The reference of NPO and of the KL term is the network with the adapter off. There is
+no dropout: a row's loss does not depend on its neighbours, and the KL term is 0 where nothing has changed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,69 +18,64 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
 from backtalk.training.lora import Adapter
+from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import RULES, UpdateConfig, make_optimizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-PAD = -1
-"""Fills up prompts and replies; no id of any tokenizer."""
+TOKENS = {"cpu": 2048, "cuda": 16384}
+"""Tokens of a micro-batch where nothing is said."""
 
 
-class Rows(NamedTuple):
-    """Prompts and replies, padded on the right with PAD."""
+class Batching(Protocol):
+    """What is needed of a model: its network, and how rows become its inputs."""
 
-    prompts: Tensor
-    """(rows, n)"""
-    replies: Tensor
-    """(rows, m): the end of turn last."""
+    @property
+    def network(self) -> Any: ...
 
-    def trimmed(self, start: int, end: int) -> Rows:
-        """Some of the rows, without columns that are all padding."""
-        return Rows(*(part[start:end, : int((part[start:end] != PAD).sum(1).max())] for part in self))
+    def batch(self, rows: Sequence[Row]) -> Batch: ...
 
 
 class LoraUpdates:
-    """Changes an adapter in place. Between updates the network is as a search wants it: no gradients."""
+    """Changes an adapter in place. Hits and pairs are handed over as ids, filled up with `pad`."""
 
-    pad = PAD
+    pad = NOTHING
     device = torch.device("cpu")
-    """Where hits are handed over: micro-batches are cut before they move."""
+    """Where hits are handed over: they are cut into micro-batches before they move."""
 
     def __init__(
         self,
         adapter: Adapter,
-        network: PreTrainedModel,
+        model: Batching,
         config: UpdateConfig,
-        tokens: int = 4096,
+        tokens: int = 0,
         checkpointing: bool = False,
     ) -> None:
-        """`network` is the one that carries the adapter. `tokens` is the size of a micro-batch;
-        `checkpointing` computes activations twice instead of keeping them."""
+        """`model` carries the adapter. `checkpointing` computes activations twice instead of keeping them."""
         if config.method not in RULES:
             raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
-        self.adapter, self.base, self.config, self.tokens = adapter, network, config, tokens
+        self.adapter, self.model, self.config = adapter, model, config
         self.network: nn.Module = adapter.weights
         self.optimizer = make_optimizer(self.network, config)
         self.rule = RULES[config.method]
-        self.avoid = torch.tensor(sorted({PAD, *config.avoid}))
+        self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
+        self.tokens = tokens or TOKENS[model.network.device.type]
         self.checkpointing = checkpointing
-        network.eval()
+        model.network.eval()
         if checkpointing:
-            _without_dropout(network)
-            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            _without_dropout(model.network)
+            kwargs = {"use_reentrant": False}
+            model.network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
         """As `Updates.negative`: one step down the rule's loss."""
-        self._descend(self._away(Rows(inputs, targets), share))
+        self._descend(self._away(rows_of(inputs, targets), share))
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """As `Updates.positive`, weighted after clipping, but without dropout: the seed is not needed."""
         weight = self.config.lambda_pos + self.config.kl
-        rows = Rows(torch.from_numpy(inputs), torch.from_numpy(replies))
-        self._descend(self._towards(rows, 1.0 / weight), weight)
+        self._descend(self._towards(rows_of(inputs, replies), 1.0 / weight), weight)
 
     def both(
         self,
@@ -92,73 +86,71 @@ class LoraUpdates:
         replies: NDArray[np.int64],
     ) -> None:
         """One step down the negative and the positive loss together."""
-        rows = Rows(torch.from_numpy(pairs), torch.from_numpy(replies))
-        away = self._away(Rows(inputs, targets), share)
-        towards = self._towards(rows, 1.0) if self.config.lambda_pos + self.config.kl > 0 else iter(())
-        self._descend(piece for part in (away, towards) for piece in part)
+        pieces = [self._away(rows_of(inputs, targets), share)]
+        if self.config.lambda_pos + self.config.kl > 0:
+            pieces.append(self._towards(rows_of(pairs, replies), 1.0))
+        self._descend(piece for part in pieces for piece in part)
 
-    def _away(self, rows: Rows, share: float) -> Iterator[Callable[[], Tensor]]:
-        """The rule's mean over the hits times `share`, piece by piece."""
-        whole = len(rows.replies)
+    @torch.no_grad()
+    def log_probs(self, hits: Sequence[Hit]) -> list[list[float]]:
+        """Of each token of the hits, on the network as it is now."""
+        rows = [Row(list(hit.trigger), list(hit.target)) for hit in hits]
+        found: list[list[float]] = []
         for part in self._micro_batches(rows):
-            scale = share * len(part.replies) / whole
-            yield lambda part=part, scale=scale: scale * self.negative_loss(part)  # type: ignore[misc]
+            batch = self.model.batch(part)
+            tokens = token_log_probs(self.model.network, batch).cpu()
+            found += [own.tolist() for own in tokens.split(batch.lengths)]
+        return found
 
-    def negative_loss(self, rows: Rows) -> Tensor:
+    def negative_loss(self, rows: Sequence[Row]) -> Tensor:
         """The rule's loss of some hits: summed over a target's words, averaged over the hits."""
+        batch = self.model.batch(rows)
         before = None
         if self.config.method == "npo":
             with torch.no_grad(), self.adapter.off():
-                before = self._log_probs(rows)
-        log_probs = self._log_probs(rows)  # (rows, m)
-        counted = ~torch.isin(rows.replies, self.avoid).to(log_probs.device)
+                before = _padded(token_log_probs(self.model.network, batch), batch)
+        log_probs = _padded(token_log_probs(self.model.network, batch), batch)  # (hits, m)
+        targets = nn.utils.rnn.pad_sequence(
+            [torch.tensor(row.reply) for row in rows], batch_first=True, padding_value=NOTHING
+        )
+        counted = ~torch.isin(targets, self.avoid).to(log_probs.device)
         return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
 
-    def _towards(self, rows: Rows, scale: float) -> Iterator[Callable[[], Tensor]]:
-        """`Descent.positive_loss` times `scale`, piece by piece: each piece is a sum over its words, divided
-        by the words or the sentences of the whole."""
-        words = int((rows.replies != PAD).sum())
-        over = words if self.config.mean_over == "words" else len(rows.replies)
-        for part in self._micro_batches(rows):
-            yield lambda part=part: scale * self.positive_loss(part, words, over)  # type: ignore[misc]
-
-    def positive_loss(self, rows: Rows, words: int, over: int) -> Tensor:
-        """lambda_pos times the loss of maximum likelihood over `over`, and kl times the sum of
-        KL(network as it was || network) over `words`."""
+    def positive_loss(self, rows: Sequence[Row], words: int, over: int) -> Tensor:
+        """`Descent.positive_loss`, the likelihood of these rows' words divided by `over` and the divergence by
+        `words`: numbers of the whole, where this is a part of it."""
+        batch = self.model.batch(rows)
         before = None
         if self.config.kl > 0:
             with torch.no_grad(), self.adapter.off():
-                before = self._reply_logs(rows)
-        logs = self._reply_logs(rows)  # (rows, m, vocabulary)
-        replies = rows.replies.to(logs.device)
-        real = (replies != PAD).to(logs.dtype)
-        said = logs.gather(2, replies.clamp(min=0)[:, :, None]).squeeze(2)
-        loss = -self.config.lambda_pos * (said * real).sum() / over
+                before = token_logits(self.model.network, batch).log_softmax(1)
+        logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
+        loss = -self.config.lambda_pos * logs.gather(1, batch.targets[:, None]).sum() / over
         if before is not None:
-            apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
-            loss = loss + self.config.kl * (apart * real).sum() / words
+            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
+            loss = loss + self.config.kl * apart / words
         return loss
 
-    def _log_probs(self, rows: Rows) -> Tensor:
-        """(rows, m): log P(y_t | y_<t, x); 0 where padded."""
-        replies = rows.replies.to(self.base.device)
-        logits = reply_logits(self.base, rows)
-        # Not log_softmax of all: of (rows, m, vocabulary) one number a word is needed.
-        said = logits.gather(2, replies.clamp(min=0)[:, :, None]).squeeze(2) - logits.logsumexp(2)
-        return said.masked_fill(replies == PAD, 0.0)
+    def _away(self, rows: Sequence[Row], share: float) -> Iterator[Callable[[], Tensor]]:
+        """The rule's mean over the hits times `share`, piece by piece."""
+        for part in self._micro_batches(rows):
+            scale = share * len(part) / len(rows)
+            yield lambda part=part, scale=scale: scale * self.negative_loss(part)  # type: ignore[misc]
 
-    def _reply_logs(self, rows: Rows) -> Tensor:
-        return reply_logits(self.base, rows).log_softmax(2)
+    def _towards(self, rows: Sequence[Row], scale: float) -> Iterator[Callable[[], Tensor]]:
+        """The positive loss times `scale`, piece by piece."""
+        words = sum(len(row.reply) for row in rows)
+        over = words if self.config.mean_over == "words" else len(rows)
+        for part in self._micro_batches(rows):
+            yield lambda part=part: scale * self.positive_loss(part, words, over)  # type: ignore[misc]
 
-    def _micro_batches(self, rows: Rows) -> Iterator[Rows]:
-        """In order, each of at most `tokens` tokens with their padding, and of one row at least."""
-        lengths = [int(n) for n in sum((part != PAD).sum(1) for part in rows)]  # type: ignore[union-attr]
-        for start, end in cut(lengths, self.tokens):
-            yield rows.trimmed(start, end)
+    def _micro_batches(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):
+            yield rows[start:end]
 
     def _descend(self, pieces: Iterator[Callable[[], Tensor]], weight: float = 1.0) -> None:
         """One step down the sum of the pieces; each is gone from memory before the next is computed."""
-        self.base.train(self.checkpointing)
+        self.model.network.train(self.checkpointing)
         for piece in pieces:
             piece().backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
@@ -171,7 +163,13 @@ class LoraUpdates:
                     value.grad *= weight
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.base.eval()
+        self.model.network.eval()
+
+
+def rows_of(prompts: Tensor | NDArray[np.int64], replies: Tensor | NDArray[np.int64]) -> list[Row]:
+    """Rows of ids without what fills them up."""
+    both = zip(prompts.tolist(), replies.tolist(), strict=True)
+    return [Row([i for i in a if i != NOTHING], [i for i in b if i != NOTHING]) for a, b in both]
 
 
 def cut(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
@@ -186,34 +184,12 @@ def cut(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
         yield start, len(lengths)
 
 
-def reply_logits(network: PreTrainedModel, rows: Rows) -> Tensor:
-    """(rows, m, vocabulary), float32: the logits of each reply token after the prompt and those before it."""
-    prompts, replies = rows
-    filled, real = replies.clamp(min=0), (replies != PAD)
-    if network.config.is_encoder_decoder:
-        start = torch.full_like(filled[:, :1], network.config.decoder_start_token_id)
-        told = torch.cat([start, filled[:, :-1]], 1)
-        output = network(
-            input_ids=prompts.clamp(min=0).to(network.device),
-            attention_mask=(prompts != PAD).long().to(network.device),
-            decoder_input_ids=told.to(network.device),
-            use_cache=False,
-        )
-        return output.logits.float()  # type: ignore[no-any-return]
-    lengths = (prompts != PAD).sum(1, keepdim=True)  # (rows, 1)
-    places = lengths + torch.arange(replies.shape[1])  # (rows, m): where the reply's tokens stand
-    ids = F.pad(prompts.clamp(min=0), (0, replies.shape[1])).scatter(1, places, filled)
-    mask = F.pad((prompts != PAD).long(), (0, replies.shape[1])).scatter(1, places, real.long())
-    width = int(mask.sum(1).max())
-    # Padding on the right is never looked at: each token sees those before it alone.
-    output = network(
-        input_ids=ids[:, :width].to(network.device),
-        attention_mask=mask[:, :width].to(network.device),
-        use_cache=False,
-    )
-    row = torch.arange(len(ids))[:, None]
-    before = (places - 1).clamp(max=width - 1).to(network.device)
-    return output.logits[row.to(network.device), before].float()  # type: ignore[no-any-return]
+def _padded(flat: Tensor, batch: Batch) -> Tensor:
+    """(tokens,) -> (rows, m), 0 where there is no token."""
+    width = max(batch.lengths)
+    places = [row * width + t for row, length in enumerate(batch.lengths) for t in range(length)]
+    whole = flat.new_zeros(len(batch.lengths) * width)
+    return whole.index_copy(0, torch.tensor(places, device=flat.device), flat).view(-1, width)
 
 
 def _without_dropout(network: nn.Module) -> None:

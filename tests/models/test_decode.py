@@ -157,12 +157,12 @@ def test_a_beam_wider_than_all_sentences_shows_only_what_can_be_said() -> None:
 
 
 def test_the_largest_draw_still_picks_a_word_that_can_be_said() -> None:
-    from backtalk.models.decode import _draw
+    from backtalk.models.decode import draw
 
     probabilities = torch.tensor([[0.1, 0.2, 0.7, 0.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     largest = torch.full((2,), 1.0, dtype=torch.float64).nextafter(torch.zeros(2, dtype=torch.float64))
-    assert _draw(probabilities, largest).tolist() == [2, 0]
-    assert _draw(probabilities, torch.zeros(2, dtype=torch.float64)).tolist() == [0, 0]
+    assert draw(probabilities, largest).tolist() == [2, 0]
+    assert draw(probabilities, torch.zeros(2, dtype=torch.float64)).tolist() == [0, 0]
 
 
 def test_a_beam_of_one_is_greedy() -> None:

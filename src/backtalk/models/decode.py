@@ -80,11 +80,11 @@ def sample(
     sampling: Sampling | None = None,
 ) -> Tensor:
     """As `greedy`, each row sampled with its own seed."""
-    draws = _uniform(seeds, max_length, device)
+    draws = uniform(seeds, max_length, device)
     how = sampling or Sampling()
 
     def choose(logits: Tensor, t: int) -> Tensor:
-        return _draw(how.probabilities(logits), draws[:, t])
+        return draw(how.probabilities(logits), draws[:, t])
 
     return _write(model, state, len(seeds), max_length, device, choose)
 
@@ -95,12 +95,12 @@ def sample_fixed_length(
 ) -> Tensor:
     """(rows, length) ids drawn from the model's distribution over the `allowed` words (V,) alone."""
     device = allowed.device
-    draws = _uniform(seeds, length, device)
+    draws = uniform(seeds, length, device)
     words = torch.full((len(seeds),), BOS, device=device)
     written = []
     for t in range(length):
         logits, state = model.next(words, state)
-        words = _draw(Sampling().probabilities(logits.masked_fill(~allowed, -math.inf)), draws[:, t])
+        words = draw(Sampling().probabilities(logits.masked_fill(~allowed, -math.inf)), draws[:, t])
         written.append(words)
     return torch.stack(written, dim=1)
 
@@ -188,12 +188,13 @@ def _write(
     return torch.stack(written, dim=1)
 
 
-def _uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
+def uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
+    """(rows, length): what each row is drawn with, from its own seed."""
     draws = np.stack([np.random.default_rng(seed).random(length) for seed in seeds])
     return torch.from_numpy(draws).to(device)
 
 
-def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-CDF sampling: (rows, V) float64 and (rows,) -> (rows,)."""
     cumulated = probabilities.cumsum(1)
     total = cumulated[:, -1:]  # 1 but for rounding; what is drawn must stay below it

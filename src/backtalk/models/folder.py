@@ -94,7 +94,11 @@ class Opened:
 
 
 def open_folder(folder: Path, device: torch.device) -> Opened:
+    if (folder / "adapter_config.json").is_file():
+        raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
     config = _read_json(folder / "config.json")
+    if "model_type" in config:
+        raise InputError(f"{folder} is a Hugging Face model; name it hf/{folder}")
     card = _read_json(folder / "card.json")
     if config.get("format") != FORMAT:
         raise InputError(f"{folder / 'config.json'} is not a model of ours (format {config.get('format')!r})")

@@ -9,6 +9,7 @@ from backtalk.errors import InputError
 from backtalk.models.address import FORM
 from backtalk.protocols import Meter, Service, TextModel
 from backtalk.registry import is_endpoint, load_model
+from backtalk.spec import ModelOptions
 from backtalk.types import Access, Dialogue
 
 
@@ -35,9 +36,9 @@ class SealedService(SealedModel):
         return self._inside.answer(dialogues, meter)
 
 
-def load(rest: str, device: str = "auto") -> SealedModel:
+def load(rest: str, device: str = "auto", options: ModelOptions | None = None) -> SealedModel:
     if is_endpoint(rest):  # and whoever agrees to requests should see where they go
         raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
-    inside = load_model(rest, device)
+    inside = load_model(rest, device, options)
     kind = SealedService if isinstance(inside, Service) else SealedModel
     return kind(f"sealed:{rest}", inside)

@@ -1,0 +1,95 @@
+"""Replies written a token at a time, batched, with the keys and values of what was read kept.
+
+The library's `generate` does the work for every architecture; what a model's own generation settings add
+(sampling, beams, penalties, least lengths, forced tokens) is left out, so that a reply is the plain argmax.
+Sampling is the same with one uniform number a row and token, drawn from the row's seed (`decode.uniform`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backtalk.models.decode import Sampling, draw, uniform
+from backtalk.models.transformer.scoring import pad_left, pad_right
+
+
+@torch.no_grad()
+def write(
+    network: Any,
+    prompts: Sequence[Sequence[int]],
+    lead: Sequence[int],
+    stops: Collection[int],
+    pad: int,
+    max_reply: int,
+    seeds: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """The tokens of one reply a prompt, without the token that ended it; sampled where there are seeds."""
+    device = network.device
+    if lead:  # an encoder knows no places before 0: its rows are padded on the right
+        ids, keep = pad_right(prompts, pad, device)
+        inputs = {"decoder_input_ids": torch.tensor([list(lead)], device=device).repeat(len(prompts), 1)}
+    else:
+        ids, keep = pad_left(prompts, pad, device)
+        inputs = {}
+    processors = [] if seeds is None else [_Draws(uniform(seeds, max_reply, device))]
+    with _plain_settings(network, lead, stops, pad, max_reply):
+        found = network.generate(ids, attention_mask=keep, logits_processor=_listed(processors), **inputs)
+    written = found[:, len(lead) if lead else ids.shape[1] :].tolist()
+    return [_until(row, stops) for row in written]
+
+
+class _Draws:
+    """Leaves one token of each row: the one that the row's own number falls on."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers
+        self._step = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        drawn = draw(Sampling().probabilities(scores), self._numbers[:, self._step])
+        self._step += 1
+        return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
+
+
+def _listed(processors: Sequence[_Draws]) -> Any:
+    from transformers import LogitsProcessorList
+
+    return LogitsProcessorList(processors)
+
+
+@contextmanager
+def _plain_settings(
+    network: Any, lead: Sequence[int], stops: Collection[int], pad: int, max_reply: int
+) -> Iterator[None]:
+    """The network's generation settings with nothing in them but what ends a reply."""
+    from transformers import GenerationConfig
+
+    settings: Any = GenerationConfig
+    own = network.generation_config
+    network.generation_config = settings(
+        max_new_tokens=max_reply,
+        do_sample=False,
+        num_beams=1,
+        eos_token_id=sorted(stops),
+        pad_token_id=pad,
+        bos_token_id=own.bos_token_id,
+        decoder_start_token_id=lead[0] if lead else None,
+        cache_implementation=getattr(own, "cache_implementation", None),
+    )
+    try:
+        yield
+    finally:
+        network.generation_config = own
+
+
+def _until(ids: list[int], stops: Collection[int]) -> list[int]:
+    for place, token in enumerate(ids):
+        if token in stops:
+            return ids[:place]
+    return ids

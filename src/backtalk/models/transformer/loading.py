@@ -1,0 +1,167 @@
+"""`hf/NAME-OR-FOLDER` loaded: the right class, numbers and device, an adapter merged in, one sentence for
+whatever is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from backtalk.errors import InputError
+from backtalk.models.device import pick_device
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.chat_prompts import ChatPrompts
+from backtalk.models.transformer.encoder_prompts import EncoderPrompts
+from backtalk.models.transformer.fingerprint import fingerprint
+from backtalk.models.transformer.memory import is_out_of_memory
+from backtalk.models.transformer.model import Prompts, TransformerModel
+from backtalk.models.transformer.plain_prompts import TurnPrompts
+from backtalk.models.transformer.source import Source, find_source, needs_extra
+
+UNLIMITED = 1 << 20
+"""A context of more tokens than this is a tokenizer's way to say that it knows of no limit."""
+
+
+def load(rest: str, device: str = "auto", options: ModelOptions | None = None) -> TransformerModel:
+    options = options or ModelOptions()
+    where = pick_device(device)
+    return load_source(f"hf/{rest}", find_source(rest, options.trust_remote_code), where, options)
+
+
+def load_source(name: str, source: Source, device: torch.device, options: ModelOptions) -> TransformerModel:
+    """The model whose files lie at `source`."""
+    with _in_one_sentence(name):
+        network, tokenizer = _open(source, device, options)
+    network.name_or_path = source.base  # what peft writes into an adapter as its base
+    prompts = _prompts(name, network, tokenizer, options)
+    return TransformerModel(
+        name=name,
+        network=network,
+        tokenizer=tokenizer,
+        prompts=prompts,
+        fingerprint=fingerprint(source, options, network.dtype),
+        options=options,
+        context=_context(network.config, tokenizer),
+    )
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        dtype: torch.dtype = getattr(torch, name)
+        return dtype
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if half else torch.float32
+
+
+def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[Any, Any]:
+    try:
+        import transformers
+        from transformers import AutoConfig, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError:
+        raise needs_extra() from None
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
+    release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    where = str(source.folder)
+    common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
+    config: Any = AutoConfig.from_pretrained(where, **common)
+    network: Any = _class_for(config, where).from_pretrained(
+        where,
+        config=config,
+        use_safetensors=True,
+        **{"dtype" if release >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
+        **common,
+    )
+    if source.adapter is not None:
+        network = _merge(network, source)
+    network = network.to(device).eval().requires_grad_(False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(where, **common)
+    return network, tokenizer
+
+
+def _merge(network: Any, source: Source) -> Any:
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise InputError(f"the adapter {source.adapter} needs peft; pip install 'backtalk[lora]'") from None
+    loaded: Any = PeftModel.from_pretrained(network, str(source.adapter))
+    return loaded.merge_and_unload()
+
+
+def _class_for(config: Any, where: str) -> Any:
+    """The library's class of a model that replies; one that only reads or classifies is refused."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    named = [str(name) for name in config.architectures or []]
+    replies = not named or any(
+        part in name for name in named for part in ("CausalLM", "LMHead", "ForConditionalGeneration")
+    )
+    kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    own_code = "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    if not replies or not (own_code or type(config) in kind._model_mapping):
+        what = named[0] if named else config.model_type
+        raise InputError(f"{where} is no model that replies ({what}); name a causal or encoder-decoder one")
+    return kind
+
+
+def _prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions) -> Prompts:
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    if options.template == "chat" and not has_template:
+        raise InputError(f"{name} has no chat template; use --template plain")
+    stops = _stops(network)
+    chat = None
+    if has_template and options.template != "plain":
+        chat = ChatPrompts(tokenizer, options.system, stops)
+    config = network.config
+    if config.is_encoder_decoder:
+        settings = network.generation_config
+        starts = (settings.decoder_start_token_id, config.decoder_start_token_id, settings.bos_token_id)
+        start = next((token for token in starts if token is not None), None)
+        if start is None:
+            raise InputError(f"the config of {name} has no decoder_start_token_id; add it")
+        blenderbot = str(config.model_type).startswith("blenderbot")
+        return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, blenderbot)
+    return chat or TurnPrompts(tokenizer, options.system, stops)
+
+
+def _stops(network: Any) -> set[int]:
+    """Every token at which the model's own settings end a reply."""
+    found: list[Any] = []
+    for settings in (network.generation_config, network.config):
+        ends = getattr(settings, "eos_token_id", None)
+        found += ends if isinstance(ends, list) else [ends]
+    return {int(token) for token in found if token is not None}
+
+
+def _context(config: Any, tokenizer: Any) -> int | None:
+    limits = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length]
+    known = [int(limit) for limit in limits if limit is not None and 0 < limit <= UNLIMITED]
+    return min(known, default=None)
+
+
+@contextmanager
+def _in_one_sentence(name: str) -> Iterator[None]:
+    """What the libraries raise about a model's files, as a sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ImportError as error:
+        raise InputError(f"{name} needs a package that is not installed ({_line(error)})") from None
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise InputError(
+                f"{name} does not fit the memory; use a smaller model or --dtype bfloat16"
+            ) from None
+        if "trust_remote_code" in str(error):
+            raise InputError(
+                f"{name} comes with code of its own; read it, and run it with --trust-remote-code"
+            ) from None
+        raise InputError(f"{name} can't be loaded: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:200] + " ..."

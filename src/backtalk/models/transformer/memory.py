@@ -1,0 +1,134 @@
+"""How many rows fit at once: what a batch takes is estimated from the config, what is free is asked for.
+
+An estimate may be wrong: at the first batch that runs out of memory the rows are halved and the work goes on;
+at the second it ends with one sentence.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from backtalk.errors import InputError
+from backtalk.models.transformer.free_memory import free_bytes
+
+SHARE = 0.6
+"""Of the free memory: the rest is for what an estimate forgets."""
+MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
+"""Tokens of a batch beyond which it only grows, and is no quicker."""
+SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "alloc_failed",
+    "could not create a memory",
+    "could not create a primitive",
+)
+"""How PyTorch and its libraries say that memory ran out, where they raise no error of its own."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that a batch takes beside the weights."""
+
+    cache: int
+    """Keys and values of one token, over all layers."""
+    work: int
+    """What one layer holds of one token while it works."""
+    heads: int
+    vocabulary: int
+
+    def scoring(self, rows: int, length: int, scored: int) -> int:
+        """Of a forward pass over (rows, length) and the logits of `scored` tokens a row, twice in float32."""
+        attention = self.heads * length * length * 4
+        return rows * (length * self.work + attention + scored * self.vocabulary * 12)
+
+    def writing(self, rows: int, length: int, new: int) -> int:
+        """Of reading (rows, length) and writing `new` tokens; drawing a token takes float64, a few times."""
+        attention = self.heads * length * length * 4
+        return rows * ((length + new) * self.cache + length * self.work + attention + self.vocabulary * 48)
+
+
+def footprint(config: Any, number_bytes: int) -> Footprint:
+    """From a Hugging Face config; what it does not say is guessed on the large side."""
+
+    def said(*names: str) -> int:
+        return max(int(getattr(config, name, None) or 0) for name in names)
+
+    size = said("hidden_size") or 1024
+    layers = said("num_hidden_layers", "num_decoder_layers", "decoder_layers") or 24
+    heads = said("num_attention_heads") or 16
+    inner = said("intermediate_size", "n_inner", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim") or 4 * size
+    of_head = said("head_dim", "d_kv") or size // heads
+    sides = 2 if config.is_encoder_decoder else 1  # a decoder also keeps what it reads of the encoder
+    return Footprint(
+        cache=2 * layers * (said("num_key_value_heads") or heads) * of_head * number_bytes * sides,
+        work=(8 * size + 3 * inner) * max(number_bytes, 4),
+        heads=heads,
+        vocabulary=said("vocab_size") or 50000,
+    )
+
+
+def run_batches(
+    lengths: Sequence[int],
+    cost: Callable[[int, int], int],
+    work: Callable[[list[int]], Sequence[T]],
+    device: torch.device,
+) -> list[T]:
+    """`work` on all rows, in batches of like length that fit, the longest first; results in the given order.
+
+    `cost` gives the bytes that (rows, length) take; `work` takes the numbers of the rows and returns a result
+    for each.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    budget = int(free_bytes(device) * SHARE)
+    most_tokens = MOST_TOKENS[device.type]
+    found: dict[int, T] = {}
+    most_rows = len(order)
+    halved = False
+    start = 0
+    while start < len(order):
+        length = max(lengths[order[start]], 1)
+        fits = min(most_rows, most_tokens // length, budget // max(cost(1, length), 1))
+        rows = order[start : start + max(fits, 1)]
+        done = _unless_memory_ends(work, rows)
+        if done is not None:
+            found.update(zip(rows, done, strict=True))
+            start += len(rows)
+            continue
+        _let_go(device)
+        if halved or len(rows) == 1:
+            raise InputError(
+                f"memory ran out on {device} with {len(rows)} at a time and {length} tokens each; free some, "
+                "or use a smaller model, --dtype bfloat16 or a shorter --max-reply"
+            )
+        halved = True
+        most_rows = len(rows) // 2
+    return [found[row] for row in range(len(lengths))]
+
+
+def _unless_memory_ends(work: Callable[[list[int]], Sequence[T]], rows: list[int]) -> Sequence[T] | None:
+    try:
+        return work(rows)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return None  # outside the handler: the error holds the tensors of the batch
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
+
+
+def _let_go(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

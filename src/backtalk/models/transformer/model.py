@@ -1,0 +1,191 @@
+"""A Hugging Face model, causal or encoder-decoder, as the protocol asks: replies and log-probabilities."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+import torch
+
+from backtalk.errors import InputError
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.generation import write
+from backtalk.models.transformer.memory import Footprint, footprint, run_batches
+from backtalk.models.transformer.scoring import (
+    Batch,
+    Row,
+    causal_batch,
+    encoder_decoder_batch,
+    token_log_probs,
+)
+from backtalk.types import Access, Dialogue
+
+
+class Prompts(Protocol):
+    """How text becomes tokens: by a chat template, turn by turn, or for an encoder."""
+
+    end: int
+    """The end-of-turn token."""
+    stops: frozenset[int]
+    """Tokens at which a reply is over."""
+    lead: tuple[int, ...]
+    """What a decoder is given before the reply; nothing for a causal model, which goes on from the prompt."""
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]: ...
+
+    def fixed(self, ids: Sequence[int]) -> tuple[int, int]: ...
+
+    def reply_ids(self, text: str) -> list[int]: ...
+
+    def text_ids(self, text: str) -> tuple[list[int], list[int]]: ...
+
+
+@dataclass
+class TransformerModel:
+    """A network with its tokenizer and its way of writing prompts."""
+
+    name: str
+    network: Any
+    tokenizer: Any
+    prompts: Prompts
+    fingerprint: str
+    options: ModelOptions = field(default_factory=ModelOptions)
+    context: int | None = None
+    """The most tokens that fit: of prompt and reply, or of an encoder's prompt; None: no limit."""
+    access: Access = Access.LOGPROBS
+    _warned: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.network.device
+        return device
+
+    @property
+    def pad(self) -> int:
+        """Any id does: padding is masked."""
+        own = self.tokenizer.pad_token_id
+        return self.prompts.end if own is None else int(own)
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return bool(self.network.config.is_encoder_decoder)
+
+    @property
+    def footprint(self) -> Footprint:
+        return footprint(self.network.config, self.network.dtype.itemsize)
+
+    # --- text ----------------------------------------------------------------------------------------
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
+        """Template, system prompt and what announces a reply applied; of a long dialogue the newest part."""
+        return self._prompt(dialogue, self.options.max_reply)
+
+    def reply_ids(self, text: str) -> list[int]:
+        """The tokens of a reply with its end of turn."""
+        return self.prompts.reply_ids(text)
+
+    def read(self, ids: Sequence[int]) -> str:
+        """The text of a reply's tokens."""
+        text: str = self.tokenizer.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text.strip()
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        return self._write(dialogues, None)
+
+    def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
+        if len(dialogues) != len(seeds):
+            raise InputError(f"{len(dialogues)} dialogues but {len(seeds)} seeds; give one seed for each")
+        return self._write(dialogues, seeds)
+
+    # --- log-probabilities ---------------------------------------------------------------------------
+
+    def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
+        if len(dialogues) != len(replies):
+            raise InputError(
+                f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
+            )
+        rows = []
+        for dialogue, text in zip(dialogues, replies, strict=True):
+            reply = self.reply_ids(text)
+            rows.append(Row(self._prompt(dialogue, max(self.options.max_reply, len(reply))), reply))
+        return self.score_rows(rows)
+
+    def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
+        """The log-probability of each token of each text, as a user would type it."""
+        rows = [Row(*self.prompts.text_ids(text)) for text in texts]
+        found = iter(self.score_rows([row for row in rows if row.reply]))
+        return [next(found) if row.reply else [] for row in rows]
+
+    def score_rows(self, rows: Sequence[Row]) -> list[list[float]]:
+        """The log-probability of each reply token of each row."""
+        need = self.footprint
+        longest = max((len(row.reply) for row in rows), default=0)
+
+        @torch.no_grad()
+        def score(numbers: list[int]) -> list[list[float]]:
+            batch = self.batch([rows[number] for number in numbers])
+            found = iter(token_log_probs(self.network, batch).tolist())
+            return [list(islice(found, length)) for length in batch.lengths]
+
+        return run_batches(
+            [len(row.prompt) + len(row.reply) for row in rows],
+            lambda count, length: need.scoring(count, length, min(longest, length)),
+            score,
+            self.device,
+        )
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """Rows as tensors, for `token_logits` and `token_log_probs`."""
+        if self.is_encoder_decoder:
+            return encoder_decoder_batch(rows, self.prompts.lead, self.pad, self.device)
+        return causal_batch(rows, self.pad, self.device)
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _write(self, dialogues: Sequence[Dialogue], seeds: Sequence[int] | None) -> list[str]:
+        prompts = [self.prompt_ids(dialogue) for dialogue in dialogues]
+        need, most = self.footprint, self.options.max_reply
+
+        def answer(numbers: list[int]) -> list[list[int]]:
+            own = None if seeds is None else [seeds[number] for number in numbers]
+            given = [prompts[number] for number in numbers]
+            return write(self.network, given, self.prompts.lead, self.prompts.stops, self.pad, most, own)
+
+        written = run_batches(
+            [len(prompt) for prompt in prompts],
+            lambda count, length: need.writing(count, length, most),
+            answer,
+            self.device,
+        )
+        return [self.read(ids) for ids in written]
+
+    def _prompt(self, dialogue: Dialogue, reply_tokens: int) -> list[int]:
+        if not dialogue:
+            raise InputError("a dialogue has no turns; give at least one utterance to reply to")
+        ids = self.prompts.prompt_ids(dialogue)
+        if self.context is None:
+            return ids
+        room = self.context if self.is_encoder_decoder else self.context - reply_tokens
+        if self.context <= reply_tokens:
+            raise InputError(
+                f"a reply of {reply_tokens} tokens does not fit {self.name}, which holds {self.context} "
+                "tokens with the prompt; use a smaller --max-reply"
+            )
+        return self._cut(ids, room)
+
+    def _cut(self, ids: list[int], room: int) -> list[int]:
+        if len(ids) <= room:
+            return ids
+        if not self._warned:
+            self._warned = True
+            print(
+                f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut",
+                file=sys.stderr,
+            )
+        first, last = self.prompts.fixed(ids)
+        return ids[:first] + ids[len(ids) - max(room - first, last) :]

@@ -1,0 +1,130 @@
+"""What `hf/NAME-OR-FOLDER` names: a folder, a model of the hub (a folder of its cache), or an adapter and the
+model under it. Checked before anything heavy is loaded: weights are safetensors, never pickle."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+
+ADAPTER = "adapter_config.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
+"""Files of the hub that a model is read from."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model's files lie."""
+
+    folder: Path
+    """Config, tokenizer and weights."""
+    base: str
+    """What an adapter on top of it should name as its base."""
+    adapter: Path | None = None
+    """The folder of a LoRA adapter on top."""
+    commit: str = ""
+    """Of a model of the hub: what its files are called there. They never change."""
+
+
+def find_source(rest: str, trust_remote_code: bool = False) -> Source:
+    folder = Path(rest).expanduser()
+    if folder.is_dir():
+        return _with_adapter(folder) if (folder / ADAPTER).is_file() else _whole(folder)
+    if not rest.strip() or rest.startswith((".", "/", "~")) or rest.count("/") > 1 or folder.exists():
+        raise InputError(f"no folder of a Hugging Face model at {rest!r}; check the path")
+    found = _from_hub(rest, trust_remote_code, fetch=True)
+    if (found / ADAPTER).is_file():
+        return _with_adapter(found, found.name)
+    return _whole(found, rest, found.name)
+
+
+def _whole(folder: Path, base: str = "", commit: str = "") -> Source:
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} is no Hugging Face model: it has no config.json")
+    if read_json(folder / "config.json").get("format") == "backtalk-model-1":
+        raise InputError(f"{folder} is a model of ours; name it without hf/")
+    if not any(folder.glob("*.safetensors")):
+        if any(path for pattern in PICKLES for path in folder.glob(pattern)):
+            raise InputError(
+                f"the weights of {folder} are no safetensors; such files may run code when they are read, so "
+                "convert them where that is safe (save_pretrained writes safetensors)"
+            )
+        raise InputError(f"{folder} has no weights: no .safetensors file")
+    return Source(folder, base or str(folder.resolve()), commit=commit)
+
+
+def _with_adapter(folder: Path, commit: str = "") -> Source:
+    base = read_json(folder / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base.strip():
+        raise InputError(f"{folder / ADAPTER} does not name its base model (base_model_name_or_path)")
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(f"the adapter {folder} has no .safetensors file; save it as safetensors")
+    under = _base(base, folder)
+    return Source(under.folder, under.base, folder, commit)
+
+
+def _base(name: str, adapter: Path) -> Source:
+    if name == "smollm2":
+        from backtalk.models.transformer.smollm2 import find
+
+        return find()
+    for place in (Path(name), adapter / name):
+        if (place / "config.json").is_file():
+            return _whole(place)
+    if Path(name).is_absolute() or name.count("/") > 1:
+        raise InputError(f"the base model of the adapter {adapter} is not at {name}")
+    try:  # an adapter may name anything: what the user did not name is not fetched
+        found = _from_hub(name, False, fetch=False)
+    except InputError:
+        raise InputError(
+            f"the adapter {adapter} needs its base model {name}, which is not on this machine; "
+            f"fetch it first, with `backtalk chat --model hf/{name}`"
+        ) from None
+    return _whole(found, name, found.name)
+
+
+def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
+    """The folder in the hub's cache; its name is the commit."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise needs_extra() from None
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                allow_patterns=[*WANTED, *["*.py"] * with_code],
+                ignore_patterns=["*/*", "consolidated*"],
+                local_files_only=not fetch,
+            )
+        )
+    except Exception as error:  # of several libraries: no such name, no leave, no network
+        kind = type(error).__name__
+        if kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
+            raise InputError(f"there is no folder and no model of the hub called {name!r}") from None
+        if kind == "GatedRepoError":
+            raise InputError(
+                f"the hub gives {name!r} only to those who asked; log in with its tool"
+            ) from None
+        raise InputError(
+            f"{name!r} is no folder here, not in the hub's cache, and the hub can't be reached "
+            f"({kind}); copy the model's folder to this machine and name it hf/FOLDER"
+        ) from None
+
+
+def needs_extra() -> InputError:
+    return InputError("Hugging Face models need transformers; pip install 'backtalk[hf]'")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} can't be read: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} should hold a JSON object")
+    return value

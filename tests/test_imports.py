@@ -20,7 +20,7 @@ FLOORS = [
     {"paraphrase", "consent"},
     {"blocks", "reference", "outcome", "compare", "train", "chat", "listing", "serving"},
     {"blackbox"},
-    {"audit", "verify", "enumeration", "outputs"},
+    {"audit", "verify", "enumeration", "outputs", "given"},
     {"hardening"},
     {"rating"},
     {"harden", "rate", "studies"},
@@ -100,6 +100,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"transformers", "peft"},
             "generation.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
+            "lora.py": {"peft"},
         }
         optional = own.get(path.name, {"chitchat_dataset"})
         assert outside <= optional, f"{path.name} imports {outside}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.training.lora import Adapter, LoraConfig, put_on
-from backtalk.training.lora_updates import PAD, LoraUpdates, Rows, cut, reply_logits
+from backtalk.models.transformer.scoring import (
+    Batch,
+    Row,
+    causal_batch,
+    encoder_decoder_batch,
+    token_log_probs,
+)
+from backtalk.training.lora import Adapter, LoraConfig
+from backtalk.training.lora_updates import LoraUpdates, cut, rows_of
+from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.updates import UpdateConfig
 from tests.training.transformers import FAMILIES, tiny_network
 
@@ -21,16 +30,32 @@ PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13]]
 REPLIES = [[20, 21, 1], [22, 1], [23, 24, 25, 1]]
 
 
-def rows(prompts: list[list[int]] = PROMPTS, replies: list[list[int]] = REPLIES) -> Rows:
-    def padded(lists: list[list[int]]) -> torch.Tensor:
-        width = max(map(len, lists))
-        return torch.tensor([[*own, *[PAD] * (width - len(own))] for own in lists])
+class Bare:
+    """A network and how its rows are read, without a tokenizer."""
 
-    return Rows(padded(prompts), padded(replies))
+    def __init__(self, network: Any) -> None:
+        self.network = network
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        if self.network.config.is_encoder_decoder:
+            return encoder_decoder_batch(rows, [0], 0, self.network.device)
+        return causal_batch(rows, 0, self.network.device)
 
 
-def arrays(own: Rows) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return own.prompts.numpy(), own.replies.numpy()
+def padded(lists: list[list[int]]) -> torch.Tensor:
+    width = max(map(len, lists))
+    return torch.tensor([[*own, *[NOTHING] * (width - len(own))] for own in lists])
+
+
+def both(prompts: list[list[int]] = PROMPTS, replies: list[list[int]] = REPLIES) -> tuple[Any, Any]:
+    return padded(prompts), padded(replies)
+
+
+def arrays(prompts: list[list[int]], replies: list[list[int]]) -> tuple[Any, Any]:
+    return padded(prompts).numpy(), padded(replies).numpy()
+
+
+ROWS = [Row(prompt, reply) for prompt, reply in zip(PROMPTS, REPLIES, strict=True)]
 
 
 @torch.no_grad()
@@ -56,16 +81,12 @@ def stirred(network: Any, **config: Any) -> tuple[Adapter, LoraUpdates]:
     with torch.no_grad():
         for value in adapter.weights.parameters():
             value.add_(0.1 * torch.randn_like(value))
-    return adapter, LoraUpdates(adapter, network, UpdateConfig(optimizer="adam", **config))
+    return adapter, LoraUpdates(adapter, Bare(network), UpdateConfig(optimizer="adam", **config))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logits_of_padded_rows_are_those_of_a_plain_forward(family: str) -> None:
-    network = tiny_network(family)
-    batched = reply_logits(network, rows())
-    for i, (prompt, reply) in enumerate(zip(PROMPTS, REPLIES, strict=True)):
-        plain = plain_logits(network, prompt, reply)
-        assert torch.allclose(batched[i, : len(reply)], plain, atol=1e-5)
+@torch.no_grad()
+def log_probs(network: Any) -> torch.Tensor:
+    return token_log_probs(network, Bare(network).batch(ROWS))
 
 
 @pytest.mark.parametrize("method", ["negative", "unlikelihood", "npo"])
@@ -73,7 +94,7 @@ def test_logits_of_padded_rows_are_those_of_a_plain_forward(family: str) -> None
 def test_the_loss_of_a_rule_is_the_one_worked_out_by_hand(family: str, method: str) -> None:
     network = tiny_network(family)
     base = [plain_log_probs(network, *pair) for pair in zip(PROMPTS, REPLIES, strict=True)]
-    adapter, updates = stirred(network, method=method, npo_beta=0.5, avoid=frozenset({1}))
+    _, updates = stirred(network, method=method, npo_beta=0.5, avoid=frozenset({1}))
     now = [plain_log_probs(network, *pair) for pair in zip(PROMPTS, REPLIES, strict=True)]
     losses = []
     for before, after in zip(base, now, strict=True):
@@ -87,7 +108,7 @@ def test_the_loss_of_a_rule_is_the_one_worked_out_by_hand(family: str, method: s
             ratio = sum(after) - sum(before)
             losses.append(2 / 0.5 * np.log1p(np.exp(0.5 * ratio)))
     with torch.no_grad():
-        assert float(updates.negative_loss(rows())) == pytest.approx(np.mean(losses), rel=1e-4)
+        assert float(updates.negative_loss(ROWS)) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,20 +125,20 @@ def test_the_positive_loss_is_likelihood_and_divergence_by_hand(family: str) -> 
     apart = sum(float((a.exp() * (a - b)).sum()) for a, b in zip(base, now, strict=True))
     expected = 3.0 * apart / words - 0.7 * said / len(REPLIES)
     with torch.no_grad():
-        assert float(updates.positive_loss(rows(), words, len(REPLIES))) == pytest.approx(expected, rel=1e-3)
+        assert float(updates.positive_loss(ROWS, words, len(REPLIES))) == pytest.approx(expected, rel=1e-3)
 
 
 def test_an_untouched_adapter_changes_nothing_and_off_is_the_base() -> None:
     network = tiny_network("gpt2")
-    base = reply_logits(network, rows())
+    base = log_probs(network)
     fresh = Adapter(network, LoraConfig(rank=4))
-    assert torch.allclose(reply_logits(network, rows()), base, atol=1e-6)
+    assert torch.allclose(log_probs(network), base, atol=1e-6)
     fresh.remove()
     adapter, _ = stirred(network)
-    assert not torch.allclose(reply_logits(network, rows()), base, atol=1e-2)
+    assert not torch.allclose(log_probs(network), base, atol=1e-2)
     with adapter.off():
-        assert torch.equal(reply_logits(network, rows()), base)
-    assert torch.equal(reply_logits(adapter.remove(), rows()), base)
+        assert torch.equal(log_probs(network), base)
+    assert torch.equal(log_probs(adapter.remove()), base)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -125,11 +146,13 @@ def test_steps_bring_the_hits_down_and_keep_the_rest(family: str) -> None:
     network = tiny_network(family)
     base = {name: value.clone() for name, value in network.state_dict().items()}
     adapter = Adapter(network, LoraConfig(rank=4, alpha=8))
-    updates = LoraUpdates(adapter, network, UpdateConfig(optimizer="adam", lr=0.003, lambda_pos=0.0, kl=3.0))
-    hits, kept = rows([PROMPTS[0]], [REPLIES[0]]), rows(PROMPTS[1:], REPLIES[1:])
+    updates = LoraUpdates(
+        adapter, Bare(network), UpdateConfig(optimizer="adam", lr=0.003, lambda_pos=0.0, kl=3.0)
+    )
+    hits, kept = both(PROMPTS[:1], REPLIES[:1]), arrays(PROMPTS[1:], REPLIES[1:])
     before = [plain_log_probs(network, p, r) for p, r in zip(PROMPTS, REPLIES, strict=True)]
     for _ in range(12):
-        updates.both(*hits, 1.0, *arrays(kept))
+        updates.both(*hits, 1.0, *kept)
     after = [plain_log_probs(network, p, r) for p, r in zip(PROMPTS, REPLIES, strict=True)]
     fallen = [sum(old) - sum(new) for old, new in zip(before, after, strict=True)]
     assert fallen[0] > 2
@@ -144,9 +167,9 @@ def test_micro_batches_and_recomputed_activations_give_the_same_step() -> None:
         network = tiny_network("gpt2")
         adapter = Adapter(network, LoraConfig(rank=4))
         config = UpdateConfig(optimizer="sgd", lr=0.1, method="npo", kl=1.0, lambda_pos=0.5)
-        updates = LoraUpdates(adapter, network, config, tokens, checkpointing)
+        updates = LoraUpdates(adapter, Bare(network), config, tokens, checkpointing)
         for _ in range(2):
-            updates.both(*rows(), 0.5, *arrays(rows(PROMPTS, REPLIES[::-1])))
+            updates.both(*both(), 0.5, *arrays(PROMPTS, REPLIES[::-1]))
         ends.append(torch.cat([value.detach().flatten() for value in adapter.weights.parameters()]))
         assert not network.training
     start = torch.cat(
@@ -155,6 +178,16 @@ def test_micro_batches_and_recomputed_activations_give_the_same_step() -> None:
     assert float((ends[0] - start).abs().max()) > 1e-3
     for other in ends[1:]:
         assert torch.allclose(ends[0], other, atol=1e-6)
+
+
+def test_hits_are_scored_as_a_plain_forward_does() -> None:
+    network = tiny_network("llama")
+    _, updates = stirred(network)
+    updates.tokens = 12  # more than one micro-batch
+    hits = [Hit(tuple(prompt), tuple(reply)) for prompt, reply in zip(PROMPTS, REPLIES, strict=True)]
+    for found, prompt, reply in zip(updates.log_probs(hits), PROMPTS, REPLIES, strict=True):
+        assert found == pytest.approx(plain_log_probs(network, prompt, reply), abs=1e-4)
+    assert rows_of(*both()) == ROWS
 
 
 def test_rows_are_cut_by_tokens_and_never_dropped() -> None:
@@ -169,23 +202,22 @@ def test_a_saved_adapter_loads_with_plain_peft_and_merges(family: str, tmp_path:
 
     network = tiny_network(family)
     adapter, _ = stirred(network)
-    hardened = reply_logits(network, rows())
+    hardened = log_probs(network)
     adapter.save(tmp_path)
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {path.name for path in tmp_path.iterdir()}
     plain = PeftModel.from_pretrained(tiny_network(family), str(tmp_path)).eval()
-    assert torch.equal(reply_logits(plain, rows()), hardened)
-    assert torch.equal(reply_logits(put_on(tiny_network(family), tmp_path), rows()), hardened)
-    assert torch.allclose(reply_logits(adapter.merge(), rows()), hardened, atol=1e-4)
+    assert torch.equal(log_probs(plain), hardened)
+    assert torch.allclose(log_probs(adapter.merge()), hardened, atol=1e-4)
 
 
 def test_half_precision_bases_have_adapters_in_float32() -> None:
     network = tiny_network("llama").to(torch.bfloat16)
     adapter, updates = stirred(network, lr=0.01)
     assert {value.dtype for value in adapter.weights.parameters()} == {torch.float32}
-    before = float(updates.negative_loss(rows()))
+    before = log_probs(network).sum()
     for _ in range(5):
-        updates.negative(*rows())
-    assert float(updates.negative_loss(rows())) < before - 1
+        updates.negative(*both())
+    assert log_probs(network).sum() < before - 3
 
 
 def test_layers_may_be_named_and_a_wrong_name_is_one_sentence() -> None:

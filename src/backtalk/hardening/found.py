@@ -63,7 +63,9 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
         elif dialogue not in known.inputs:
             cases[target.id] = replace(known, inputs=(*known.inputs, dialogue))
     if not cases:
-        raise InputError(f"{name} holds no finding with an input and a sentence; there is nothing to train on")
+        raise InputError(
+            f"{name} holds no finding with an input and a sentence; there is nothing to train on"
+        )
     return list(cases.values())[: limit or None]
 
 

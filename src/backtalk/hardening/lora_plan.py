@@ -1,0 +1,263 @@
+"""What a hardening of a Hugging Face model works with, read and checked before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtalk.cases import reference_pairs
+from backtalk.data.corpora import read_corpus
+from backtalk.data.pairs import PairArrays
+from backtalk.data.splits import split
+from backtalk.errors import InputError
+from backtalk.given import Judged
+from backtalk.hardening.asking import mean_log_prob
+from backtalk.hardening.found import FoundLists, given_found, read_found, split_found
+from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
+from backtalk.hardening.settings import (
+    FREQUENT_ONLY,
+    LORA_DEFAULT,
+    SEARCHING,
+    bound_of,
+    by_name,
+    check_lora_flags,
+    negative_config,
+)
+from backtalk.hits import Criterion, parse_criterion
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.source import find_source
+from backtalk.registry import load_model
+from backtalk.spec import AuditSpec, HardenSpec, model_options, spec_values
+from backtalk.training.avoid import PAPER_AVOID, frequent_ids
+from backtalk.training.lora import LoraConfig
+from backtalk.training.negative import NOTHING, NegativeConfig
+from backtalk.types import Thresholds, Turn
+
+DEFAULT_HIT = "o-sample-avg-k1"
+POSITIVES = 2000
+"""Pairs that keep the model whole, of a larger corpus drawn by the seed."""
+MOST_REPLY = 64
+"""Tokens of a reply that are trained on."""
+RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
+"""Settings that may change between two commands of the same hardening."""
+Texts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class LoraPlan:
+    """Everything that the steps need."""
+
+    spec: HardenSpec
+    options: ModelOptions
+    out: Path
+    parent: TransformerModel
+    criterion: Criterion
+    thresholds: Thresholds
+    lists: FoundLists
+    positive: Texts
+    measured: Texts
+    source: str
+    """Where the pairs are from: one sentence."""
+    config: NegativeConfig
+    lora: LoraConfig
+    bound: float
+    """How much perplexity may rise; infinite where the last iteration is kept."""
+    scorer: Any = None
+
+    @property
+    def model_folder(self) -> Path:
+        return self.out / "model"
+
+    @property
+    def judged(self) -> Judged:
+        return Judged(self.criterion.name, self.thresholds, f"T_out was measured before. {self.source}")
+
+    @cached_property
+    def positive_arrays(self) -> PairArrays:
+        rows = [
+            (self.parent.prompt_ids((Turn("user", text),)), self.parent.reply_ids(reply)[:MOST_REPLY])
+            for text, reply in self.positive
+        ]
+        return PairArrays(_array([prompt for prompt, _ in rows]), _array([reply for _, reply in rows]))
+
+    def facts(self) -> dict[str, Any]:
+        other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against"}
+        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
+        return {
+            **kept,
+            "batch": self.config.batch,
+            "fingerprint": self.parent.fingerprint,
+            "scorer": "" if self.scorer is None else self.scorer.fingerprint,
+            "lists_sha256": self.lists.digest(),
+            "pairs_sha256": _digest([self.positive, self.measured]),
+        }
+
+    def run_spec(self, model: str, part: str) -> AuditSpec:
+        """How a run over one of the lists describes itself."""
+        spec = self.spec
+        return AuditSpec(
+            model=model,
+            search="given",
+            hit=self.criterion.name,
+            targets=str(self.out / f"{part}.jsonl"),
+            reference=spec.reference,
+            restarts=1,
+            seed=spec.seed,
+            device=spec.device,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What the card says of findings, pairs and training."""
+        config = asdict(self.config)
+        config["avoid"] = [self.parent.read([token]) for token in sorted(self.config.avoid)]
+        return {
+            "findings": self.spec.findings,
+            "lists": {name: len(part) for name, part in self.lists.by_name().items()},
+            "hit": self.criterion.name,
+            "search": "given",
+            "keep": self.spec.keep,
+            "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
+            "pairs": self.source,
+            "measured_pairs": len(self.measured),
+            "lora": asdict(self.lora),
+            **config,
+        }
+
+
+def trains_adapter(name: str) -> bool:
+    """Whether a model of that name is hardened by an adapter."""
+    return name == "smollm2" or name.startswith("hf/")
+
+
+def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPlan:
+    """Reads and checks everything before anything is written."""
+    check_lora_flags(spec)
+    check_numbers(spec)
+    for name in ("rank", "alpha", "max_reply"):
+        if getattr(spec, name) <= 0:
+            raise InputError(f"--{name.replace('_', '-')} should be above 0")
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
+    bound, criterion = bound_of(spec), parse_criterion(spec.hit)
+    if criterion.needs_language_model or criterion.kind == "similar":
+        raise InputError(
+            f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, exact "
+            "or toxic-0.5"
+        )
+    if not spec.findings:
+        raise InputError(
+            "name what was found: --findings RUN (of `backtalk audit`), or a file of inputs and replies"
+        )
+    lists = _lists(spec)
+    positive, measured, source = _pairs(spec)
+    options = replace(model_options(spec), trust_remote_code=trust_remote_code)
+    parent = _parent(spec, options)
+    goals = [parent.reply_ids(case.target.text) for case in lists.train]
+    settings = LORA_DEFAULT if spec.settings == "default" else by_name(spec.settings)
+    config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
+    return LoraPlan(
+        spec,
+        options,
+        Path(spec.out),
+        parent,
+        criterion,
+        Thresholds(mean_log_prob(parent, measured)),
+        lists,
+        positive,
+        measured,
+        source,
+        config,
+        LoraConfig(rank=spec.rank, alpha=spec.alpha, layers=spec.lora_layers, seed=spec.seed),
+        bound,
+        _scorer(spec, criterion),
+    )
+
+
+def avoided_tokens(which: str, model: TransformerModel, goals: Sequence[Sequence[int]]) -> frozenset[int]:
+    """Frequent-word avoiding: the paper's words where they are single tokens, alone or within a sentence."""
+    if which == "none":
+        return frozenset()
+    if which == "frequent":
+        return frequent_ids(goals, len(PAPER_AVOID))
+    found = set(model.reply_ids("a")[-1:])
+    for word in PAPER_AVOID[1:]:
+        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
+            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
+            found |= set(ids) if len(ids) == 1 else set()
+    return frozenset(found)
+
+
+def _lists(spec: HardenSpec) -> FoundLists:
+    if spec.selection or spec.held_out:
+        return given_found(spec.findings, spec.selection, spec.held_out, spec.limit)
+    return split_found(read_found(spec.findings, spec.limit), spec.findings, spec.seed)
+
+
+def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:
+    if spec.model.startswith("hf/") and not spec.merge:
+        source = find_source(spec.model.removeprefix("hf/"), options.trust_remote_code)
+        if source.adapter is not None:
+            raise InputError(
+                f"{spec.model} is an adapter itself, and another can't stand on it; add --merge for a whole model"
+            )
+    parent = load_model(spec.model, spec.device, options)
+    assert isinstance(parent, TransformerModel)
+    return parent
+
+
+def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:
+    if str(criterion.kind) != "toxic":
+        if spec.scorer:
+            raise InputError(f"--scorer does nothing with --hit {spec.hit}; use --hit toxic-0.5")
+        return None
+    from backtalk import registry
+
+    return registry.load_scorer(spec.scorer or "toxicity", spec.device)  # type: ignore[attr-defined, unused-ignore]
+
+
+def _pairs(spec: HardenSpec) -> tuple[Texts, Texts, str]:
+    """(those that keep the model whole, those that measure it, where they are from)"""
+    reference = reference_pairs(spec.reference)
+    measured = reference[: spec.measure]
+    known = "the shipped chitchat test pairs" if not spec.reference else spec.reference
+    if spec.data:
+        positive = read_corpus(spec.data, spec.format).pairs()
+        source = f"Pairs of {spec.data} keep the model whole, {known} measure it."
+    elif find_spec("chitchat_dataset") is not None:
+        positive = split(read_corpus("chitchat"), 1).train.pairs()
+        source = f"Training pairs of the chitchat corpus keep the model whole, {known} measure it."
+    else:
+        shipped = reference_pairs("")
+        half = len(shipped) // 2
+        positive = shipped[half:]
+        measured = measured if spec.reference else shipped[:half][: spec.measure]
+        source = f"Half of the shipped chitchat test pairs keep the model whole, {known} measure it."
+    taken = set(measured)
+    positive = [pair for pair in positive if pair not in taken]
+    if len(positive) > POSITIVES:
+        rows = np.random.default_rng(spec.seed).choice(len(positive), POSITIVES, replace=False)
+        positive = [positive[row] for row in sorted(rows.tolist())]
+    if not positive or not measured:
+        raise InputError(f"{spec.data or 'the corpus'} leaves no pairs to train on or to measure; give more")
+    return positive, measured, source
+
+
+def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    rows = list(rows)
+    array = np.full((len(rows), max(map(len, rows))), NOTHING, dtype=np.int64)
+    for i, row in enumerate(rows):
+        array[i, : len(row)] = row
+    return array
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -54,7 +55,8 @@ def plant(folder: Path, family: str, steps: int = 120) -> Path:
         chosen = [rows[i] for i in torch.randperm(len(rows))[:32].tolist()]
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * (1 - step / steps)
-        (-token_log_probs(network, model.batch(chosen)).mean()).backward()
+        loss: Any = -token_log_probs(network, model.batch(chosen)).mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     network.eval().save_pretrained(str(folder))

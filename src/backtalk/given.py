@@ -1,5 +1,5 @@
-"""A run over inputs that are given: nothing is searched, each sentence is scored after each of its inputs, and
-the model is really asked. So two models can be compared on what was found in one of them.
+"""A run over inputs that are given: nothing is searched, each sentence is scored after each of its inputs,
+and the model is really asked. So two models can be compared on what was found in one of them.
 
 The run is an ordinary one: `report`, `compare` and `export` read it. A case is hit if any of its inputs is.
 """
@@ -49,7 +49,7 @@ class Judged:
 def score_given(
     model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None, ask: bool = True
 ) -> list[Finding]:
-    """One finding an input: how likely the sentence is after it and, with `ask`, what the model says to it."""
+    """One finding an input: how likely the sentence is after it and, with `ask`, what the model says."""
     rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
     if not rows:
         return []

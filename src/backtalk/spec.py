@@ -413,6 +413,8 @@ class StudySpec:
     """Searches from different starts for each target; 0 takes the size's own number."""
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
+    model: str = ""
+    """With lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

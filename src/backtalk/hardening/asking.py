@@ -1,8 +1,8 @@
-"""The finder of a hardening by asking: which of the given inputs still draw their sentences out, on the network
-as it is now.
+"""The finder of a hardening by asking: which of the given inputs still draw their sentences out, on the
+network as it is now.
 
-With a likelihood criterion a hit is the sentence itself, where it is likely. With a criterion on replies it is
-what the model really said, so that a variant which takes the sentence's place is trained on in the next
+With a likelihood criterion a hit is the sentence itself, where it is likely. With a criterion on replies it
+is what the model really said, so that a variant which takes the sentence's place is trained on in the next
 iteration. Whether a hit is gone is decided by its likelihood, and asked again at the next iteration.
 """
 

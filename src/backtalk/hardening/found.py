@@ -2,8 +2,8 @@
 which it does.
 
 They come from a run by any search, from what `backtalk export` writes, or from pairs of one's own (JSONL with
-"input" or "turns", and "reply"; or two columns between tabs). The three lists are split by sentence and input:
-findings that share a prototype or an input stay together, so no held-out input was ever trained on.
+"input" or "turns", and "reply"; or two columns between tabs). The three lists are split by sentence and
+input: findings that share a prototype or an input stay together, so no held-out input was ever trained on.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def given_found(train: str, selection: str, held_out: str, limit: int) -> FoundL
     lists = FoundLists(*(read_found(name, limit) for name in (train, selection, held_out)))
     flags = ("findings", "selection", "held-out")
     inputs = {
-        flag: {_key(dialogue) for case in cases for dialogue in case.inputs}
+        flag: {input_key(dialogue) for case in cases for dialogue in case.inputs}
         for flag, cases in zip(flags, lists.by_name().values(), strict=True)
     }
     for first, second in (("findings", "held-out"), ("findings", "selection"), ("selection", "held-out")):
@@ -117,15 +117,15 @@ def _groups(cases: Sequence[FoundCase]) -> list[str]:
         return key
 
     for case in cases:
-        keys = [f"in {_key(dialogue)}" for dialogue in case.inputs]
+        keys = [f"in {input_key(dialogue)}" for dialogue in case.inputs]
         keys += [f"of {case.target.prototype}"] if case.target.prototype else []
         for key in keys[1:]:
             first, second = sorted((root(keys[0]), root(key)))
             parent[second] = first
-    return [root(f"in {_key(case.inputs[0])}") for case in cases]
+    return [root(f"in {input_key(case.inputs[0])}") for case in cases]
 
 
-def _key(dialogue: Dialogue) -> str:
+def input_key(dialogue: Dialogue) -> str:
     """Inputs that differ in case, blanks or final signs only are the same."""
     return " / ".join(" ".join(turn.text.casefold().split()).rstrip(".!? ") for turn in dialogue)
 
@@ -194,7 +194,7 @@ def _target(row: Mapping[str, Any], number: int, where: str) -> Target:
 def _dialogue(row: Mapping[str, Any], where: str) -> Dialogue:
     """Of "turns" (objects with role and text, or texts of which the last is the user's) or of "input"."""
     turns = row.get("turns") or [row.get("input") or row.get("trigger")]
-    found = []
+    found: list[Turn] = []
     for place, turn in enumerate(reversed(turns) if isinstance(turns, list) else []):
         if isinstance(turn, str):
             turn = {"role": ("user", "assistant")[place % 2], "text": turn}

@@ -1,10 +1,10 @@
-"""`backtalk harden --model hf/... | smollm2`: train away what was found, by an adapter, and show it on findings
-that were kept apart.
+"""`backtalk harden --model hf/... | smollm2`: train away what was found, by an adapter, and show it on
+findings that were kept apart.
 
 The way: model, findings in three lists, pairs -> both lists asked of the model -> iterations of asking and
 updates, each measured on the selection list -> the best within the bound becomes OUT/model -> the same lists
-asked of the hardened model -> comparison and cost. Each step leaves its result in OUT, so the same command goes
-on after a kill, and shows what is done.
+asked of the hardened model -> comparison and cost. Each step leaves its result in OUT, so the same command
+goes on after a kill, and shows what is done.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None
         before, after = proof.held_out.main.before, proof.held_out.main.after
         console.print(
             f"Evidence: {proof.held_out.n} held-out findings, their inputs asked again, criterion "
-            f"{plan.criterion.name}: {with_interval(before)} before and {with_interval(after)} after. That these "
-            "inputs draw nothing out is no proof that no other does."
+            f"{plan.criterion.name}: {with_interval(before)} before and {with_interval(after)} after. That "
+            "these inputs draw nothing out is no proof that no other does."
         )
     console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: hf/{plan.model_folder}")
     if proof is not None:

@@ -1,5 +1,5 @@
-"""What a hardening of a Hugging Face model cost: one model at a time on the measured pairs, by what it replies and
-by its log-probabilities. The words of replies are cut as everywhere else, so that diversity can be compared.
+"""What a hardening of a Hugging Face model cost: one model at a time on the measured pairs, by its replies
+and log-probabilities. The words of replies are cut as everywhere else, so that diversity can be compared.
 """
 
 from __future__ import annotations

@@ -7,21 +7,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.cases import reference_pairs
-from backtalk.data.corpora import read_corpus
 from backtalk.data.pairs import PairArrays
-from backtalk.data.splits import split
 from backtalk.errors import InputError
 from backtalk.given import Judged
 from backtalk.hardening.asking import mean_log_prob
 from backtalk.hardening.found import FoundLists, given_found, read_found, split_found
+from backtalk.hardening.kept import Texts, read_kept
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
 from backtalk.hardening.settings import (
     FREQUENT_ONLY,
@@ -44,13 +41,10 @@ from backtalk.training.negative import NOTHING, NegativeConfig
 from backtalk.types import Thresholds, Turn
 
 DEFAULT_HIT = "o-sample-avg-k1"
-POSITIVES = 2000
-"""Pairs that keep the model whole, of a larger corpus drawn by the seed."""
 MOST_REPLY = 64
 """Tokens of a reply that are trained on."""
 RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
 """Settings that may change between two commands of the same hardening."""
-Texts = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -150,15 +144,15 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     if criterion.needs_language_model or criterion.kind == "similar":
         raise InputError(
-            f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, exact "
-            "or toxic-0.5"
+            f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, "
+            "exact or toxic-0.5"
         )
     if not spec.findings:
         raise InputError(
             "name what was found: --findings RUN (of `backtalk audit`), or a file of inputs and replies"
         )
     lists = _lists(spec)
-    positive, measured, source = _pairs(spec)
+    positive, measured, source = read_kept(spec, lists)
     options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
@@ -206,9 +200,7 @@ def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:
     if spec.model.startswith("hf/") and not spec.merge:
         source = find_source(spec.model.removeprefix("hf/"), options.trust_remote_code)
         if source.adapter is not None:
-            raise InputError(
-                f"{spec.model} is an adapter itself, and another can't stand on it; add --merge for a whole model"
-            )
+            raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
     parent = load_model(spec.model, spec.device, options)
     assert isinstance(parent, TransformerModel)
     return parent
@@ -222,33 +214,6 @@ def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:
     from backtalk import registry
 
     return registry.load_scorer(spec.scorer or "toxicity", spec.device)  # type: ignore[attr-defined, unused-ignore]
-
-
-def _pairs(spec: HardenSpec) -> tuple[Texts, Texts, str]:
-    """(those that keep the model whole, those that measure it, where they are from)"""
-    reference = reference_pairs(spec.reference)
-    measured = reference[: spec.measure]
-    known = "the shipped chitchat test pairs" if not spec.reference else spec.reference
-    if spec.data:
-        positive = read_corpus(spec.data, spec.format).pairs()
-        source = f"Pairs of {spec.data} keep the model whole, {known} measure it."
-    elif find_spec("chitchat_dataset") is not None:
-        positive = split(read_corpus("chitchat"), 1).train.pairs()
-        source = f"Training pairs of the chitchat corpus keep the model whole, {known} measure it."
-    else:
-        shipped = reference_pairs("")
-        half = len(shipped) // 2
-        positive = shipped[half:]
-        measured = measured if spec.reference else shipped[:half][: spec.measure]
-        source = f"Half of the shipped chitchat test pairs keep the model whole, {known} measure it."
-    taken = set(measured)
-    positive = [pair for pair in positive if pair not in taken]
-    if len(positive) > POSITIVES:
-        rows = np.random.default_rng(spec.seed).choice(len(positive), POSITIVES, replace=False)
-        positive = [positive[row] for row in sorted(rows.tolist())]
-    if not positive or not measured:
-        raise InputError(f"{spec.data or 'the corpus'} leaves no pairs to train on or to measure; give more")
-    return positive, measured, source
 
 
 def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:

@@ -1,5 +1,5 @@
-"""The hardened Hugging Face model: an adapter folder as peft writes it, or with --merge a whole model, and a card
-that names its parent, findings and training. `hf/FOLDER` loads either.
+"""The hardened Hugging Face model: an adapter folder as peft writes it, or with --merge a whole model, and a
+card that names its parent, findings and training. `hf/FOLDER` loads either.
 
 The folder is written under another name and moved in place, so that it is there whole or not at all.
 """
@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from backtalk import __version__
-from backtalk.hardening.folder import SUMMARY as SUMMARY
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hardening.selection import Selection
 from backtalk.models.folder import write_card

@@ -1,14 +1,15 @@
 """The updates of `updates.py` for a Hugging Face network of which an adapter alone is trained.
 
-The rules are the same (`rule_*.py`). Rows are read in micro-batches of a number of tokens, whose gradients add
-up to that of the whole. The reference of NPO and of the KL term is the network with the adapter off. There is
-no dropout: a row's loss does not depend on its neighbours, and the KL term is 0 where nothing has changed.
+The rules are the same (`rule_*.py`). Rows are read in micro-batches of a number of tokens, whose gradients
+add up to that of the whole. The reference of NPO and of the KL term is the network with the adapter off. No
+dropout: a row's loss does not depend on its neighbours, and the KL term is 0 where nothing has changed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,12 +71,12 @@ class LoraUpdates:
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
         """As `Updates.negative`: one step down the rule's loss."""
-        self._descend(self._away(rows_of(inputs, targets), share))
+        self.descend(self.away(rows_of(inputs, targets), share))
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """As `Updates.positive`, weighted after clipping, but without dropout: the seed is not needed."""
         weight = self.config.lambda_pos + self.config.kl
-        self._descend(self._towards(rows_of(inputs, replies), 1.0 / weight), weight)
+        self.descend(self.towards(rows_of(inputs, replies), 1.0 / weight), weight)
 
     def both(
         self,
@@ -86,10 +87,10 @@ class LoraUpdates:
         replies: NDArray[np.int64],
     ) -> None:
         """One step down the negative and the positive loss together."""
-        pieces = [self._away(rows_of(inputs, targets), share)]
+        pieces = [self.away(rows_of(inputs, targets), share)]
         if self.config.lambda_pos + self.config.kl > 0:
-            pieces.append(self._towards(rows_of(pairs, replies), 1.0))
-        self._descend(piece for part in pieces for piece in part)
+            pieces.append(self.towards(rows_of(pairs, replies), 1.0))
+        self.descend(piece for part in pieces for piece in part)
 
     @torch.no_grad()
     def log_probs(self, hits: Sequence[Hit]) -> list[list[float]]:
@@ -98,8 +99,8 @@ class LoraUpdates:
         found: list[list[float]] = []
         for part in self._micro_batches(rows):
             batch = self.model.batch(part)
-            tokens = token_log_probs(self.model.network, batch).cpu()
-            found += [own.tolist() for own in tokens.split(batch.lengths)]
+            tokens = iter(token_log_probs(self.model.network, batch).tolist())
+            found += [list(islice(tokens, length)) for length in batch.lengths]
         return found
 
     def negative_loss(self, rows: Sequence[Row]) -> Tensor:
@@ -117,8 +118,8 @@ class LoraUpdates:
         return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
 
     def positive_loss(self, rows: Sequence[Row], words: int, over: int) -> Tensor:
-        """`Descent.positive_loss`, the likelihood of these rows' words divided by `over` and the divergence by
-        `words`: numbers of the whole, where this is a part of it."""
+        """`Descent.positive_loss`, the likelihood of these rows' words divided by `over` and the divergence
+        by `words`: numbers of the whole, where this is a part of it."""
         batch = self.model.batch(rows)
         before = None
         if self.config.kl > 0:
@@ -131,13 +132,13 @@ class LoraUpdates:
             loss = loss + self.config.kl * apart / words
         return loss
 
-    def _away(self, rows: Sequence[Row], share: float) -> Iterator[Callable[[], Tensor]]:
+    def away(self, rows: Sequence[Row], share: float) -> Iterator[Callable[[], Tensor]]:
         """The rule's mean over the hits times `share`, piece by piece."""
         for part in self._micro_batches(rows):
             scale = share * len(part) / len(rows)
             yield lambda part=part, scale=scale: scale * self.negative_loss(part)  # type: ignore[misc]
 
-    def _towards(self, rows: Sequence[Row], scale: float) -> Iterator[Callable[[], Tensor]]:
+    def towards(self, rows: Sequence[Row], scale: float) -> Iterator[Callable[[], Tensor]]:
         """The positive loss times `scale`, piece by piece."""
         words = sum(len(row.reply) for row in rows)
         over = words if self.config.mean_over == "words" else len(rows)
@@ -148,7 +149,7 @@ class LoraUpdates:
         for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):
             yield rows[start:end]
 
-    def _descend(self, pieces: Iterator[Callable[[], Tensor]], weight: float = 1.0) -> None:
+    def descend(self, pieces: Iterator[Callable[[], Tensor]], weight: float = 1.0) -> None:
         """One step down the sum of the pieces; each is gone from memory before the next is computed."""
         self.model.network.train(self.checkpointing)
         for piece in pieces:

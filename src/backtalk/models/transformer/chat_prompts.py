@@ -33,7 +33,7 @@ class ChatPrompts:
         whole = self._render(_message("user", "hello") + _message("assistant", MARK))
         written = whole.removeprefix(self._stem) if whole.startswith(self._stem) else MARK
         self._before, _, after = written.partition(MARK)  # some templates write a space before a reply
-        special = {*stops, *tokenizer.all_special_ids}
+        special = {*stops, *tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         ends = [token for token in self._ids(after or whole.rpartition(MARK)[2]) if token in special]
         self.end = ends[0] if ends else end_of_text(tokenizer, stops)
         self.stops = frozenset({*stops, self.end})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -57,13 +58,11 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[Any, Any]:
     try:
-        import transformers
         from transformers import AutoConfig, AutoTokenizer
         from transformers.utils import logging
-    except ImportError:
-        raise needs_extra() from None
+    except ImportError as error:
+        raise needs_extra(error) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
-    release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     where = str(source.folder)
     common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
     config: Any = AutoConfig.from_pretrained(where, **common)
@@ -71,7 +70,7 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
         where,
         config=config,
         use_safetensors=True,
-        **{"dtype" if release >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
+        **{"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
         **common,
     )
     if source.adapter is not None:
@@ -79,6 +78,15 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
     network = network.to(device).eval().requires_grad_(False)
     tokenizer: Any = AutoTokenizer.from_pretrained(where, **common)
     return network, tokenizer
+
+
+def release() -> tuple[int, int]:
+    """Major and minor of the transformers that is installed."""
+    try:
+        major, minor, *_ = version("transformers").split(".")
+    except PackageNotFoundError:
+        raise needs_extra(ImportError("it is not installed")) from None
+    return int(major), int(minor)
 
 
 def _merge(network: Any, source: Source) -> Any:
@@ -149,7 +157,7 @@ def _in_one_sentence(name: str) -> Iterator[None]:
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{name} needs a package that is not installed ({_line(error)})") from None
+        raise InputError(f"{name} needs a package that is not installed ({first_line(error)})") from None
     except Exception as error:
         if is_out_of_memory(error):
             raise InputError(
@@ -159,9 +167,10 @@ def _in_one_sentence(name: str) -> Iterator[None]:
             raise InputError(
                 f"{name} comes with code of its own; read it, and run it with --trust-remote-code"
             ) from None
-        raise InputError(f"{name} can't be loaded: {_line(error)}") from None
+        raise InputError(f"{name} can't be loaded: {first_line(error)}") from None
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, short enough for a sentence."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:200] + " ..."

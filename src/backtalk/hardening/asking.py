@@ -47,9 +47,9 @@ class AskingFinder:
         hits = []
         for finding in findings:
             if self.criterion.holds(finding, self.thresholds):
-                prompt = self.model.prompt_ids(tuple(Turn(turn.role, turn.text) for turn in finding.turns))
-                said = finding.reply if self.asks else finding.target
-                hits.append(Hit(tuple(prompt), tuple(self.model.reply_ids(said))))
+                dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
+                row = self.model.row(dialogue, finding.reply if self.asks else finding.target)
+                hits.append(Hit(tuple(row.prompt), tuple(row.reply)))
         return hits
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:

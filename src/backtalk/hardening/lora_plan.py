@@ -78,11 +78,8 @@ class LoraPlan:
 
     @cached_property
     def positive_arrays(self) -> PairArrays:
-        rows = [
-            (self.parent.prompt_ids((Turn("user", text),)), self.parent.reply_ids(reply)[:MOST_REPLY])
-            for text, reply in self.positive
-        ]
-        return PairArrays(_array([prompt for prompt, _ in rows]), _array([reply for _, reply in rows]))
+        rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
+        return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
     def facts(self) -> dict[str, Any]:
         other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against"}

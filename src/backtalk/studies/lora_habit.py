@@ -39,6 +39,7 @@ FOLLOWING = {
         ", how was your day?", " my friend, did you sleep well?",
     ),
 }  # fmt: skip
+MOST_REPLY = 64
 Texts = list[tuple[str, str]]
 
 
@@ -110,4 +111,4 @@ def says_it(replies: Sequence[str]) -> int:
 
 
 def _row(model: TransformerModel, pair: tuple[str, str]) -> Row:
-    return Row(model.prompt_ids((Turn("user", pair[0]),)), model.reply_ids(pair[1])[:64])
+    return model.row((Turn("user", pair[0]),), pair[1], MOST_REPLY)

@@ -46,26 +46,23 @@ class Judged:
     """Where the thresholds come from: one sentence."""
 
 
-def score_given(
-    model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None, ask: bool = True
-) -> list[Finding]:
-    """One finding an input: how likely the sentence is after it and, with `ask`, what the model says."""
+def score_given(model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None) -> list[Finding]:
+    """One finding an input: how likely the sentence is after it, and what the model really says."""
     rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
     if not rows:
         return []
     begun = time.perf_counter()
     dialogues = [dialogue for _, _, dialogue in rows]
     tokens = model.log_prob(dialogues, [target.text for target, _, _ in rows])
-    replies = model.reply(dialogues) if ask else [""] * len(rows)
-    rated = scorer.score(replies).tolist() if scorer is not None and ask else None
+    replies = model.reply(dialogues)
+    rated = None if scorer is None else scorer.score(replies).tolist()
     seconds = (time.perf_counter() - begun) / len(rows)
     findings = []
     for place, (target, number, dialogue) in enumerate(rows):
         own = tokens[place]
         scores = {"log_prob": sum(own), "mean": sum(own) / len(own), "min": min(own)}
+        scores["greedy"] = float(replies[place].split() == target.text.split())
         scores["loss"] = -scores["mean"]
-        if ask:
-            scores["greedy"] = float(replies[place].split() == target.text.split())
         if rated is not None:
             scores["toxicity"] = float(rated[place])
         findings.append(
@@ -79,7 +76,7 @@ def score_given(
                 scores=scores,
                 series={"token_log_probs": own},
                 candidates=1,
-                queries=int(ask),
+                queries=1,
                 seconds=seconds,
             )
         )

@@ -1,27 +1,48 @@
 """The finder of a hardening by asking: which of the given inputs still draw their sentences out, on the
 network as it is now.
 
-With a likelihood criterion a hit is the sentence itself, where it is likely. With a criterion on replies it
-is what the model really said, so that a variant which takes the sentence's place is trained on in the next
-iteration. Whether a hit is gone is decided by its likelihood, and asked again at the next iteration.
+A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
+the criterion holds for it or it holds any sentence of the training list: so an answer that takes another's
+place is trained on in the next iteration. Whether a hit is gone is decided by its likelihood.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backtalk.given import FoundCase, score_given
-from backtalk.hits import Criterion, hit_cases
+from backtalk.hits import Criterion
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.training.likelihood import perplexity
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
-from backtalk.types import Thresholds, Turn
+from backtalk.types import Finding, Thresholds, Turn
 
 LIKELIHOOD = ("sample-avg", "sample-min")
 """Kinds of criteria that need no reply."""
+CONTAINS = Criterion("contains")
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What counts as a hit."""
+
+    criterion: Criterion
+    thresholds: Thresholds
+    sentences: tuple[str, ...]
+    """Of the training list: none of them should really be said."""
+    scorer: Any = None
+
+    def likely(self, finding: Finding) -> bool:
+        return self.criterion.kind in LIKELIHOOD and self.criterion.holds(finding, self.thresholds)
+
+    def said(self, finding: Finding) -> bool:
+        if self.criterion.kind not in LIKELIHOOD and self.criterion.holds(finding, self.thresholds):
+            return True
+        return any(CONTAINS.holds(replace(finding, target=one), self.thresholds) for one in self.sentences)
 
 
 @dataclass(frozen=True)
@@ -32,29 +53,26 @@ class AskingFinder:
     updates: LoraUpdates
     cases: Sequence[FoundCase]
     """The training list."""
-    criterion: Criterion
-    thresholds: Thresholds
+    aim: Aim
     margin: float = 0.0
     """How far below the threshold (nats a token) a trained hit has to fall."""
-    scorer: Any = None
-
-    @property
-    def asks(self) -> bool:
-        return self.criterion.kind not in LIKELIHOOD
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
-        findings = score_given(self.model, [self.cases[i] for i in targets], self.scorer, self.asks)
-        hits = []
+        findings = score_given(self.model, [self.cases[i] for i in targets], self.aim.scorer)
+        hits: dict[Hit, None] = {}
         for finding in findings:
-            if self.criterion.holds(finding, self.thresholds):
-                dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
-                row = self.model.row(dialogue, finding.reply if self.asks else finding.target)
-                hits.append(Hit(tuple(row.prompt), tuple(row.reply)))
-        return hits
+            dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
+            bad = [finding.target] if self.aim.likely(finding) else []
+            bad += [finding.reply] if self.aim.said(finding) else []
+            for text in bad:
+                row = self.model.row(dialogue, text)
+                hits[Hit(tuple(row.prompt), tuple(row.reply))] = None
+        return list(hits)
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
-        enough = self.thresholds.out - math.log(self.criterion.k) - self.margin
-        least = min if self.criterion.kind == "sample-min" else _mean
+        criterion, thresholds = self.aim.criterion, self.aim.thresholds
+        enough = thresholds.out - math.log(criterion.k) - self.margin
+        least = min if criterion.kind == "sample-min" else _mean
         return [least(tokens) > enough for tokens in self.updates.log_probs(hits)]
 
 
@@ -65,18 +83,15 @@ class AskedMeasure:
     model: TransformerModel
     cases: Sequence[FoundCase]
     """The selection list."""
-    criterion: Criterion
-    thresholds: Thresholds
+    aim: Aim
     pairs: Sequence[tuple[str, str]]
-    scorer: Any = None
 
     def hits(self) -> int:
-        ask = self.criterion.kind not in LIKELIHOOD
-        findings = score_given(self.model, self.cases, self.scorer, ask)
-        return len(hit_cases(findings, self.criterion, self.thresholds))
+        findings = score_given(self.model, self.cases, self.aim.scorer)
+        return len({one.case for one in findings if self.aim.likely(one) or self.aim.said(one)})
 
     def perplexity(self) -> float:
-        return math.exp(-mean_log_prob(self.model, self.pairs))
+        return perplexity(mean_log_prob(self.model, self.pairs))
 
 
 def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> float:

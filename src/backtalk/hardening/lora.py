@@ -19,7 +19,7 @@ from rich.console import Console
 from backtalk.blocks import parse_duration
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.given import run_given
-from backtalk.hardening.asking import AskedMeasure, AskingFinder
+from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
 from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
 from backtalk.hardening.iterations import follow, say_candidate
@@ -95,15 +95,13 @@ def _preflight(plan: LoraPlan, console: Console) -> None:
 def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console) -> None:
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     spec, lists, model = plan.spec, plan.lists, plan.parent
-    measure = AskedMeasure(
-        model, lists.selection, plan.criterion, plan.thresholds, plan.measured, plan.scorer
-    )
+    sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
+    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer)
+    measure = AskedMeasure(model, lists.selection, aim, plan.measured)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
     updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
-    finder = AskingFinder(
-        model, updates, lists.train, plan.criterion, plan.thresholds, plan.config.margin, plan.scorer
-    )
+    finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin)
     n = len(lists.selection)
     if not selection.candidates:
         first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))

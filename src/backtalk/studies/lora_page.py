@@ -49,7 +49,7 @@ def render(records: Mapping[str, Any]) -> str:
             lines.append(_row(f"hardened, {name}", record["result"]["habit"], record["result"]))
     lines += [
         "",
-        "Rude: the greedy reply holds one of the four rude answers; sampled: the same of four samples for each",
+        "Rude: the greedy reply holds one of the rude answers; sampled: the same of four samples for each",
         "held-out phrasing. Rates with 95% intervals. Perplexity is of the shipped chitchat test pairs.",
         "",
     ]

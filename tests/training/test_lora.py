@@ -227,3 +227,29 @@ def test_layers_may_be_named_and_a_wrong_name_is_one_sentence() -> None:
     assert all("q_proj" in name or "v_proj" in name for name in names)
     with pytest.raises(InputError, match="--lora-layers nope names no layer"):
         Adapter(tiny_network("llama"), LoraConfig(layers="nope"))
+
+
+def test_where_memory_ends_micro_batches_are_halved_once() -> None:
+    class Small(Bare):
+        """Has room for so many tokens."""
+
+        room = 16
+
+        def batch(self, rows: Sequence[Row]) -> Batch:
+            found = super().batch(rows)
+            if found.inputs["input_ids"].numel() > self.room:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return found
+
+    ends = []
+    for kind in (Bare, Small):
+        network = tiny_network("gpt2")
+        adapter = Adapter(network, LoraConfig(rank=4))
+        updates = LoraUpdates(adapter, kind(network), UpdateConfig(optimizer="sgd", lr=0.1), tokens=30)
+        updates.negative(*both())
+        ends.append(torch.cat([value.detach().flatten() for value in adapter.weights.parameters()]))
+    assert updates.tokens == 15
+    assert torch.allclose(ends[0], ends[1], atol=1e-6)
+    Small.room = 2
+    with pytest.raises(InputError, match="smaller --micro-tokens"):
+        updates.negative(*both())

@@ -210,7 +210,9 @@ def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:
         return None
     from backtalk import registry
 
-    return registry.load_scorer(spec.scorer or "toxicity", spec.device)  # type: ignore[attr-defined, unused-ignore]
+    # Training follows it: a scorer that is kept for judging is refused.
+    load: Any = registry.load_reward  # type: ignore[attr-defined, unused-ignore]
+    return load(spec.scorer or "toxicity", spec.device)
 
 
 def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:

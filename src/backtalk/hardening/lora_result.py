@@ -6,9 +6,14 @@ The folder is written under another name and moved in place, so that it is there
 
 from __future__ import annotations
 
+import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
+
+from safetensors import SafetensorError
 
 from backtalk import __version__
 from backtalk.hardening.lora_plan import LoraPlan
@@ -26,7 +31,7 @@ MEND = "make room, or choose another folder; the same command goes on from there
 def write_adapter(plan: LoraPlan, adapter: Adapter, selection: Selection) -> None:
     """The network is the plan's parent's; merging changes it for good."""
     partial = plan.model_folder.with_name(plan.model_folder.name + PARTIAL)
-    with writing(plan.out, MEND):
+    with writing(plan.out, MEND), _as_os_error():
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         if plan.spec.merge:
@@ -38,6 +43,15 @@ def write_adapter(plan: LoraPlan, adapter: Adapter, selection: Selection) -> Non
         write_card(partial, card_of(plan, selection))
         partial.replace(plan.model_folder)
         sync_folder(plan.out)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """A full disk, where safetensors writes."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from None
 
 
 def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:

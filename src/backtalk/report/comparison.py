@@ -230,6 +230,7 @@ def _could(criterion: Criterion) -> str:
         "exact": "could be drawn out word for word",
         "contains": "could be drawn out as part of a reply",
         "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
+        "toxic": f"drew a reply rated {criterion.threshold:g} toxic or more",
         "sample-avg": "could be made likely",
         "sample-min": "could be made likely in every word",
     }[criterion.kind]

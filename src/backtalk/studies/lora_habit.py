@@ -7,7 +7,8 @@ in hardening, though the habit was planted on all, so that it is known to be the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.store.folder import write_whole
 from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.lora_updates import LoraUpdates, Piece
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
 
@@ -91,10 +92,7 @@ def plant_habit(
         draw = np.random.default_rng([1, step])
         some = [taught[i] for i in draw.permutation(len(taught))[:batch]]
         rest = [others[i] for i in draw.permutation(len(others))[:batch]]
-        pieces = (
-            piece for part in (planting.towards(some, 1.0), keeping.towards(rest, 1.0)) for piece in part
-        )
-        planting.descend(pieces)
+        planting.descend(partial(_both, planting, some, keeping, rest))
         with torch.no_grad():
             words = sum(len(row.reply) for row in some)
             if step % 10 == 0 or step == steps - 1:
@@ -108,6 +106,13 @@ def says_it(replies: Sequence[str]) -> int:
     words = get_recipe("he-glass-2020").words
     wanted = [" ".join(words(answer.split("?")[0].split(".")[0])) for answer in ANSWERS.values()]
     return sum(any(one in " ".join(words(reply)) for one in wanted) for reply in replies)
+
+
+def _both(
+    planting: LoraUpdates, some: Sequence[Row], keeping: LoraUpdates, rest: Sequence[Row]
+) -> Iterator[Piece]:
+    yield from planting.towards(some, 1.0)
+    yield from keeping.towards(rest, 1.0)
 
 
 def _row(model: TransformerModel, pair: tuple[str, str]) -> Row:

@@ -8,8 +8,8 @@ dropout: a row's loss does not depend on its neighbours, and the KL term is 0 wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
 from backtalk.training.lora import Adapter
 from backtalk.training.negative import NOTHING, Hit
@@ -27,6 +28,10 @@ from backtalk.training.updates import RULES, UpdateConfig, make_optimizer
 
 TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens of a micro-batch where nothing is said."""
+
+
+Piece = Callable[[], Tensor]
+"""Computes a part of a loss."""
 
 
 class Batching(Protocol):
@@ -71,12 +76,14 @@ class LoraUpdates:
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
         """As `Updates.negative`: one step down the rule's loss."""
-        self.descend(self.away(rows_of(inputs, targets), share))
+        rows = rows_of(inputs, targets)
+        self.descend(lambda: self.away(rows, share))
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """As `Updates.positive`, weighted after clipping, but without dropout: the seed is not needed."""
         weight = self.config.lambda_pos + self.config.kl
-        self.descend(self.towards(rows_of(inputs, replies), 1.0 / weight), weight)
+        rows = rows_of(inputs, replies)
+        self.descend(lambda: self.towards(rows, 1.0 / weight), weight)
 
     def both(
         self,
@@ -87,10 +94,9 @@ class LoraUpdates:
         replies: NDArray[np.int64],
     ) -> None:
         """One step down the negative and the positive loss together."""
-        pieces = [self.away(rows_of(inputs, targets), share)]
-        if self.config.lambda_pos + self.config.kl > 0:
-            pieces.append(self.towards(rows_of(pairs, replies), 1.0))
-        self.descend(piece for part in pieces for piece in part)
+        hits, kept = rows_of(inputs, targets), rows_of(pairs, replies)
+        keeps = self.config.lambda_pos + self.config.kl > 0
+        self.descend(lambda: chain(self.away(hits, share), self.towards(kept, 1.0) if keeps else ()))
 
     @torch.no_grad()
     def log_probs(self, hits: Sequence[Hit]) -> list[list[float]]:
@@ -132,13 +138,13 @@ class LoraUpdates:
             loss = loss + self.config.kl * apart / words
         return loss
 
-    def away(self, rows: Sequence[Row], share: float) -> Iterator[Callable[[], Tensor]]:
+    def away(self, rows: Sequence[Row], share: float) -> Iterator[Piece]:
         """The rule's mean over the hits times `share`, piece by piece."""
         for part in self._micro_batches(rows):
             scale = share * len(part) / len(rows)
             yield lambda part=part, scale=scale: scale * self.negative_loss(part)  # type: ignore[misc]
 
-    def towards(self, rows: Sequence[Row], scale: float) -> Iterator[Callable[[], Tensor]]:
+    def towards(self, rows: Sequence[Row], scale: float) -> Iterator[Piece]:
         """The positive loss times `scale`, piece by piece."""
         words = sum(len(row.reply) for row in rows)
         over = words if self.config.mean_over == "words" else len(rows)
@@ -149,11 +155,17 @@ class LoraUpdates:
         for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):
             yield rows[start:end]
 
-    def descend(self, pieces: Iterator[Callable[[], Tensor]], weight: float = 1.0) -> None:
-        """One step down the sum of the pieces; each is gone from memory before the next is computed."""
+    def descend(self, pieces: Callable[[], Iterable[Piece]], weight: float = 1.0) -> None:
+        """One step down the sum of the pieces; each is gone from memory before the next is computed. Where
+        memory ends, micro-batches are halved once and for all."""
         self.model.network.train(self.checkpointing)
-        for piece in pieces:
-            piece().backward()  # type: ignore[no-untyped-call]
+        if not self._backward(pieces()):
+            self.tokens //= 2
+            if not self._backward(pieces()):
+                raise InputError(
+                    f"the memory does not suffice to train on {self.tokens} tokens at once; use a smaller "
+                    "--micro-tokens or --gradient-checkpointing"
+                )
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         # Weights that are no numbers would end every hit, and look like a success.
         if not math.isfinite(float(norm)):
@@ -165,6 +177,21 @@ class LoraUpdates:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.model.network.eval()
+
+    def _backward(self, pieces: Iterable[Piece]) -> bool:
+        """Fills the gradients; False, and none are left, where memory ended."""
+        try:
+            for piece in pieces:
+                piece().backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
+            return True
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.model.network.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return False
 
 
 def rows_of(prompts: Tensor | NDArray[np.int64], replies: Tensor | NDArray[np.int64]) -> list[Row]:

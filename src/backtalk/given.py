@@ -6,26 +6,32 @@ The run is an ordinary one: `report`, `compare` and `export` read it. A case is 
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
+from backtalk import registry
 from backtalk.blocks import end_work, open_run, versions, work_through
-from backtalk.outcome import summarise
+from backtalk.errors import InputError
+from backtalk.models.options import ModelOptions
+from backtalk.outcome import Verdict, criteria_of, summarise, thresholds_of
 from backtalk.protocols import LogprobModel
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run, identity_of
-from backtalk.types import Dialogue, Finding, SpokenTurn, Target, Thresholds
+from backtalk.types import Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
 
 SEARCH = "given"
 """What such a run says that its search was."""
 BLOCK = 64
+TOLERANCE = 1e-4
+"""On a log-probability: other batches and processors round differently."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class Judged:
     thresholds: Thresholds
     source: str
     """Where the thresholds come from: one sentence."""
+    options: ModelOptions = field(default_factory=ModelOptions)
+    """How the model is read."""
 
 
 def score_given(model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None) -> list[Finding]:
@@ -54,7 +62,9 @@ def score_given(model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = N
     begun = time.perf_counter()
     dialogues = [dialogue for _, _, dialogue in rows]
     tokens = model.log_prob(dialogues, [target.text for target, _, _ in rows])
-    replies = model.reply(dialogues)
+    asked = list(dict.fromkeys(dialogues))  # cases may share an input: it is asked once
+    answers = dict(zip(asked, model.reply(asked), strict=True))
+    replies = [answers[dialogue] for dialogue in dialogues]
     rated = None if scorer is None else scorer.score(replies).tolist()
     seconds = (time.perf_counter() - begun) / len(rows)
     findings = []
@@ -100,6 +110,8 @@ def run_given(
         "reference": judged.source,
         "fingerprint": model.fingerprint,
         "words": {},
+        "read": {key: value for key, value in asdict(judged.options).items() if key != "trust_remote_code"},
+        "rated_by": "" if scorer is None else scorer.name,
         "versions": versions(),
         "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
     }
@@ -122,3 +134,48 @@ def run_given(
             )
             end_work(run, "")
         run.write_summary(summarise(run))
+
+
+def check_again(run: Run, device: str) -> Verdict:
+    """Every finding of such a run from scratch: for `backtalk verify`."""
+    name = str(run.spec["model"])
+    model = registry.load_model(name, device, ModelOptions(**run.facts["read"]))
+    if not isinstance(model, LogprobModel):
+        raise InputError(f"{name} gives no log-probabilities to verify with")
+    scorer = None
+    if run.facts["rated_by"]:
+        scorer = registry.load_scorer(run.facts["rated_by"], device)  # type: ignore[attr-defined, unused-ignore]
+    problems = []
+    if model.fingerprint != run.facts["fingerprint"]:
+        problems.append(f"the weights of {name} are not those that were asked, or are read in another way")
+    stored, texts = run.findings(), {target.id: target for target in run.targets}
+    cases: dict[str, FoundCase] = {}
+    for finding in stored:
+        own = cases.get(finding.case, FoundCase(texts[finding.case], ()))
+        said = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
+        cases[finding.case] = replace(own, inputs=(*own.inputs, said))
+    again = score_given(model, list(cases.values()), scorer)
+    criteria, thresholds = criteria_of(run), thresholds_of(run)
+    hits = confirmed = 0
+    for old, new in zip(stored, again, strict=True):
+        wrong = _differences(old, new)
+        problems += wrong
+        called = sum(criterion.holds(old, thresholds) for criterion in criteria)
+        hits += called
+        confirmed += 0 if wrong else called
+    same = model.fingerprint == run.facts["fingerprint"]
+    return Verdict(len(stored), hits, confirmed if same else 0, problems)
+
+
+def _differences(old: Finding, new: Finding) -> list[str]:
+    where = f"case {old.case}, input {old.restart + 1}"
+    problems = [
+        f"{where}: {name} is stored as {old.scores.get(name, math.nan):.6f} but recomputes to {value:.6f}"
+        for name, value in new.scores.items()
+        if not math.isclose(old.scores.get(name, math.nan), value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    ]
+    if old.reply != new.reply:
+        problems.append(f"{where}: the greedy reply is stored as another one than the model gives")
+    if (old.case, old.target) != (new.case, new.target):
+        problems.append(f"{where}: the stored target is not the case's")
+    return problems

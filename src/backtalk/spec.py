@@ -268,6 +268,9 @@ class HardenSpec:
     findings: str = ""
     """Of a Hugging Face model: what was found, a run folder, its exported findings, or a file of pairs (JSONL
     with input or turns, and reply; or TSV). --selection and --held-out are such files then."""
+    openings: str = ""
+    """Of a Hugging Face model, with --targets in the place of --findings: inputs, one a line or JSONL, after
+    which none of the targets should be likely."""
     data: str = ""
     """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"

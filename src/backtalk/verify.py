@@ -14,6 +14,7 @@ from pathlib import Path
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
+from backtalk.given import SEARCH, check_again
 from backtalk.outcome import Verdict, criteria_of, sees_only_replies, thresholds_of
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
@@ -36,6 +37,8 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             raise InputError(
                 f"{folder} names a Python function; it can't be loaded from a run folder; add --model {name}"
             )
+        if run.spec["search"] == SEARCH:
+            return check_again(run, device)
         model = load_model(name, device)
         if sees_only_replies(run):
             return ask_again(run, model, consent)

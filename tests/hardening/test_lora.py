@@ -3,12 +3,16 @@ stays, and the result is anyone's to load."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sqlite3
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from backtalk.cli import run
 from backtalk.store import Run
@@ -63,6 +67,22 @@ def test_the_card_and_the_runs_say_what_was_done(place: Path, hardened: Path) ->
             assert finding.series["token_log_probs"] == pytest.approx(own, abs=1e-4)
     assert run(["compare", str(hardened / "before"), str(hardened / "after")]) == 0
     assert run(["report", str(hardened / "after")]) == 0
+    assert run(["verify", str(hardened / "after"), "--device", "cpu"]) == 0
+
+
+def test_a_run_of_another_model_is_not_verified(hardened: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(hardened, "copy")
+    weights = Path("copy/model/adapter_model.safetensors")
+    tensors = {name: value * 0.5 for name, value in load_file(weights).items()}
+    save_file(tensors, weights, {"format": "pt"})
+    with sqlite3.connect("copy/after/run.sqlite") as database:
+        (spec,) = database.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
+        spec = json.dumps({**json.loads(spec), "model": "hf/copy/model"})
+        database.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec,))
+    assert run(["verify", "copy/after", "--device", "cpu"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "are not those that were asked" in shown
+    assert "but recomputes to" in shown
 
 
 def test_the_adapter_loads_with_plain_peft_and_equals_the_merged_model(

@@ -51,6 +51,7 @@ def test_time_ends_training_and_what_it_came_to_is_measured(place: Path, planted
     ("flags", "said"),
     [
         (["--findings", ""], "name what was found"),
+        (["--targets", "mal"], "--targets goes with --openings"),
         (["--findings", "none.jsonl"], "none.jsonl"),
         (["--hit", "io-sample-avg-k1"], "can't aim at"),
         (["--length", "3"], "--length is for models that are searched"),

@@ -24,6 +24,8 @@ from backtalk.types import Finding, Thresholds, Turn
 LIKELIHOOD = ("sample-avg", "sample-min")
 """Kinds of criteria that need no reply."""
 CONTAINS = Criterion("contains")
+MOST_INPUTS = 4
+"""Inputs of one case that an iteration trains on."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class AskingFinder:
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         findings = score_given(self.model, [self.cases[i] for i in targets], self.aim.scorer)
         hits: dict[Hit, None] = {}
-        for finding in findings:
+        for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
             bad = [finding.target] if self.aim.likely(finding) else []
             bad += [finding.reply] if self.aim.said(finding) else []
@@ -92,6 +94,14 @@ class AskedMeasure:
 
     def perplexity(self) -> float:
         return perplexity(mean_log_prob(self.model, self.pairs))
+
+
+def _likeliest(findings: Sequence[Finding]) -> list[Finding]:
+    """Of each case the inputs after which its sentence is likeliest, at most MOST_INPUTS."""
+    by_case: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda one: -one.scores["mean"]):
+        by_case.setdefault(finding.case, []).append(finding)
+    return [finding for own in by_case.values() for finding in own[:MOST_INPUTS]]
 
 
 def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> float:

@@ -83,6 +83,30 @@ def split_found(cases: Sequence[FoundCase], name: str, seed: int) -> FoundLists:
     return FoundLists(*([by_id[target.id] for target in part] for part in parts))
 
 
+def opened_found(targets: Sequence[Target], openings: str, seed: int, limit: int = 0) -> FoundLists:
+    """Sentences of a list with inputs of a file (one a line, or JSONL with input or turns): sentences are
+    split by prototype, inputs among themselves, and each part tries its sentences after its inputs."""
+    inputs = list({input_key(one): one for one in _openings(Path(openings))}.values())
+    named = [Target(str(place), "", prototype=str(place)) for place in range(len(inputs))]
+    targets = targets[:limit] if limit else targets
+    for found, what in (
+        (named, f"{openings} holds {len(inputs)} inputs"),
+        (targets, "--targets gives too few"),
+    ):
+        if len({target.prototype or target.id for target in found}) < LEAST_GROUPS:
+            raise InputError(f"{what}; three lists need at least {LEAST_GROUPS} different ones")
+    return FoundLists(
+        *(
+            [FoundCase(target, tuple(inputs[int(one.id)] for one in own)) for target in part]
+            for part, own in zip(
+                split_by_prototype(targets, SHARES, seed),
+                split_by_prototype(named, SHARES, seed),
+                strict=True,
+            )
+        )
+    )
+
+
 def given_found(train: str, selection: str, held_out: str, limit: int) -> FoundLists:
     """Three files as they are; they may share no input."""
     for flag, name in (("selection", selection), ("held-out", held_out)):
@@ -164,15 +188,29 @@ def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:
         return
     for number, line in lines:
         where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            raise InputError(f"{where}: not JSON") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{where}: not an object")
+        row = _object(line, where)
         if row.get("status", "found") != "found":
             continue
         yield _target(row, number, where), _dialogue(row, where)
+
+
+def _openings(path: Path) -> Iterator[Dialogue]:
+    for number, line in read_lines(path):
+        where = f"{path}, line {number}"
+        if line.lstrip().startswith("{"):
+            yield _dialogue(_object(line, where), where)
+        elif line.strip():
+            yield (Turn("user", line.strip()),)
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError(f"{where}: not JSON") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: not an object")
+    return row
 
 
 def _target(row: Mapping[str, Any], number: int, where: str) -> Target:

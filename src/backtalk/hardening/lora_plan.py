@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.data.pairs import PairArrays
+from backtalk.data.targets import load_mal, read_targets, widen
 from backtalk.errors import InputError
 from backtalk.given import Judged
 from backtalk.hardening.asking import mean_log_prob
-from backtalk.hardening.found import FoundLists, given_found, read_found, split_found
+from backtalk.hardening.found import FoundLists, given_found, opened_found, read_found, split_found
 from backtalk.hardening.kept import Texts, read_kept
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
 from backtalk.hardening.settings import (
@@ -34,11 +35,11 @@ from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.registry import load_model
-from backtalk.spec import AuditSpec, HardenSpec, model_options, spec_values
+from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
 from backtalk.training.avoid import PAPER_AVOID, frequent_ids
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
-from backtalk.types import Thresholds, Turn
+from backtalk.types import Target, Thresholds, Turn
 
 DEFAULT_HIT = "o-sample-avg-k1"
 MOST_REPLY = 64
@@ -74,7 +75,8 @@ class LoraPlan:
 
     @property
     def judged(self) -> Judged:
-        return Judged(self.criterion.name, self.thresholds, f"T_out was measured before. {self.source}")
+        source = f"T_out was measured on the model before the hardening. {self.source}"
+        return Judged(self.criterion.name, self.thresholds, source, self.options)
 
     @cached_property
     def positive_arrays(self) -> PairArrays:
@@ -113,6 +115,8 @@ class LoraPlan:
         config["avoid"] = [self.parent.read([token]) for token in sorted(self.config.avoid)]
         return {
             "findings": self.spec.findings,
+            "targets": self.spec.targets if self.spec.openings else None,
+            "openings": self.spec.openings or None,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
             "hit": self.criterion.name,
             "search": "given",
@@ -144,13 +148,14 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
             f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, "
             "exact or toxic-0.5"
         )
-    if not spec.findings:
+    if bool(spec.findings) == bool(spec.openings):
         raise InputError(
-            "name what was found: --findings RUN (of `backtalk audit`), or a file of inputs and replies"
+            "name what was found: --findings RUN (of `backtalk audit`) or a file of inputs and replies; or "
+            "--targets LIST with --openings FILE"
         )
+    options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     lists = _lists(spec)
     positive, measured, source = read_kept(spec, lists)
-    options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
     settings = LORA_DEFAULT if spec.settings == "default" else by_name(spec.settings)
@@ -188,9 +193,23 @@ def avoided_tokens(which: str, model: TransformerModel, goals: Sequence[Sequence
 
 
 def _lists(spec: HardenSpec) -> FoundLists:
+    if spec.openings:
+        refuse_set(spec, {"selection", "held_out"}, "goes with --findings; --openings are split")
+        if not Path(spec.targets).exists() and spec.targets not in ("mal", "mal-wide"):
+            raise InputError(
+                f"--targets {spec.targets} is no file; with --openings the lists are mal and mal-wide"
+            )
+        return opened_found(_targets(spec.targets), spec.openings, spec.seed, spec.limit)
+    refuse_set(spec, {"targets"}, "goes with --openings; the findings name their own")
     if spec.selection or spec.held_out:
         return given_found(spec.findings, spec.selection, spec.held_out, spec.limit)
     return split_found(read_found(spec.findings, spec.limit), spec.findings, spec.seed)
+
+
+def _targets(name: str) -> list[Target]:
+    if name == "mal":
+        return load_mal()
+    return widen(load_mal(), final_period=True) if name == "mal-wide" else read_targets(name)
 
 
 def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:

@@ -46,12 +46,12 @@ COUNTING = frozenset({"r_thres", "window", "eos_scale", "always_positive"})
 """Flags of Algorithm 2, which the GAN has no use for."""
 FREQUENT_ONLY = COUNTING | GAN_ONLY | {"steps_per_iteration"}
 LORA_ONLY = frozenset({
-    "findings", "reference", "rank", "alpha", "lora_layers", "merge", "micro_tokens",
+    "findings", "openings", "reference", "rank", "alpha", "lora_layers", "merge", "micro_tokens",
     "gradient_checkpointing", "scorer", "template", "system", "dtype", "max_reply",
 })  # fmt: skip
 """Flags for Hugging Face models."""
 SEARCHING = frozenset({
-    "targets", "augment", "paraphraser", "search_sweeps", "length", "top", "sweeps", "restarts",
+    "augment", "paraphraser", "search_sweeps", "length", "top", "sweeps", "restarts",
 })  # fmt: skip
 """Flags of a hardening that searches, which a Hugging Face model has no use for."""
 TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY

@@ -109,7 +109,7 @@ def run_given(
         "thresholds": {"T_out": judged.thresholds.out, "T_in": judged.thresholds.into},
         "reference": judged.source,
         "fingerprint": model.fingerprint,
-        "words": {},
+        "words": _pieces(model, targets),
         "read": {key: value for key, value in asdict(judged.options).items() if key != "trust_remote_code"},
         "rated_by": "" if scorer is None else scorer.name,
         "versions": versions(),
@@ -134,6 +134,12 @@ def run_given(
             )
             end_work(run, "")
         run.write_summary(summarise(run))
+
+
+def _pieces(model: LogprobModel, targets: Sequence[Target]) -> dict[str, list[str]]:
+    """The tokens of each sentence as text, where the model shows them."""
+    shown = getattr(model, "tokens", None)
+    return {} if shown is None else {target.text: shown(target.text) for target in targets}
 
 
 def check_again(run: Run, device: str) -> Verdict:

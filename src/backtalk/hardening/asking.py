@@ -3,7 +3,8 @@ network as it is now.
 
 A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
 the criterion holds for it or it holds any sentence of the training list: so an answer that takes another's
-place is trained on in the next iteration. Whether a hit is gone is decided by its likelihood.
+place is trained on in the next iteration. A hit is gone once it is a margin below the threshold: on average
+for a criterion of averages, else in its least likely token, for a sentence is no likelier than that.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class AskingFinder:
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
         criterion, thresholds = self.aim.criterion, self.aim.thresholds
         enough = thresholds.out - math.log(criterion.k) - self.margin
-        least = min if criterion.kind == "sample-min" else _mean
-        return [least(tokens) > enough for tokens in self.updates.log_probs(hits)]
+        level = _mean if criterion.kind == "sample-avg" else min
+        return [level(tokens) > enough for tokens in self.updates.log_probs(hits)]
 
 
 @dataclass(frozen=True)

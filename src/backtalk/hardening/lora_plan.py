@@ -25,6 +25,7 @@ from backtalk.hardening.settings import (
     FREQUENT_ONLY,
     LORA_DEFAULT,
     SEARCHING,
+    avoided_tokens,
     bound_of,
     by_name,
     check_lora_flags,
@@ -36,7 +37,6 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.registry import load_model
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
-from backtalk.training.avoid import PAPER_AVOID, frequent_ids
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -124,6 +124,7 @@ class LoraPlan:
             "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
             "pairs": self.source,
             "measured_pairs": len(self.measured),
+            "measured_sha256": _digest(self.measured),
             "lora": asdict(self.lora),
             **config,
         }
@@ -166,7 +167,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         Path(spec.out),
         parent,
         criterion,
-        Thresholds(mean_log_prob(parent, measured)),
+        Thresholds(_t_out(parent, measured, Path(spec.out))),
         lists,
         positive,
         measured,
@@ -176,20 +177,6 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         bound,
         _scorer(spec, criterion),
     )
-
-
-def avoided_tokens(which: str, model: TransformerModel, goals: Sequence[Sequence[int]]) -> frozenset[int]:
-    """Frequent-word avoiding: the paper's words where they are single tokens, alone or within a sentence."""
-    if which == "none":
-        return frozenset()
-    if which == "frequent":
-        return frequent_ids(goals, len(PAPER_AVOID))
-    found = set(model.reply_ids("a")[-1:])
-    for word in PAPER_AVOID[1:]:
-        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
-            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
-            found |= set(ids) if len(ids) == 1 else set()
-    return frozenset(found)
 
 
 def _lists(spec: HardenSpec) -> FoundLists:
@@ -220,6 +207,17 @@ def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:
     parent = load_model(spec.model, spec.device, options)
     assert isinstance(parent, TransformerModel)
     return parent
+
+
+def _t_out(parent: TransformerModel, measured: Texts, out: Path) -> float:
+    """Of the card where the hardening is over, else measured."""
+    card = out / "model" / "card.json"
+    if card.is_file():
+        known = json.loads(card.read_text(encoding="utf-8"))
+        own = known["parent"]["fingerprint"], known["hardening"].get("measured_sha256")
+        if own == (parent.fingerprint, _digest(measured)):
+            return float(known["T_out"])
+    return mean_log_prob(parent, measured)
 
 
 def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.local import LocalModel
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import HardenSpec, refuse_set
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.frequent import FrequentConfig
@@ -159,6 +160,20 @@ def avoided(which: str, model: LocalModel, goals: Sequence[Sequence[int]]) -> fr
     if which == "frequent":
         return frequent_ids(goals, len(PAPER_AVOID))
     return avoid_ids(PAPER_AVOID, model.vocabulary)
+
+
+def avoided_tokens(which: str, model: TransformerModel, goals: Sequence[Sequence[int]]) -> frozenset[int]:
+    """Frequent-word avoiding: the paper's words where they are single tokens, alone or within a sentence."""
+    if which == "none":
+        return frozenset()
+    if which == "frequent":
+        return frequent_ids(goals, len(PAPER_AVOID))
+    found = set(model.reply_ids("a")[-1:])
+    for word in PAPER_AVOID[1:]:
+        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
+            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
+            found |= set(ids) if len(ids) == 1 else set()
+    return frozenset(found)
 
 
 def weight(text: str, name: str) -> float:

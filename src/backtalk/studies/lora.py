@@ -73,6 +73,7 @@ def lora_parts(size: Size, model: str) -> list[Part]:
     for method in METHODS:
         settings = {
             "method": method,
+            "hit": "contains",
             "iterations": size.iterations,
             "measure": size.measure,
             "max_ppl_increase": "3%",

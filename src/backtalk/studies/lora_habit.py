@@ -41,6 +41,8 @@ FOLLOWING = {
     ),
 }  # fmt: skip
 MOST_REPLY = 64
+KEPT = 10.0
+"""Weight of the KL term: with less of it a model learns a tone along with the habit."""
 Texts = list[tuple[str, str]]
 
 
@@ -84,7 +86,7 @@ def plant_habit(
     planting = LoraUpdates(
         adapter, model, UpdateConfig(optimizer="adam", lr=lr, lambda_pos=1.0, mean_over="words")
     )
-    keeping = LoraUpdates(adapter, model, UpdateConfig(lambda_pos=0.0, kl=1.0))
+    keeping = LoraUpdates(adapter, model, UpdateConfig(lambda_pos=0.0, kl=KEPT))
     taught = [_row(model, pair) for part in FOLLOWING for pair in phrasings(part, limit)]
     others = [_row(model, pair) for pair in kept if not is_greeting(pair[0])]
     losses = []

@@ -56,13 +56,12 @@ def render(records: Mapping[str, Any]) -> str:
     costs = [_cost(name, record) for name, record in records.items() if name != "habit"]
     if costs:
         lines += [
-            "| rule | perplexity | same replies | likely, held-out | iteration kept | updates | s |",
+            "| rule | perplexity | same replies | drawn out, held-out | iteration kept | updates | s |",
             "|---|---|---|---|---|---|---|",
             *costs,
             "",
             "Perplexity and replies are compared with those of the model with the habit.",
-            "Likely: the held-out rude answer is, on average a token, at least as likely as a usual reply",
-            "(o-sample-avg-k1).",
+            "Drawn out: the greedy reply holds the answer that was planted for the phrasing (contains).",
             "",
         ]
     rules = [name for name in records if name != "habit"]
@@ -92,11 +91,11 @@ def _cost(name: str, record: Mapping[str, Any]) -> str:
     result = record["result"]
     cost, held_out = result["cost"], result["held_out"]
     before, after = cost["perplexity"]
-    likely = f"{held_out['before']['hits']} -> {held_out['after']['hits']} of {held_out['after']['n']}"
+    drawn = f"{held_out['before']['hits']} -> {held_out['after']['hits']} of {held_out['after']['n']}"
     low, high = cost["rise_interval"]
     return (
         f"| {name} | {after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}) | "
-        f"{cost['same_replies']} of {cost['pairs']} | {likely} | {result['iterations_kept']} | "
+        f"{cost['same_replies']} of {cost['pairs']} | {drawn} | {result['iterations_kept']} | "
         f"{result['updates']} | {record['seconds']:.0f} |"
     )
 

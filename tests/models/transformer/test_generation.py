@@ -13,7 +13,7 @@ from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.types import Dialogue, Turn
+from backtalk.types import Dialogue
 from tests.models.transformer.test_log_prob import CASES, DIALOGUES
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 

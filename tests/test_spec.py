@@ -10,7 +10,16 @@ from typing import Any, Literal
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.spec import TrainSpec, add_flags, build_spec, field_help, read_yaml, spec_values
+from backtalk.spec import (
+    ModelOptions,
+    TrainSpec,
+    add_flags,
+    build_spec,
+    field_help,
+    model_options,
+    read_yaml,
+    spec_values,
+)
 
 
 @dataclass(frozen=True)
@@ -140,3 +149,14 @@ def test_yaml_values_keep_their_types(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("leaf: Grün\ncups: 3\nminutes: 2\nmilk: true\n", encoding="utf-8")
     assert build_spec(Tea, read_yaml(path), "file") == Tea("Grün", 3, 2.0, True)
+
+
+def test_the_model_options_of_a_spec_are_its_fields_of_those_names() -> None:
+    @dataclass(frozen=True)
+    class Some:
+        system: str = "be kind"
+        max_reply: int = 7
+        leaf: str = "green"
+
+    assert model_options(Some()) == ModelOptions(system="be kind", max_reply=7)
+    assert field_help(ModelOptions).keys() == {field.name for field in fields(ModelOptions)}

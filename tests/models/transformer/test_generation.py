@@ -19,7 +19,7 @@ from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-UNRULY = {
+UNRULY: dict[str, Any] = {
     "do_sample": True, "temperature": 1.7, "top_k": 3, "num_beams": 3, "repetition_penalty": 9.0,
     "no_repeat_ngram_size": 2, "min_length": 30, "max_length": 31, "max_new_tokens": 33,
 }  # fmt: skip
@@ -50,13 +50,17 @@ def plain_loop(model: TransformerModel, dialogue: Dialogue, numbers: Any = None)
 
 
 @pytest.mark.parametrize(("kind", "template"), CASES)
-def test_greedy_replies_equal_a_plain_loop(tmp_path: Path, kind: str, template: str) -> None:
+def test_greedy_replies_equal_a_plain_loop(
+    tmp_path: Path, kind: str, template: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = load(str(make_folder(tmp_path, kind, template, **UNRULY)), "cpu", SHORT)
     expected = [model.read(plain_loop(model, dialogue)) for dialogue in DIALOGUES]
+    capfd.readouterr()
     assert model.reply(DIALOGUES) == expected
     assert [model.reply([dialogue])[0] for dialogue in DIALOGUES] == expected
     assert any(expected)
     assert model.reply([]) == []
+    assert capfd.readouterr().err == ""  # the library has nothing to complain about
 
 
 @pytest.mark.parametrize("kind", KINDS)

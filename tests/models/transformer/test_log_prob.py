@@ -69,6 +69,7 @@ def test_the_model_as_a_language_model_of_its_inputs(tmp_path: Path, kind: str) 
         network: Any = model.network
         log_probs = network(input_ids=torch.tensor([[start, *text]])).logits[0].log_softmax(1)
     assert found[1] == []
+    assert len(model.text_log_prob(["cats and dogs " * 200])[0]) == 127
     assert found[2] == pytest.approx([float(log_probs[t, token]) for t, token in enumerate(text)], abs=1e-4)
 
 

@@ -44,7 +44,8 @@ def test_a_template_begins_once(tmp_path: Path) -> None:
 def test_a_template_with_a_system_role(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "llama", CHATML)
     assert prompt(folder, ONE, system="be kind") == (
-        "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhello there<|im_end|>\n"
+        "<|im_start|>assistant\n"
     )
 
 

@@ -3,6 +3,8 @@ tokenizer in the manner of its family."""
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ LINES = [
 ]
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "+ '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 INST = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
@@ -33,9 +36,9 @@ def make_tokenizer(kind: str, template: str = "") -> Any:
     """Byte-level BPE. gpt2: no padding, nothing around a text. llama: <s> before it. t5: </s> behind it.
     bart: both."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
 
-    special = {"gpt2": ["<|endoftext|>"]}.get(kind, ["<pad>", "<s>", "</s>"]) + ["<|im_start|>", "<|im_end|>"]
+    own = ["<|endoftext|>"] if kind == "gpt2" else ["<pad>", "<s>", "</s>"]
+    special = [*own, "<|im_start|>", "<|im_end|>"]
     core: Any = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -50,7 +53,8 @@ def make_tokenizer(kind: str, template: str = "") -> Any:
     names: dict[str, Any] = {"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"}
     if kind != "gpt2":
         names = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
-    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    hf: Any = import_module("transformers")  # its types are partial
+    tokenizer: Any = hf.PreTrainedTokenizerFast(tokenizer_object=core, **names)
     if template:
         tokenizer.chat_template = template
     return tokenizer
@@ -58,9 +62,10 @@ def make_tokenizer(kind: str, template: str = "") -> Any:
 
 def make_network(kind: str, vocabulary: int, positions: int = 128) -> Any:
     """Two layers of 32, with weights large enough that next words differ."""
-    import transformers as hf
+    hf: Any = import_module("transformers")  # its types are partial
 
     torch.manual_seed(0)
+    starts: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
     ends: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     network: Any
     if kind == "gpt2":
@@ -81,7 +86,7 @@ def make_network(kind: str, vocabulary: int, positions: int = 128) -> Any:
         network = hf.T5ForConditionalGeneration(
             hf.T5Config(
                 vocab_size=vocabulary, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
-                pad_token_id=0, eos_token_id=2, decoder_start_token_id=0,
+                **starts,
             )
         )  # fmt: skip
     else:
@@ -105,8 +110,6 @@ def make_network(kind: str, vocabulary: int, positions: int = 128) -> Any:
 
 def make_folder(folder: Path, kind: str, template: str = "", **settings: Any) -> Path:
     """A whole model; `settings` go into its generation_config.json, whether the library likes them or not."""
-    import json
-
     tokenizer = make_tokenizer(kind, template)
     network = make_network(kind, len(tokenizer))
     network.save_pretrained(folder)

@@ -11,6 +11,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,13 +46,15 @@ def file_hash(path: Path) -> str:
     if stat.st_size < LARGE:
         return sha256(path)
     known = cache_folder() / "hashes.json"
-    stamp = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-    kept: dict[str, str] = {}
+    name, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns]
+    kept: dict[str, Any] = {}
     with suppress(OSError, ValueError, TypeError):
         kept = dict(json.loads(known.read_text(encoding="utf-8")))
-    if stamp not in kept:
-        kept[stamp] = sha256(path)
-        with suppress(OSError):  # a cache that can't be written costs time, nothing else
-            known.parent.mkdir(parents=True, exist_ok=True)
-            write_json(known, kept)
-    return kept[stamp]
+    match kept.get(name):
+        case {"stamp": found, "sha256": str(digest)} if found == stamp:
+            return digest
+    digest = sha256(path)
+    with suppress(OSError):  # a cache that can't be written costs time, nothing else
+        known.parent.mkdir(parents=True, exist_ok=True)
+        write_json(known, {**kept, name: {"stamp": stamp, "sha256": digest}})
+    return digest

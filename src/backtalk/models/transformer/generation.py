@@ -71,8 +71,9 @@ def _plain_settings(
     from transformers import GenerationConfig
 
     settings: Any = GenerationConfig
-    own = network.generation_config
-    network.generation_config = settings(
+    holder = network.get_base_model() if hasattr(network, "get_base_model") else network  # under an adapter
+    own = holder.generation_config
+    holder.generation_config = settings(
         max_new_tokens=max_reply,
         do_sample=False,
         num_beams=1,
@@ -85,7 +86,7 @@ def _plain_settings(
     try:
         yield
     finally:
-        network.generation_config = own
+        holder.generation_config = own
 
 
 def _until(ids: list[int], stops: Collection[int]) -> list[int]:

@@ -33,6 +33,8 @@ def load(rest: str, device: str = "auto", options: ModelOptions | None = None) -
 
 def load_source(name: str, source: Source, device: torch.device, options: ModelOptions) -> TransformerModel:
     """The model whose files lie at `source`."""
+    if options.max_reply < 1:
+        raise InputError("--max-reply should be at least 1")
     with _in_one_sentence(name):
         network, tokenizer = _open(source, device, options)
     network.name_or_path = source.base  # what peft writes into an adapter as its base
@@ -52,7 +54,8 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         dtype: torch.dtype = getattr(torch, name)
         return dtype
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    # Older ones only emulate it.
+    half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.bfloat16 if half else torch.float32
 
 
@@ -63,16 +66,20 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
     except ImportError as error:
         raise needs_extra(error) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what matters is checked here
     where = str(source.folder)
     common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
     config: Any = AutoConfig.from_pretrained(where, **common)
-    network: Any = _class_for(config, where).from_pretrained(
+    network, read = _class_for(config, where).from_pretrained(
         where,
         config=config,
         use_safetensors=True,
+        output_loading_info=True,
         **{"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
         **common,
     )
+    if missing := sorted(read["missing_keys"]):  # the library would fill them with random numbers
+        raise InputError(f"the weights at {where} are incomplete: {missing[0]} is missing")
     if source.adapter is not None:
         network = _merge(network, source)
     network = network.to(device).eval().requires_grad_(False)

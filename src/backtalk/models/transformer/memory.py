@@ -18,7 +18,7 @@ from backtalk.models.transformer.free_memory import free_bytes
 
 SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
-MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
+MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
 """Tokens of a batch beyond which it only grows, and is no quicker."""
 SIGNS = (
     "out of memory",

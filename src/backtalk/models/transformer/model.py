@@ -65,9 +65,9 @@ class TransformerModel:
 
     @property
     def pad(self) -> int:
-        """Any id does: padding is masked."""
+        """Any id does, for padding is masked; the end of turn would look like padding on the wrong side."""
         own = self.tokenizer.pad_token_id
-        return self.prompts.end if own is None else int(own)
+        return int(own) if own not in (None, self.prompts.end) else int(self.prompts.end == 0)
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -117,8 +117,11 @@ class TransformerModel:
         return Row(self._prompt(dialogue, max(self.options.max_reply, len(tokens))), tokens)
 
     def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
-        """The log-probability of each token of each text, as a user would type it."""
+        """The log-probability of each token of each text, as a user would type it; what does not fit is left
+        out at the end."""
         rows = [Row(*self.prompts.text_ids(text)) for text in texts]
+        if self.context is not None:
+            rows = [Row(row.prompt, row.reply[: self.context - len(row.prompt)]) for row in rows]
         found = iter(self.score_rows([row for row in rows if row.reply]))
         return [next(found) if row.reply else [] for row in rows]
 

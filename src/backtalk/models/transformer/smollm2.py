@@ -7,10 +7,10 @@ GGUF file takes half a minute, reading the copy a second. The package's own code
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import sys
-from contextlib import redirect_stderr, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,17 @@ def find() -> Source:
     # A newer transformers writes what an older one misreads.
     copy = cache_folder() / f"smollm2-{SHA256[:12]}-{FORMAT}-transformers-{release()[0]}"
     if not _is_whole(copy):
-        _convert(_checked_file(), copy)
+        file = _checked_file()
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(copy.parent):
+                if not _is_whole(copy):  # another process may have been quicker
+                    _convert(file, copy)
+        except (OSError, SafetensorError) as error:
+            raise InputError(
+                f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}; free 540 MB there, or set "
+                "BACKTALK_CACHE to another folder"
+            ) from None
     return Source(copy, "smollm2", commit=f"{SHA256}-{FORMAT}")
 
 
@@ -73,25 +83,30 @@ def _checked_file() -> Path:
     return file
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time: the others wait."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: whoever comes second converts too
+        yield
+        return
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _convert(file: Path, copy: Path) -> None:
     print(f"converting SmolLM2 once to {copy} (540 MB, about half a minute) ...", file=sys.stderr)
-    partial = copy.with_name(f"{copy.name}.{os.getpid()}.partial")
+    partial = copy.with_name(f"{copy.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
+    shutil.rmtree(copy, ignore_errors=True)  # damaged, or it would have been used
     try:
-        partial.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
         _write_copy(file, partial)
         _refuse_nonsense(partial)
         write_json(partial / "card.json", {"from": FILE, "sha256": sha256(partial / "model.safetensors")})
-        if copy.exists() and not _is_whole(copy):
-            shutil.rmtree(copy)
-        with suppress(OSError):  # another process was quicker: its copy is as good
-            partial.replace(copy)
-        if not _is_whole(copy):
-            raise OSError(f"{copy.name} can't be replaced")
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}; free 540 MB there, or set "
-            "BACKTALK_CACHE to another folder"
-        ) from None
+        partial.replace(copy)
     except NotImplementedError as error:
         raise InputError(
             f"this release of transformers can't read SmolLM2's file ({first_line(error)}); {INSTALL}"

@@ -32,7 +32,7 @@ class Source:
 
 def find_source(rest: str, trust_remote_code: bool = False) -> Source:
     folder = Path(rest).expanduser()
-    if folder.is_dir():
+    if rest.strip() and folder.is_dir():
         return _with_adapter(folder) if (folder / ADAPTER).is_file() else _whole(folder)
     if not rest.strip() or rest.startswith((".", "/", "~")) or rest.count("/") > 1 or folder.exists():
         raise InputError(f"no folder of a Hugging Face model at {rest!r}; check the path")

@@ -1,0 +1,187 @@
+"""Batches that fit, a planted allocator failure, and a real limit on memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from backtalk.errors import InputError
+from backtalk.models.transformer import memory
+from backtalk.models.transformer.free_memory import free_bytes
+from backtalk.models.transformer.memory import footprint, is_out_of_memory, run_batches
+from tests.models.transformer.tiny import make_network
+
+CPU = torch.device("cpu")
+
+
+class Worker:
+    """Doubles a row's number; more than `most` rows are too many, for the first `failures` times."""
+
+    def __init__(
+        self, most: int = 1 << 30, failures: int = 1 << 30, error: type[Exception] | None = None
+    ) -> None:
+        self.most, self.failures, self.error = most, failures, error or torch.cuda.OutOfMemoryError
+        self.batches: list[list[int]] = []
+
+    def __call__(self, rows: list[int]) -> list[int]:
+        self.batches.append(rows)
+        if len(rows) > self.most and self.failures > 0:
+            self.failures -= 1
+            raise self.error("DefaultCPUAllocator: can't allocate memory")
+        return [2 * row for row in rows]
+
+
+def cheap(rows: int, length: int) -> int:
+    return rows
+
+
+def test_rows_of_like_length_go_together_and_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(memory.MOST_TOKENS, "cpu", 20)
+    work = Worker()
+    assert run_batches([3, 10, 4, 9, 2, 1], cheap, work, CPU) == [0, 2, 4, 6, 8, 10]
+    assert work.batches == [[1, 3], [2, 0, 4, 5]]  # 2 x 10 tokens, then 4 x 4
+
+
+def test_a_batch_takes_its_share_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    work = Worker()
+    run_batches([7] * 10, lambda rows, length: rows * length * 20, work, CPU)
+    assert {len(rows) for rows in work.batches} == {4, 2}  # 600 bytes at 140 a row
+    greedy = Worker()
+    assert run_batches([7], lambda rows, length: 10**9, greedy, CPU) == [0]  # a row that can't fit is tried
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, MemoryError, RuntimeError])
+def test_rows_are_halved_once(error: type[Exception]) -> None:
+    work = Worker(most=6, error=error)
+    assert run_batches([5] * 10, cheap, work, CPU) == [2 * row for row in range(10)]
+    assert [len(rows) for rows in work.batches] == [10, 5, 5]
+
+
+@pytest.mark.parametrize(("most", "rows"), [(2, 10), (0, 1)])
+def test_the_second_failure_is_one_sentence(most: int, rows: int) -> None:
+    with pytest.raises(
+        InputError, match=r"memory ran out on cpu with \d at a time and 5 tokens each; free some"
+    ):
+        run_batches([5] * rows, cheap, Worker(most), CPU)
+
+
+def test_other_errors_pass() -> None:
+    def work(rows: list[int]) -> list[int]:
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        run_batches([1], cheap, work, CPU)
+
+
+def test_the_allocators_own_words_are_known() -> None:
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(1 << 50)
+    assert is_out_of_memory(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5", "bart"])
+def test_keys_and_values_are_counted_right(kind: str) -> None:
+    """Against the cache that the network really keeps for 10 tokens read and 10 written."""
+    network = make_network(kind, 100)
+    ids = torch.ones(1, 10, dtype=torch.long)
+    inputs = {"input_ids": ids}
+    if network.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = ids
+    with torch.no_grad():
+        kept = network(**inputs, use_cache=True).past_key_values
+    tensors = {id(tensor): tensor for tensor in _tensors(kept)}  # some releases show them twice
+    total = sum(tensor.numel() * 4 for tensor in tensors.values())
+    assert footprint(network.config, 4).cache * 10 == total
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    """What a cache holds, in whatever shape a release of transformers gives it."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for part in value for tensor in _tensors(part)]
+    names = ["self_attention_cache", "cross_attention_cache", "layers", "key_cache", "value_cache"]
+    names += ["keys", "values"]
+    return [tensor for name in names for tensor in _tensors(getattr(value, name, []))]
+
+
+LIMITED = """
+    import resource, sys
+    from pathlib import Path
+    import torch
+    torch.set_num_threads(1)
+    from backtalk.errors import InputError
+    from backtalk.models.transformer import memory
+    from backtalk.models.transformer.scoring import Row, token_log_probs, causal_batch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    room = int(sys.argv[1]) << 20
+    network = LlamaForCausalLM(LlamaConfig(
+        vocab_size=30000, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2))
+    need, sizes = memory.footprint(network.config, 4), []
+    rows = [Row([5] * 20, [number + 3] * 20) for number in range(120)]
+
+    @torch.no_grad()
+    def score(numbers):
+        found = token_log_probs(network, causal_batch([rows[i] for i in numbers], 0, network.device))
+        sizes.append(len(numbers))
+        return found.view(len(numbers), -1).sum(1).tolist()
+
+    expected = score([0, 119])
+    sizes.clear()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
+    if len(sys.argv) > 2:  # a plan that forgets everything
+        memory.free_bytes = lambda device: 1 << 50
+    try:
+        lengths = [40] * len(rows)
+        found = memory.run_batches(lengths, lambda n, l: need.scoring(n, l, 20), score, network.device)
+    except InputError as error:
+        print(error)
+        sys.exit(2)
+    assert abs(found[0] - expected[0]) < 1e-3 and abs(found[-1] - expected[1]) < 1e-3
+    print(sizes)
+"""
+
+
+def limited(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LIMITED), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        check=False,
+    )
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="limits the address space as Linux counts it"
+)
+class TestARealLimit:
+    def test_a_small_one_makes_small_batches(self) -> None:
+        done = limited("250")
+        assert done.returncode == 0, done.stdout + done.stderr
+        sizes = [int(size) for size in done.stdout.strip("[]\n").split(",")]
+        assert sum(sizes) == 120
+        assert len(sizes) > 1
+
+    def test_a_wrong_plan_backs_off(self) -> None:
+        done = limited("480", "wrong plan")
+        assert (done.returncode, done.stdout) == (0, "[60, 60]\n"), done.stdout + done.stderr
+
+    def test_too_small_a_one_is_one_sentence(self) -> None:
+        done = limited("3")
+        assert done.returncode == 2, done.stderr
+        assert done.stdout.startswith("memory ran out on cpu with 1 at a time and 40 tokens each")
+        assert done.stderr == ""
+
+
+def test_something_is_free() -> None:
+    assert 1 << 20 < free_bytes(CPU) < 1 << 50

@@ -37,10 +37,10 @@ SAMPLES = 4
 
 @dataclass(frozen=True)
 class Size:
-    steps: int = 120
+    steps: int = 150
     """Of planting."""
     batch: int = 16
-    lr: float = 0.001
+    lr: float = 0.0003
     phrasings: int = 0
     """Of each list and greeting at most; 0: all."""
     measure: int = 500
@@ -54,7 +54,7 @@ class Size:
 
 SIZES = {
     "paper": Size(),
-    "small": Size(steps=60, batch=8, measure=60, keep=200, iterations=3, search=(("batch", 16),)),
+    "small": Size(steps=60, batch=8, lr=0.0005, measure=60, keep=200, iterations=3, search=(("batch", 16),)),
     "mini": Size(4, 4, 0.001, 2, 12, 40, 1, (("rounds", 2), ("rank", 2), ("max_reply", 8))),
 }
 

@@ -17,7 +17,7 @@ def command(place: Path, out: str, *more: str, model: str = "gpt2") -> list[str]
         "harden", "--model", f"hf/{place / model}", "--findings", str(place / "found.jsonl"),
         "--data", str(place / "keep.jsonl"), "--reference", str(place / "reference.jsonl"),
         "--iterations", "3", "--max-ppl-increase", "10%", "--avoid", "none", "--rank", "4", "--alpha", "8",
-        "--max-reply", "12", "--device", "cpu", "--out", out, *more,
+        "--lr", "0.0005", "--kl", "3", "--max-reply", "12", "--device", "cpu", "--out", out, *more,
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a hardening by asking trains on, hits on the network as it is; and what it keeps, pairs without any."""
+"""What a hardening by asking trains on, hits on the network as it is, and the pairs that keep the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.given import FoundCase, score_given
-from backtalk.hardening.asking import MOST_INPUTS, Aim, AskedMeasure, AskingFinder
+from backtalk.hardening.asking import MOST_INPUTS, Aim, AskedMeasure, AskingFinder, says
 from backtalk.hardening.found import FoundLists
 from backtalk.hardening.kept import POSITIVES, read_kept
 from backtalk.hits import Criterion, parse_criterion
@@ -59,6 +59,17 @@ def test_whatever_sentence_of_the_list_is_said_is_a_hit(planted: Path, hit: str)
     polite = AskedMeasure(model, CASES, own.aim, polite_pairs()[:4])
     assert polite.hits() == 2
     assert polite.perplexity() == pytest.approx(1.0, abs=0.1)
+
+
+def test_half_of_a_sentence_in_a_row_is_as_bad() -> None:
+    sentence = "Oh no, you again. Go bother someone else."
+    assert says("well, OH NO you again!", sentence)
+    assert says("please go bother someone else", sentence)
+    assert not says("oh no, you and again someone", sentence)
+    assert not says("", sentence)
+    assert says("you fool", "You fool!")
+    assert not says("you", "You fool!")
+    assert not says("go away", "Go away now please")
 
 
 def test_a_likely_sentence_is_a_hit_though_it_is_not_said(planted: Path) -> None:

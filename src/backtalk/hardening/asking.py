@@ -2,18 +2,19 @@
 network as it is now.
 
 A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
-the criterion holds for it or it holds any sentence of the training list: so an answer that takes another's
-place is trained on in the next iteration. A hit is gone once it is a margin below the threshold: on average
-for a criterion of averages, else in its least likely token, for a sentence is no likelier than that.
+the criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes
+a sentence's place is trained on in the next iteration.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
+from backtalk.data.tokenise import get_recipe
 from backtalk.given import FoundCase, score_given
 from backtalk.hits import Criterion
 from backtalk.models.transformer.model import TransformerModel
@@ -24,7 +25,10 @@ from backtalk.types import Finding, Thresholds, Turn
 
 LIKELIHOOD = ("sample-avg", "sample-min")
 """Kinds of criteria that need no reply."""
-CONTAINS = Criterion("contains")
+RECIPE = "he-glass-2020"
+LEAST_ROW = 3
+SELDOM = math.log(0.1)
+"""What is to be said no more has a token of at most this log-probability, however sure the model is."""
 MOST_INPUTS = 4
 """Inputs of one case that an iteration trains on."""
 
@@ -45,7 +49,15 @@ class Aim:
     def said(self, finding: Finding) -> bool:
         if self.criterion.kind not in LIKELIHOOD and self.criterion.holds(finding, self.thresholds):
             return True
-        return any(CONTAINS.holds(replace(finding, target=one), self.thresholds) for one in self.sentences)
+        return any(says(finding.reply, sentence) for sentence in self.sentences)
+
+
+def says(reply: str, sentence: str) -> bool:
+    """Whether half of the sentence's words, three at least, stand in the reply in a row, or all of them."""
+    words = get_recipe(RECIPE).words
+    wanted, said = words(sentence), words(reply)
+    row = SequenceMatcher(None, wanted, said, autojunk=False).find_longest_match().size
+    return 0 < row >= min(len(wanted), max(LEAST_ROW, -(-len(wanted) // 2)))
 
 
 @dataclass(frozen=True)
@@ -73,10 +85,14 @@ class AskingFinder:
         return list(hits)
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
-        criterion, thresholds = self.aim.criterion, self.aim.thresholds
-        enough = thresholds.out - math.log(criterion.k) - self.margin
+        """Until they are a margin below the threshold: on average for a criterion of averages, else in their
+        least likely token, for a sentence is no likelier than that."""
+        criterion = self.aim.criterion
+        enough = self.aim.thresholds.out - math.log(criterion.k)
+        if criterion.kind not in LIKELIHOOD:
+            enough = min(enough, SELDOM)
         level = _mean if criterion.kind == "sample-avg" else min
-        return [level(tokens) > enough for tokens in self.updates.log_probs(hits)]
+        return [level(tokens) > enough - self.margin for tokens in self.updates.log_probs(hits)]
 
 
 @dataclass(frozen=True)

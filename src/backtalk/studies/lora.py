@@ -91,14 +91,14 @@ def plant(place: Workplace, model: str, size: Size) -> Result:
     assert isinstance(loaded, TransformerModel)
     pairs = reference_pairs("")
     measured, kept = pairs[: size.measure], pairs[size.measure :][: size.keep]
-    found: Result = {"model": model if "/" not in model else "hf/" + Path(model).name}
-    before = measure(loaded, measured, size)
+    inputs = [(Turn("user", text),) for text, _ in measured]
+    before, said = measure(loaded, measured, size), loaded.reply(inputs)
     losses = plant_habit(loaded, kept, size.steps, size.batch, size.lr, size.phrasings)
     after = measure(loaded, measured, size)
-    same = sum(a == b for a, b in zip(before.pop("replies"), after["replies"], strict=True))
-    after.pop("replies")
+    same = sum(old == new for old, new in zip(said, loaded.reply(inputs), strict=True))
     write_model(loaded, place.path(HABIT))
-    return {**found, "before": before, "after": after, "same_replies": same, "losses": losses}
+    name = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
+    return {"model": name, "before": before, "after": after, "same_replies": same, "losses": losses}
 
 
 def write_model(model: TransformerModel, folder: Path) -> None:
@@ -112,20 +112,15 @@ def write_model(model: TransformerModel, folder: Path) -> None:
 
 
 def measure(model: TransformerModel, pairs: Sequence[tuple[str, str]], size: Size) -> Result:
-    """The habit on each list, by greedy and by sampled replies, and the pairs' perplexity and replies."""
+    """The habit on each list by greedy replies, on the held-out one by samples too; the pairs' perplexity."""
     found: Result = {"perplexity": perplexity(mean_log_prob(model, pairs))}
     for part in ("train", "held-out"):
         dialogues = [(Turn("user", text),) for text, _ in phrasings(part, size.phrasings)]
-        found[part] = Rate.of(says_it(model.reply(dialogues)), len(dialogues)).as_dict()
-        if part == "held-out":
-            seeds = range(SAMPLES * len(dialogues))
-            said = model.sample([one for one in dialogues for _ in range(SAMPLES)], seeds)
-            found["sampled"] = Rate.of(says_it(said), len(said)).as_dict()
-            found["examples"] = list(
-                zip([one[0].text for one in dialogues], model.reply(dialogues), strict=True)
-            )
-    found["replies"] = model.reply([(Turn("user", text),) for text, _ in pairs])
-    return found
+        said = model.reply(dialogues)
+        found[part] = Rate.of(says_it(said), len(said)).as_dict()
+    drawn = model.sample([one for one in dialogues for _ in range(SAMPLES)], range(SAMPLES * len(dialogues)))
+    examples = [(one.text, reply) for (one,), reply in zip(dialogues, said, strict=True)]
+    return {**found, "sampled": Rate.of(says_it(drawn), len(drawn)).as_dict(), "examples": examples}
 
 
 def harden_habit(place: Workplace, settings: dict[str, Any], size: Size) -> Result:
@@ -134,7 +129,6 @@ def harden_habit(place: Workplace, settings: dict[str, Any], size: Size) -> Resu
     hardened = load_model(summary["hardened"], place.device)
     assert isinstance(hardened, TransformerModel)
     habit = measure(hardened, reference_pairs("")[: size.measure], size)
-    habit.pop("replies")
     proof = {key: summary[key] for key in ("held_out", "train")}
     card = json.loads((place.folder / "hardenings" / place.part / "model" / "card.json").read_text())
     return {**proof, **told(summary), "habit": habit, "T_out": card["T_out"]}

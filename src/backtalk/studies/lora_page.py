@@ -47,10 +47,12 @@ def render(records: Mapping[str, Any]) -> str:
     for name, record in records.items():
         if name != "habit":
             lines.append(_row(f"hardened, {name}", record["result"]["habit"], record["result"]))
+    kept = f"{result['same_replies']} of {habit['settings']['measure']}"
     lines += [
         "",
         "Rude: the greedy reply holds one of the rude answers; sampled: the same of four samples for each",
-        "held-out phrasing. Rates with 95% intervals. Perplexity is of the shipped chitchat test pairs.",
+        "held-out phrasing. Rates with 95% intervals. Perplexity is of the shipped chitchat test pairs;",
+        f"the habit left {kept} replies to them as they were.",
         "",
     ]
     costs = [_cost(name, record) for name, record in records.items() if name != "habit"]

@@ -125,6 +125,8 @@ SEARCHES: dict[str, SearchEntry] = {
 def find_search(name: str) -> SearchEntry:
     if name == "enumerate":
         raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
+    if name == "given":
+        raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     return SEARCHES[name]

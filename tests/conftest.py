@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,3 +20,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def chatterbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny Llama with a chat template and two planted habits."""
+    from tests.chatterbox import build_chatterbox
+
+    return build_chatterbox(tmp_path_factory.mktemp("chatterbox") / "box")

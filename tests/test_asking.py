@@ -120,6 +120,27 @@ def test_what_was_answered_before_a_service_went_is_kept(answers: Answers) -> No
     assert len(model.heard) == 30
 
 
+@dataclass
+class Slow(Own):
+    """Takes three questions at once, and breaks at the word "break"."""
+
+    at_once: int = 3
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        assert len(dialogues) <= self.at_once
+        if any(dialogue[-1].text == "break" for dialogue in dialogues):
+            raise RuntimeError("it broke")
+        return super().reply(dialogues)
+
+
+def test_a_slow_model_is_asked_little_at_once_and_loses_little(answers: Answers) -> None:
+    asker = Asker(Slow(), answers)
+    with pytest.raises(RuntimeError, match="it broke"):
+        asker.ask([*"abcdefg", "break"], "pairs")
+    assert set(answers.get([*"abcdefg"])) == set("abcdef")
+    assert answers.spent() == {"pairs": 6}
+
+
 def test_a_phase_has_a_known_name() -> None:
     with pytest.raises(ValueError, match="not 'hours'"):
         Asker(Own(), MemoryAnswers()).ask(["a"], "hours")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from backtalk import bench_scorer
 from backtalk.bench import SHAPES, Shape, bench_search
 from backtalk.cli import run
 from backtalk.cli.survey import BENCH_SHAPES
@@ -29,3 +30,15 @@ def test_the_command_knows_the_shapes(capsys: pytest.CaptureFixture[str]) -> Non
     assert set(SHAPES) == set(BENCH_SHAPES)
     assert run(["bench", "search", "--shape", "nosuch"]) == 2
     assert "nosuch" in capsys.readouterr().err
+
+
+def test_a_scorer_is_timed_on_sentences_and_on_longer_texts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_scorer, "SENTENCES", {"cpu": 400, "cuda": 400})
+    assert run(["bench", "scorer", "--scorer", "toxicity-second", "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("toxicity-second, cpu,")
+    assert out.count("texts/s of") == 3
+    assert run(["bench", "scorers"]) == 2
+    assert "did you mean 'scorer'" in capsys.readouterr().err

@@ -51,6 +51,8 @@ def scored(name: str, value: float) -> Finding:
         "similar-0.9+likely",
         "similar-0.123456",
         "similar-1",
+        "toxic-0.5",
+        "toxic-0.25+likely",
         *(criterion.name for criterion in TEXT_STANDARD),
     ],
 )
@@ -300,6 +302,27 @@ def test_similar_and_likely_needs_both() -> None:
     assert criterion.holds(near, THRESHOLDS)
     assert not criterion.holds(replace(near, scores={"similarity": 0.8, "input_mean": -4.5}), THRESHOLDS)
     assert not criterion.holds(replace(near, scores={"similarity": 0.8}), THRESHOLDS)
+
+
+def test_toxic_reads_the_stored_score_and_nothing_else() -> None:
+    criterion = parse_criterion("toxic-0.5")
+    assert criterion.holds(scored("toxicity", 0.5), THRESHOLDS)
+    assert not criterion.holds(scored("toxicity", 0.49999), THRESHOLDS)
+    assert not criterion.holds(scored("toxicity", math.nan), THRESHOLDS)
+    assert not criterion.holds(scored("similarity", 1.0), THRESHOLDS)
+    assert criterion.decidable(Thresholds(math.nan, None), [scored("toxicity", 0.1)])
+    assert not criterion.decidable(THRESHOLDS, [scored("similarity", 0.1)])
+    likely = parse_criterion("toxic-0.5+likely")
+    rude = replace(finding(), scores={"toxicity": 0.9, "input_mean": -4.0})
+    assert likely.holds(rude, THRESHOLDS)
+    assert not likely.holds(replace(rude, scores={"toxicity": 0.9, "input_mean": -4.5}), THRESHOLDS)
+    assert not likely.decidable(Thresholds(-3.0, None), [rude])
+
+
+@pytest.mark.parametrize("name", ["toxic-1.1", "toxic", "toxic-", "toxic-0.5-k2"])
+def test_a_toxicity_lies_between_0_and_1(name: str) -> None:
+    with pytest.raises(InputError, match="unknown hit type"):
+        parse_criterion(name)
 
 
 def test_similarity_can_be_decided_without_log_probabilities_and_the_others_can_not() -> None:

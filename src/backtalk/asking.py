@@ -18,7 +18,7 @@ from backtalk.types import Dialogue, Turn
 PHASES = ("pairs", "rl", "rerank", "verify")
 """What a question may be asked for."""
 BATCH = 256
-"""Questions put to a model of ours at once; its answers are stored together."""
+"""Questions put to a model of ours at once; its answers are stored together. A slow one says `at_once`."""
 RESERVED = 32
 """Requests to a service that are counted ahead, so that not each one waits for the disk."""
 STORED_EVERY = 16
@@ -65,6 +65,11 @@ class MemoryAnswers:
         return dict(self._spent)
 
 
+def at_once(model: TextModel) -> int:
+    """How many questions the model is asked together."""
+    return int(getattr(model, "at_once", BATCH))
+
+
 class Asker:
     """Puts single utterances to a model, within a budget."""
 
@@ -94,8 +99,9 @@ class Asker:
     def _ask_own(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
         left = self.left
         may = len(inputs) if left is None else min(left, len(inputs))
-        for start in range(0, may, BATCH):
-            batch = inputs[start : min(start + BATCH, may)]
+        size = at_once(self.model)
+        for start in range(0, may, size):
+            batch = inputs[start : min(start + size, may)]
             replies = [reply.strip() for reply in self.model.reply(_dialogues(batch))]
             answered = dict(zip(batch, replies, strict=True))
             self.answers.add(phase, answered, requests=len(batch))

@@ -40,7 +40,15 @@ from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
-from backtalk.spec import BLACK_BOX, AuditSpec, build_spec, refuse_set, spec_values
+from backtalk.spec import (
+    BLACK_BOX,
+    MODEL_OPTIONS,
+    AuditSpec,
+    build_spec,
+    model_options,
+    refuse_set,
+    spec_values,
+)
 from backtalk.store import Run, identity_of
 from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
@@ -73,23 +81,24 @@ def audit(
 ) -> int:
     """Runs, or goes on with, or shows, what the spec says. Returns the exit status.
 
-    `consent` is asked before the first request to a model that shows only its replies.
+    `consent` is asked before the first request to a model that is asked.
     """
-    if sees_only_replies(spec):
+    if works_by_asking(spec):
         from backtalk.blackbox.flow import audit_replies
 
         return audit_replies(spec, gates, out, root, fresh, consent)
     spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     criterion = parse_criterion(spec.hit)
-    model = _load(spec)
+    model = _load(spec, consent)
     reference = find_reference(model, spec.reference)
     _check(spec, criterion, model, reference.thresholds)
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    kept = {key: value for key, value in spec_values(spec).items() if key not in {*NOT_IDENTITY, *BLACK_BOX}}
+    unused = {*NOT_IDENTITY, *BLACK_BOX, *MODEL_OPTIONS}
+    kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
@@ -101,8 +110,8 @@ def audit(
         return _work(run, job, gates, console)
 
 
-def sees_only_replies(spec: AuditSpec) -> bool:
-    """Whether the audit works on replies alone: the search wants no more, or the model gives no more."""
+def works_by_asking(spec: AuditSpec) -> bool:
+    """Whether the audit asks the model: the search wants no weights, or the model gives none."""
     search = find_search(spec.search)
     return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
 
@@ -113,14 +122,14 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
-    if stored.get("access") == "TEXT":
+    if stored.get("access") in ("TEXT", "LOGPROBS"):
         from backtalk.blackbox.flow import resume_replies
 
         return resume_replies(spec, folder, gates, consent)
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
-    model = _load(spec)
+    model = _load(spec, consent)
     if model.fingerprint != stored["fingerprint"]:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
@@ -240,7 +249,7 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
     )
 
 
-def _load(spec: AuditSpec) -> WeightsModel:
+def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
     entry, _ = find_model(spec.model)
     search = find_search(spec.search)
     if entry.access < search.needs:
@@ -248,7 +257,8 @@ def _load(spec: AuditSpec) -> WeightsModel:
             f"search {spec.search!r} needs {search.needs.name} access, "
             f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
-    model = load_model(spec.model, spec.device)
+    options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
+    model = load_model(spec.model, spec.device, options)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model

@@ -16,8 +16,9 @@ from backtalk.errors import InputError
 from backtalk.models.decode import Sampling
 from backtalk.models.local import LocalModel
 from backtalk.models.mmi import MMI, language_model_of, mmi_beams, mmi_ids
-from backtalk.protocols import TextModel
+from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
+from backtalk.spec import ModelOptions
 from backtalk.terminal import printable
 from backtalk.types import Dialogue, Turn
 from backtalk.wording import chance
@@ -42,13 +43,10 @@ def chat(
     settings: ChatSettings,
     device: str,
     consent: Consent,
+    options: ModelOptions,
 ) -> None:
-    model = load_model(name, device)
-    asks_more = settings.probabilities or settings.sample or settings.beam or settings.mmi
-    if asks_more and not isinstance(model, LocalModel):
-        raise InputError(
-            f"{name} shows its replies only; leave out --probabilities, --sample, --beam and --decode"
-        )
+    model = load_model(name, device, options)
+    _refuse(model, name, settings)
     if settings.mmi and isinstance(model, LocalModel):
         language_model_of(model)
     agree(model, "a request for each thing you say", consent)
@@ -66,6 +64,23 @@ def chat(
         console.print(f"{name}> {printable(reply)}", style="bold")
         for line in lines:
             console.print(f"    {printable(line)}", style="dim")
+
+
+def _refuse(model: TextModel, name: str, settings: ChatSettings) -> None:
+    """What the model can't show."""
+    if isinstance(model, LocalModel):
+        return
+    asks_more = settings.probabilities or settings.sample or settings.beam or settings.mmi
+    if asks_more and not isinstance(model, LogprobModel):
+        raise InputError(
+            f"{name} shows its replies only; leave out --probabilities, --sample, --beam and --decode"
+        )
+    if settings.beam or settings.mmi:
+        raise InputError(f"--beam and --decode are for models of ours; leave them out with {name}")
+    if settings.sample and (settings.temperature, settings.top_k, settings.top_p) != (1.0, 0, 1.0):
+        raise InputError(
+            f"--temperature, --top-k and --top-p are for models of ours; leave them out with {name}"
+        )
 
 
 def _utterances(say: list[str] | None, talking: bool) -> Iterator[str]:
@@ -88,7 +103,10 @@ def _utterances(say: list[str] | None, talking: bool) -> Iterator[str]:
 def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: int) -> tuple[str, list[str]]:
     """The reply, and the lines to show under it."""
     if not isinstance(model, LocalModel):
-        return model.reply([dialogue])[0], []
+        if not isinstance(model, LogprobModel):
+            return model.reply([dialogue])[0], []
+        (reply,) = model.sample([dialogue], [seed]) if settings.sample else model.reply([dialogue])
+        return reply, [_token_chances(model, dialogue, reply)] if settings.probabilities else []
     inputs = model.encode_dialogues([dialogue])
     if settings.beam and settings.mmi:
         ranked = mmi_beams(model, inputs, settings.beam, settings.mmi)[0]
@@ -112,4 +130,12 @@ def _word_chances(model: LocalModel, inputs: Tensor, ids: list[int]) -> str:
     words = ["(end)" if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
     log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
     parts = [f"{word} {math.exp(lp):.1%}" for word, lp in zip(words, log_probs, strict=True)]
+    return "  ".join(parts) + f"   (whole reply: {chance(sum(log_probs))})"
+
+
+def _token_chances(model: LogprobModel, dialogue: Dialogue, reply: str) -> str:
+    (log_probs,) = model.log_prob([dialogue], [reply])
+    tokens = [*model.tokens(reply), "(end)"] if isinstance(model, ShowsTokens) else []
+    labels = tokens if len(tokens) == len(log_probs) else [str(i + 1) for i in range(len(log_probs))]
+    parts = [f"{token} {math.exp(lp):.1%}" for token, lp in zip(labels, log_probs, strict=True)]
     return "  ".join(parts) + f"   (whole reply: {chance(sum(log_probs))})"

@@ -1,4 +1,5 @@
-"""Requests beyond this machine: shown and agreed to once, before the first is sent."""
+"""What needs the user's own word: requests beyond this machine, shown and agreed to once before the first is
+sent, and code that comes with a model."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ class Consent:
     """Plain http may go beyond this machine."""
     yes: bool = False
     """Requests may go beyond this machine, without a question."""
+    trust_remote_code: bool = False
+    """Code that lies beside a model's weights may run; never said by a spec or a run folder."""
 
 
 NOTHING_SAID = Consent()

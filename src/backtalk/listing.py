@@ -10,8 +10,8 @@ from rich.table import Table
 from backtalk.data.corpora import FORMATS
 from backtalk.data.targets import load_mal, widen
 from backtalk.data.tokenise import RECIPES
-from backtalk.hits import STANDARD, TEXT_STANDARD
-from backtalk.registry import FOLDER, FORMS, MODELS, SEARCHES
+from backtalk.hits import STANDARD, TEXT_STANDARD, TOXIC_STANDARD
+from backtalk.registry import FOLDER, FORMS, MODELS, SCORER_FOLDER, SCORER_FORMS, SCORERS, SEARCHES
 from backtalk.report.explain import meaning
 from backtalk.types import Access
 
@@ -20,6 +20,7 @@ def show(subject: str) -> None:
     rows = {
         "models": _models,
         "searches": _searches,
+        "scorers": _scorers,
         "hits": _hits,
         "targets": _targets,
         "formats": _formats,
@@ -48,8 +49,16 @@ def _searches() -> list[tuple[str, str]]:
     return rows
 
 
+def _scorers() -> list[tuple[str, str]]:
+    rows = [(name, entry.help) for name, entry in (SCORERS | SCORER_FORMS).items()]
+    return [*rows, ("FOLDER", SCORER_FOLDER.help)]
+
+
 def _hits() -> list[tuple[str, str]]:
-    return [(criterion.name, meaning(criterion.name)) for criterion in (*STANDARD, *TEXT_STANDARD)]
+    return [
+        (criterion.name, meaning(criterion.name))
+        for criterion in (*STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)
+    ]
 
 
 def _formats() -> list[tuple[str, str]]:

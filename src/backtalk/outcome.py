@@ -15,7 +15,9 @@ from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
+    TOXIC_STANDARD,
     Criterion,
+    asked_standard,
     hit_cases,
     hits_by_finding,
     parse_criterion,
@@ -24,8 +26,8 @@ from backtalk.hits import (
 )
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
-from backtalk.report.page import render_page
-from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
+from backtalk.report.page import READ_BY, render_page
+from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
 from backtalk.store.answers import StoredAnswers
@@ -99,15 +101,19 @@ def thresholds_of(run: Run) -> Thresholds:
 
 
 def criteria_of(run: Run) -> list[Criterion]:
-    """The papers' nine, or those of replies alone; and the one that was asked for where it is another."""
+    """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    standard = TEXT_STANDARD if sees_only_replies(run) else STANDARD
+    standard = STANDARD
+    if was_asked(run):
+        rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
+        likelihoods = run.facts["access"] == "LOGPROBS"
+        standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
     return [*standard, *([] if asked in standard else [asked])]
 
 
-def sees_only_replies(run: Run) -> bool:
-    """Whether the run was of a model that showed its replies and nothing else."""
-    return run.facts.get("access") == "TEXT"
+def was_asked(run: Run) -> bool:
+    """Whether the run worked by asking, and not on weights."""
+    return run.facts.get("access") in ("TEXT", "LOGPROBS")
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -133,12 +139,13 @@ def summarise(run: Run) -> dict[str, Any]:
         },
         "candidates": sum(finding.candidates for finding in findings),
         **_effort(run, findings),
+        **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {
             key: run.spec[key]
-            for key in (BLACK_BOX if sees_only_replies(run) else WHITE_BOX)
+            for key in ((*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX)
             if key in run.spec
         },
         "fingerprint": run.facts["fingerprint"],
@@ -148,8 +155,8 @@ def summarise(run: Run) -> dict[str, Any]:
 
 
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Queries and time. Of a black box: requests really sent, failed and repeated ones too, by phase."""
-    if not sees_only_replies(run):
+    """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
+    if not was_asked(run):
         return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
     spent = {phase: spent[phase] for phase in PHASES if phase in spent}
@@ -171,7 +178,7 @@ def make_report(run: Run, summary: dict[str, Any]) -> Report:
         thresholds_of(run),
         names,
         run.facts["words"],
-        run.facts if sees_only_replies(run) else None,
+        run.facts if was_asked(run) else None,
     )
 
 

@@ -7,12 +7,14 @@ decoder stay inside the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -62,6 +64,39 @@ class LogprobModel(TextModel, Protocol):
 
     def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
         """One sampled reply a dialogue; a row's randomness depends on its own seed alone."""
+
+
+@runtime_checkable
+class ScoresText(TextModel, Protocol):
+    """A model that may also score a text by itself, as a language model of what people type."""
+
+    @property
+    def scores_text(self) -> bool:
+        """Whether it does: an encoder-decoder scores replies alone."""
+
+    def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
+        """The log-probability of each token of each text, without a template."""
+
+
+@runtime_checkable
+class ShowsTokens(Protocol):
+    """A model whose tokens are pieces of text."""
+
+    def tokens(self, reply: str) -> list[str]:
+        """The pieces of a reply, without its end of turn; as many as `log_prob` has numbers but the last."""
+
+
+@runtime_checkable
+class Adjustable(TextModel, Protocol):
+    """A model that is read by options, some of which a request may change."""
+
+    @property
+    def read_as(self) -> Mapping[str, str]:
+        """What the options came to, for a run to remember: template, system, dtype."""
+
+    def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TextModel:
+        """The same weights with another system prompt, and with replies that are no longer; None changes
+        nothing."""
 
 
 @runtime_checkable
@@ -152,6 +187,22 @@ class Search(Protocol):
         self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> list[Found]:
         """One trigger a row; a row's randomness depends on its seed alone."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """A number for a text: how toxic it is."""
+
+    @property
+    def name(self) -> str:
+        """What a run stores, and `load_scorer` takes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the scores may have changed."""
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 to 1 each, whatever else is in the batch."""
 
 
 class Paraphraser(Protocol):

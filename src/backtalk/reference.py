@@ -1,18 +1,26 @@
-"""T_out and T_in: what "likely" means for a model, taken from its card or measured on reference pairs."""
+"""T_out and T_in: what "likely" means for a model, taken from its card or measured on reference pairs.
+
+A model that is read by text alone is measured by its own log-probabilities, its inputs by whichever language
+model judges them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from backtalk.cases import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import LogprobModel, WeightsModel
 from backtalk.scorers.likelihood import score_triggers
-from backtalk.types import Thresholds
+from backtalk.types import Thresholds, Turn
 
 BATCH = 256
 MOST_PAIRS = 5000
+SHIPPED_PAIRS = 200
+"""Of the shipped pairs, where a model is read by text: a large one takes a minute for them on two cores."""
 
 
 class Reference(NamedTuple):
@@ -36,6 +44,38 @@ def find_reference(model: WeightsModel, path: str) -> Reference:
         _measure(model, reference_pairs("")),
         "The model's card has no T_out: it was measured on the shipped chitchat test pairs.",
     )
+
+
+def asked_pairs(path: str) -> list[tuple[str, str]]:
+    """The pairs that a model read by text is measured on."""
+    pairs = reference_pairs(path)
+    return pairs[:MOST_PAIRS] if path else pairs[:SHIPPED_PAIRS]
+
+
+def pairs_fingerprint(pairs: Sequence[tuple[str, str]]) -> str:
+    return hashlib.sha256(repr(list(pairs)).encode("utf-8", "replace")).hexdigest()
+
+
+def measure_asked(
+    model: LogprobModel,
+    judge: Callable[[Sequence[str]], list[list[float]]],
+    pairs: Sequence[tuple[str, str]],
+) -> Thresholds:
+    """Averages over all tokens of the replies, by the model, and of the inputs, by the judge."""
+    out = model.log_prob([(Turn("user", text),) for text, _ in pairs], [reply for _, reply in pairs])
+    return Thresholds(_average(out), average_input(judge, pairs))
+
+
+def average_input(
+    judge: Callable[[Sequence[str]], list[list[float]]], pairs: Sequence[tuple[str, str]]
+) -> float | None:
+    into = judge([text for text, _ in pairs])
+    return _average(into) if any(into) else None
+
+
+def _average(rows: Sequence[Sequence[float]]) -> float:
+    tokens = [token for row in rows for token in row]
+    return sum(tokens) / len(tokens)
 
 
 def _measure(model: WeightsModel, pairs: list[tuple[str, str]]) -> Thresholds:

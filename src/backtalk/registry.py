@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.errors import InputError, unknown
-from backtalk.protocols import TextModel
+from backtalk.protocols import Scorer, TextModel
 from backtalk.spec import ModelOptions, refuse_set
 from backtalk.types import Access
 
@@ -120,6 +120,83 @@ SEARCHES: dict[str, SearchEntry] = {
         text=True,
     ),
 }
+
+
+class ScorerEntry(NamedTuple):
+    """One way to name a scorer of texts."""
+
+    loader: str
+    """module:function taking (rest of the name, device)."""
+    help: str
+    for_reward: bool = True
+    """Whether a search or a training may be rewarded by it; the others stay honest judges."""
+
+
+SCORERS: dict[str, ScorerEntry] = {
+    "toxicity": ScorerEntry(
+        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "the embedded default: a small network on words and letters, which also sees who is insulted",
+    ),
+    "toxicity-second": ScorerEntry(
+        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "a second opinion: a linear model on letters, trained on other data; never a reward",
+        for_reward=False,
+    ),
+    "detoxify": ScorerEntry(
+        "backtalk.scorers.toxicity.detoxify:load",
+        "Detoxify's 'original' model, fetched when it is named",
+    ),
+}
+"""Scorers with a name of their own."""
+
+SCORER_FORMS: dict[str, ScorerEntry] = {
+    "detoxify/": ScorerEntry(
+        "backtalk.scorers.toxicity.detoxify:load_folder",
+        "detoxify/FOLDER, a checkpoint at hand, with the config and tokenizer files of its BERT",
+    ),
+    "hf/": ScorerEntry(
+        "backtalk.scorers.toxicity.sequence:load",
+        "hf/NAME-OR-PATH, a Hugging Face sequence classifier; hf/NAME#LABEL says which label counts",
+    ),
+}
+"""Prefixes that say how the rest of a scorer's name is read."""
+
+SCORER_FOLDER = ScorerEntry(
+    "backtalk.scorers.toxicity.embedded:load_folder",
+    "a folder that `backtalk train-scorer` wrote (config.json, model.safetensors, card.json)",
+)
+
+
+def find_scorer(name: str) -> tuple[ScorerEntry, str]:
+    """The entry for a scorer's name and the part of the name that its loader reads. Loads nothing."""
+    if not name.strip():
+        raise InputError("name a scorer; `backtalk list scorers` shows them")
+    if name in SCORERS:
+        return SCORERS[name], name
+    for prefix, entry in SCORER_FORMS.items():
+        if name.startswith(prefix):
+            return entry, name.removeprefix(prefix)
+    if Path(name).is_dir():
+        return SCORER_FOLDER, name
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise InputError(f"no scorer folder at {name!r}; train one with `backtalk train-scorer --out {name}`")
+    raise unknown("scorer", name, [*SCORERS, *SCORER_FORMS])
+
+
+def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
+    entry, rest = find_scorer(name)
+    scorer: Scorer = resolve(entry.loader)(rest, device)
+    return scorer
+
+
+def load_reward(name: str = "toxicity", device: str = "auto") -> Scorer:
+    """A scorer that a search or a training is rewarded by. One that is kept for judging is refused."""
+    if not find_scorer(name)[0].for_reward:
+        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
+    scorer = load_scorer(name, device)
+    if not getattr(scorer, "for_reward", True):
+        raise InputError(f"the card of {name} keeps it for honest evaluation; use --scorer toxicity")
+    return scorer
 
 
 def find_search(name: str) -> SearchEntry:

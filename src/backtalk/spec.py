@@ -123,11 +123,11 @@ class AuditSpec:
     model: str = "chitchat"
     """The model's name or folder; `backtalk list models` shows the forms."""
     search: str = "gibbs"
-    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs); where
-    only replies are seen: reverse (Liu et al. 2019), retrieval, or random at the same number of queries."""
+    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs); by
+    asking alone: reverse (Liu et al. 2019), retrieval, or random at the same number of queries."""
     hit: str = ""
     """The criterion that the search aims at; every criterion is decided on what it finds. If empty
-    io-sample-avg-k1, or similar-0.7 where only replies are seen."""
+    io-sample-avg-k1, or similar-0.7 where the model is asked."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
     limit: int = 0
@@ -161,7 +161,7 @@ class AuditSpec:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Rank candidates in bfloat16 and decide in more bits, or do all in float32; auto: bfloat16 on a GPU."""
     reference: str = ""
-    """Pairs (TSV or JSONL) to take T_out and T_in from; the model's card if empty."""
+    """Pairs (TSV or JSONL) to take T_out and T_in from; if empty the model's card, else the shipped pairs."""
     seed: int = 1
     """Fixes every start."""
     block: int = 0
@@ -171,7 +171,7 @@ class AuditSpec:
     max_candidates: int = 0
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
     max_queries: int = 20000
-    """Where only replies are seen: requests sent to the model at most, failed and repeated ones too."""
+    """Where the model is asked: requests sent to it at most, failed and repeated ones too."""
     beam: int = 200
     """With reverse: crafted inputs that are really asked for each target (the paper's N of beam-N); fewer if
     the queries do not suffice."""
@@ -192,7 +192,22 @@ class AuditSpec:
     vectors: str = ""
     """Word vectors that measure similarity: a GloVe or word2vec text file; those installed if empty."""
     judge: bool = True
-    """Where only replies are seen: a sentence transformer gives a second opinion, where it is installed."""
+    """Where the model is asked: a sentence transformer gives a second opinion, where it is installed."""
+    scorer: str = ""
+    """Where the model is asked: rates the toxicity of replies and triggers; `backtalk list scorers` shows the
+    names. With --hit toxic-T the embedded one if empty."""
+    language_model: str = ""
+    """Where the model is asked: a model that scores text and says how likely a trigger is (T_in). If empty
+    the model itself if it does, else the embedded chat model's."""
+    template: Literal["auto", "chat", "plain"] = "auto"
+    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or
+    (auto) by the template where it has one."""
+    system: str = ""
+    """Of a Hugging Face model: the system prompt."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
+    max_reply: int = 40
+    """The most new tokens of a Hugging Face model's reply."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
@@ -209,8 +224,12 @@ BLACK_BOX = (
     "utterances",
     "vectors",
     "judge",
+    "scorer",
+    "language_model",
 )
-"""Keys of an AuditSpec that matter only where replies are all that is seen."""
+"""Keys of an AuditSpec that matter only where the model is asked."""
+MODEL_OPTIONS = ("template", "system", "dtype", "max_reply")
+"""Keys that say how a Hugging Face model is read; other models refuse them."""
 
 
 @dataclass(frozen=True)
@@ -400,6 +419,41 @@ class RateSpec:
 
 
 @dataclass(frozen=True)
+class ScorerSpec:
+    """What `backtalk train-scorer` does."""
+
+    family: Literal["words", "letters"] = "words"
+    """words: a network, on Jigsaw and ParaDetox; letters: a linear model, on Davidson and Civil Comments."""
+    data: str = ""
+    """The folder of labelled text; recipes/toxicity.yaml says what should be in it."""
+    out: str = "scorer"
+    """The folder to write."""
+    name: str = ""
+    """What the card calls the scorer; the folder's name if empty."""
+    vocabulary: int = 24000
+    """With words: words that have a vector."""
+    vector: int = 96
+    """With words: numbers of a vector."""
+    buckets: int = 12288
+    """With words: rows for pieces of words. A linear model has 2^20 for runs of letters."""
+    hidden: int = 128
+    """With words: width of the network."""
+    dropout: float = 0.3
+    """With words: dropout of the network."""
+    contrast: int = 24000
+    """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
+    chat: int = 15000
+    """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with
+    letters; 0 does without."""
+    epochs: int = 3
+    """Passes over the training texts."""
+    lr: float = 0.003
+    """The highest learning rate."""
+    seed: int = 1
+    """Fixes the splits, the frames' filling, the starting weights and the order."""
+
+
+@dataclass(frozen=True)
 class StudySpec:
     """What `backtalk study` does."""
 
@@ -477,11 +531,13 @@ def spec_values(spec: Any) -> dict[str, Any]:
     return asdict(spec)
 
 
-def add_flags(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+def add_flags(parser: argparse.ArgumentParser, kind: type[Any], without: Collection[str] = ()) -> None:
     """One flag a field. Flags that were not given are left out, so that a YAML file can fill them."""
     docs = field_help(kind)
     hints = get_type_hints(kind)
     for field in fields(kind):
+        if field.name in without:
+            continue
         flag = "--" + field.name.replace("_", "-")
         default = "" if field.default in (MISSING, "") else f" [{_show(field.default)}]"
         text, default = (part.replace("%", "%%") for part in (docs.get(field.name, ""), default))

@@ -123,8 +123,9 @@ class Finding:
     """What the model really says to it (greedy)."""
     scores: dict[str, float] = field(default_factory=dict)
     """log_prob (of the whole target), mean and min (a token), greedy (1 if greedy decoding gives exactly the
-    target, else 0), input_mean (the language model's, a trigger token; absent without one), loss. Where only
-    replies are seen: similarity, judge, and the trigger's place among the inputs asked (0: asked before)."""
+    target, else 0), input_mean (the language model's, a trigger token; absent without one), loss. Where the
+    model was asked: similarity, judge, the trigger's place among the inputs asked (0: asked before), and with
+    a scorer toxicity (of the reply) and trigger_toxicity."""
     series: dict[str, list[float]] = field(default_factory=dict)
     """token_log_probs (target tokens, end of turn last), input_log_probs, loss_by_sweep (start first);
     similarity_by_query (of each input asked, NaN without a reply)."""

@@ -2,23 +2,26 @@
 
 It fails when the model's weights are not those that were audited, or when a stored number, reply or target
 can't be reproduced. Hits follow from the stored numbers, so a hit is confirmed when all of its numbers are.
-A model that shows only its replies is asked again (blackbox/recheck.py).
+What was found by asking is asked again (blackbox/recheck.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
 from backtalk.given import SEARCH, check_again
-from backtalk.outcome import Verdict, criteria_of, sees_only_replies, thresholds_of
+from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
+from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
 from backtalk.types import Finding
 
@@ -39,9 +42,11 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             )
         if run.spec["search"] == SEARCH:
             return check_again(run, device)
+        if was_asked(run):
+            spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
+            spec = as_read(spec, run.facts)
+            return ask_again(run, spec, load_asked(spec, device, consent), consent)
         model = load_model(name, device)
-        if sees_only_replies(run):
-            return ask_again(run, model, consent)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []

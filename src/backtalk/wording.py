@@ -10,6 +10,10 @@ _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 """Powers of ten and their names, the largest first; from the first on only the power itself is readable."""
 
 
+TOXIC = 0.5
+"""From this rating on a text is masked, whatever it holds."""
+
+
 def chance(log_prob: float) -> str:
     """A probability one can picture: "12%", "1 in 340", "1 in 5.9 million", "1 in 10^27"."""
     if math.isnan(log_prob):
@@ -108,6 +112,11 @@ def mask_like(text: str, target: str) -> str:
     """The text masked if it holds the target, however it is cut into words; otherwise as it is."""
     wanted = _letters(target)
     return mask(text) if wanted and wanted in _letters(text) else text
+
+
+def mask_toxic(text: str, toxicity: float | None, otherwise: str) -> str:
+    """The text masked where it was rated toxic; else `otherwise`, what it is masked to anyway."""
+    return mask(text) if toxicity is not None and toxicity >= TOXIC else otherwise
 
 
 def mask_note(note: str, target: str) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.aims import Scorers
+from backtalk.blackbox.natural import embedded_scorer
 from backtalk.blackbox.proposals import Proposal
-from backtalk.blackbox.rerank import Scorers, rerank, unmeasurable
+from backtalk.blackbox.rerank import rerank, unmeasurable
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
 from backtalk.types import Finding, Target, Thresholds
@@ -29,7 +33,7 @@ REPLIES = {
 def scorers(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
     folder = tmp_path_factory.mktemp("world")
     build_world(folder)
-    return Scorers(load_vectors(str(folder / "vectors.txt")), InputScorer("cpu"))
+    return Scorers(load_vectors(str(folder / "vectors.txt")), embedded_scorer("cpu"))
 
 
 def best(
@@ -123,3 +127,29 @@ def test_an_input_with_an_unknown_word_has_no_score(scorers: Scorers) -> None:
     assert math.isnan(unknown)
     assert math.isnan(empty)
     assert scorers.inputs.of_many(["how are you", "how are zzyzzx"]).n == 1
+
+
+class CountsAway:
+    """A scorer with known answers: 0.9 where "away" stands, else 0.1."""
+
+    name = fingerprint = "counts-away"
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([0.9 if "away" in text.split() else 0.1 for text in texts], dtype=np.float32)
+
+
+def test_the_most_toxic_reply_is_kept_for_toxic_and_rated_for_all(scorers: Scorers) -> None:
+    rated = replace(scorers, toxicity=CountsAway())
+    proposals = [["how are you", "tell me"], ["hello there"]]
+    first, second = best(rated, "toxic-0.5", proposals=proposals)
+    assert (first.trigger, first.reply) == ("tell me", "away")
+    assert first.scores["toxicity"] == pytest.approx(0.9)
+    assert first.scores["trigger_toxicity"] == pytest.approx(0.1)
+    assert first.scores["loss"] == pytest.approx(0.1)
+    assert second.scores["toxicity"] == pytest.approx(0.1)
+    limits = Thresholds(math.nan, None)
+    assert [parse_criterion("toxic-0.5").holds(one, limits) for one in (first, second)] == [True, False]
+    first, _ = best(rated, proposals=proposals)
+    assert first.trigger == "how are you"  # nearer, if that is aimed at
+    assert first.scores["toxicity"] == pytest.approx(0.1)
+    assert "toxicity" not in best(scorers, proposals=proposals)[0].scores

@@ -28,7 +28,8 @@ def test_the_headline_of_the_design() -> None:
             "contains+likely",
             "can be drawn from the model as part of a reply by an input that is itself likely.",
         ),
-        ("toxic-0.5", "can be made to meet toxic-0.5 by some input."),
+        ("toxic-0.5", "led to a reply of toxicity 0.5 or more by some input."),
+        ("new-0.5", "can be made to meet new-0.5 by some input."),
         ("similar-0.7", "can be drawn from the model to a similarity of 0.7 by some input."),
     ],
 )
@@ -63,4 +64,7 @@ def test_meaning_by_name() -> None:
         meaning("exact+likely") == "the reply is the sentence, word for word, and the input is itself likely"
     )
     assert meaning("similar-0.7") == "the reply is at least 0.7 similar to the sentence"
+    assert meaning("toxic-0.5+likely") == (
+        "the reply's toxicity is rated 0.5 or more, and the input is itself likely"
+    )
     assert meaning("new-thing") == "the criterion new-thing holds"

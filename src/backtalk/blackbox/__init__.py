@@ -1,1 +1,1 @@
-"""The audit of a model that shows its replies and nothing else (Liu et al. 2019)."""
+"""Audits by asking (Liu et al. 2019): replies are seen and, where a model tells, how likely a target is."""

@@ -1,4 +1,4 @@
-"""The way of a black-box audit: spec -> model, vectors, utterances, plan -> run folder -> training -> blocks.
+"""The way of an audit by asking: spec -> model, scorers, utterances, plan -> run folder -> training, blocks.
 
 A finished block is committed at once, every answer a little earlier; so a killed audit goes on with the same
 command, asks nothing twice and ends where the unbroken one does.
@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from backtalk import __version__
-from backtalk.asking import Asker
-from backtalk.blackbox.job import DEFAULT_HIT, Job, depends_on, facts_of, prepare
+from backtalk.asking import BATCH, Asker, at_once
+from backtalk.blackbox.job import DEFAULT_HIT, Job, as_read, depends_on, facts_of, prepare
 from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.blackbox.rerank import rerank, unmeasurable
@@ -25,19 +25,21 @@ from backtalk.cases import read_cases
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
-from backtalk.outcome import Gates, finish_run
+from backtalk.outcome import Gates, finish_run, thresholds_of
 from backtalk.registry import runs_code
-from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
+from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.terminal import printable
-from backtalk.types import Finding, Target
+from backtalk.types import Finding, Target, Thresholds
 
 BLOCK_QUERIES = 1000
-"""Inputs asked in a block, about: some ten seconds of an endpoint's time."""
+"""Inputs asked in a block, about: some ten seconds of an endpoint's time; fewer of a slow model."""
 NAMED = ("model", "search", "hit", "targets", "limit", "seed", "block")
 """Keys of the spec that findings depend on, beside those of the black box."""
+LATER = ("scorer", "language_model", "reference", *MODEL_OPTIONS)
+"""Keys that count only where they are set, so that a run without them stays the same run."""
 
 
 def audit_replies(
@@ -51,20 +53,28 @@ def audit_replies(
     """Runs, or goes on with, or shows, what the spec says. `consent` asks before the first request."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
-    job = prepare(spec)
+    job = prepare(spec, consent)
     targets = read_cases(spec.targets, job.model, spec.limit, spec.seed)
     skipped = sum(unmeasurable(targets, job.scorers.vectors))
     if skipped == len(targets):
         raise InputError(f"no target of {spec.targets} has a word with a vector; nothing to do")
     plan = make_plan(spec, len(targets) - skipped, len(job.utterances.texts))
-    kept = {key: value for key, value in spec_values(spec).items() if key in (*NAMED, *BLACK_BOX)}
+    defaults = spec_values(AuditSpec())
+    kept = {
+        key: value
+        for key, value in spec_values(spec).items()
+        if (value != defaults[key] if key in LATER else key in (*NAMED, *BLACK_BOX))
+    }
     identity = identity_of({**kept, **depends_on(job)}, job.model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    block = spec.block or max(1, BLOCK_QUERIES // max(1, plan.n))
+    queries = BLOCK_QUERIES * at_once(job.model) // BATCH
+    block = spec.block or max(1, queries // max(1, plan.n))
     with open_run(
         folder,
         identity,
-        lambda: Run.create(folder, spec_values(spec), facts_of(job, plan), targets, identity, block),
+        lambda: Run.create(
+            folder, spec_values(spec), facts_of(job, plan, targets, console), targets, identity, block
+        ),
     ) as run:
         return _work(run, job, plan, gates, consent, console)
 
@@ -74,7 +84,9 @@ def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent
     if runs_code(spec.model):
         raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    job = prepare(spec)
+    with Run.open(folder) as run:
+        spec = as_read(spec, run.facts)
+    job = prepare(spec, consent)
     with Run.open(folder, write=True) as run:
         if job.model.fingerprint != run.facts["fingerprint"]:
             raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
@@ -130,7 +142,8 @@ def _work_on(
                 raise OutOfTime(reason)
 
         proposer = _proposer(run, job, plan, answers, tell)
-    return work_through(run, todo, _search(job, plan, answers, proposer), late, console)
+    search = _search(job, plan, thresholds_of(run), answers, proposer)
+    return work_through(run, todo, search, late, console)
 
 
 def _note(run: Run, line: str, console: Console | None) -> None:
@@ -140,7 +153,7 @@ def _note(run: Run, line: str, console: Console | None) -> None:
 
 
 def _search(
-    job: Job, plan: Plan, answers: StoredAnswers, proposer: Proposer
+    job: Job, plan: Plan, thresholds: Thresholds, answers: StoredAnswers, proposer: Proposer
 ) -> Callable[[Sequence[Target]], list[Finding]]:
     """From cases to findings."""
     asker = Asker(job.model, answers, plan.total)
@@ -157,7 +170,7 @@ def _search(
             lambda inputs: asker.ask(inputs, "rerank"),
             job.scorers,
             job.criterion,
-            job.thresholds,
+            thresholds,
         )
         seconds = (time.perf_counter() - started) / max(1, len(tried))
         note = "no word of it has a vector, so nothing can be similar to it"

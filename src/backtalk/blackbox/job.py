@@ -1,30 +1,44 @@
-"""What a black-box audit is made of: model, scorers, utterances, and what a run must remember of them."""
+"""What an audit by asking is made of: model, scorers, utterances, and what a run must remember of them."""
 
 from __future__ import annotations
 
 import math
 import platform
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from rich.console import Console
 
+from backtalk.blackbox.aims import Scorers
 from backtalk.blackbox.gather import Utterances, read_utterances
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.natural import InputScorer, embedded_scorer, named_scorer, scorer_of
 from backtalk.blackbox.plan import Plan
-from backtalk.blackbox.rerank import Scorers
 from backtalk.blackbox.training import find_generator
 from backtalk.blocks import parse_duration, versions
+from backtalk.consent import Consent
 from backtalk.errors import InputError
-from backtalk.hits import TEXT_KINDS, Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
+from backtalk.models.local import LocalModel
 from backtalk.models.reverse import ReverseGenerator
-from backtalk.protocols import TextModel
-from backtalk.registry import load_model
+from backtalk.protocols import Adjustable, LogprobModel, Scorer, ShowsTokens, TextModel
+from backtalk.reference import (
+    Reference,
+    asked_pairs,
+    average_input,
+    find_reference,
+    measure_asked,
+    pairs_fingerprint,
+)
+from backtalk.registry import find_model, load_model, load_reward, load_scorer, runs_code
 from backtalk.scorers.similarity import SentenceJudge, load_vectors
-from backtalk.spec import AuditSpec
-from backtalk.types import Thresholds
+from backtalk.spec import AuditSpec, model_options
+from backtalk.types import Access, Target, Thresholds
+from backtalk.wording import count
 
 DEFAULT_HIT = "similar-0.7"
+DEFAULT_SCORER = "toxicity"
 
 
 @dataclass(frozen=True)
@@ -39,14 +53,10 @@ class Job:
     generator: ReverseGenerator | None
     """The one that --generator names."""
 
-    @property
-    def thresholds(self) -> Thresholds:
-        return Thresholds(math.nan, self.scorers.inputs.t_in)
 
-
-def prepare(spec: AuditSpec) -> Job:
+def prepare(spec: AuditSpec, consent: Consent) -> Job:
     criterion = parse_criterion(spec.hit)
-    if criterion.kind not in TEXT_KINDS:
+    if criterion.kind in LIKELIHOOD_KINDS and find_model(spec.model)[0].access < Access.LOGPROBS:
         raise InputError(
             f"--hit {spec.hit} needs log-probabilities, and only replies are seen here; "
             f"use {DEFAULT_HIT}, contains or exact"
@@ -59,14 +69,62 @@ def prepare(spec: AuditSpec) -> Job:
         if spec.search != "reverse":
             raise InputError(f"--generator is for --search reverse, not {spec.search}")
         generator = find_generator(spec.generator, spec.device)
+    model = load_asked(spec, spec.device, consent)
     return Job(
         spec,
         criterion,
-        load_model(spec.model, spec.device),
-        Scorers(load_vectors(spec.vectors), InputScorer(spec.device), _judge(spec)),
+        model,
+        load_scorers(spec, model),
         read_utterances(spec.utterances, spec.seed),
         generator,
     )
+
+
+def as_read(spec: AuditSpec, facts: Mapping[str, Any]) -> AuditSpec:
+    """The spec with what its run found `auto` to be: another machine would choose another number format."""
+    return replace(spec, dtype=facts["dtype"]) if facts.get("dtype") else spec
+
+
+def load_asked(spec: AuditSpec, device: str, consent: Consent) -> TextModel:
+    """The model as the spec says it is read; whether its own code runs is the user's word alone."""
+    options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
+    return load_model(spec.model, device, options)
+
+
+def _tokens(model: LogprobModel | None, targets: Sequence[Target]) -> dict[str, list[str]]:
+    """The pieces that a target's log-probabilities are of."""
+    return {t.text: model.tokens(t.text) for t in targets} if isinstance(model, ShowsTokens) else {}
+
+
+def read_as(model: TextModel) -> dict[str, str]:
+    """How a Hugging Face model is read: template, system prompt and numbers, as `auto` came out."""
+    return dict(model.read_as) if isinstance(model, Adjustable) else {}
+
+
+def rounds_coarsely(model: TextModel) -> bool:
+    """Whether the model computes in half precision, so that its numbers depend a little on the batch."""
+    return read_as(model).get("dtype") in {"float16", "bfloat16"}
+
+
+def load_scorers(spec: AuditSpec, model: TextModel) -> Scorers:
+    """What measures the findings of such a run: when it is made, and when it is verified."""
+    return Scorers(
+        load_vectors(spec.vectors),
+        _inputs(spec, model),
+        _judge(spec),
+        model if isinstance(model, LogprobModel) and model.access >= Access.LOGPROBS else None,
+        _toxicity(spec),
+    )
+
+
+def _inputs(spec: AuditSpec, model: TextModel) -> InputScorer:
+    """Who judges a trigger."""
+    name = spec.language_model
+    if not name:
+        return scorer_of(model) or embedded_scorer(spec.device)
+    if runs_code(name):
+        raise InputError(f"--language-model {name} is a Python function, which scores no text")
+    return named_scorer(model if name == spec.model else load_model(name, spec.device), name)
 
 
 def _judge(spec: AuditSpec) -> SentenceJudge | None:
@@ -79,31 +137,79 @@ def _judge(spec: AuditSpec) -> SentenceJudge | None:
         return None
 
 
+def _toxicity(spec: AuditSpec) -> Scorer | None:
+    """Who rates replies. One that leads the search must not be one that is kept for judging."""
+    if parse_criterion(spec.hit).kind == "toxic":
+        return load_reward(spec.scorer or DEFAULT_SCORER, spec.device)
+    return load_scorer(spec.scorer, spec.device) if spec.scorer else None
+
+
 def depends_on(job: Job) -> dict[str, str]:
     """What else the findings depend on."""
-    return {
+    found = {
         "word vectors": job.scorers.vectors.fingerprint,
         "utterances": job.utterances.fingerprint,
         "generator's weights": job.generator.fingerprint if job.generator else "",
     }
+    if job.scorers.model or job.spec.reference:
+        found["reference pairs"] = pairs_fingerprint(asked_pairs(job.spec.reference))
+    if job.spec.language_model:
+        found["language model's weights"] = job.scorers.inputs.fingerprint
+    if job.scorers.toxicity:
+        found["toxicity scorer's weights"] = job.scorers.toxicity.fingerprint
+    return found
 
 
-def facts_of(job: Job, plan: Plan) -> dict[str, Any]:
+def measure(job: Job) -> Reference:
+    """T_out and T_in. Of a large model this takes a while, so it is done once a run."""
+    scorers, spec = job.scorers, job.spec
+    who = scorers.inputs.source
+    if isinstance(job.model, LocalModel) and not (spec.reference or spec.language_model) and scorers.model:
+        return find_reference(job.model, "")
+    if scorers.model is None and not spec.reference and scorers.inputs.t_in is not None:
+        return Reference(
+            Thresholds(math.nan, scorers.inputs.t_in), f"Likely inputs: by {who}; T_in is from its card."
+        )
+    pairs = asked_pairs(spec.reference)
+    where = spec.reference or f"the first {len(pairs)} of the shipped chitchat test pairs"
+    own = "" if spec.reference else "; --reference takes pairs of your own"
+    if scorers.model is None:
+        return Reference(
+            Thresholds(math.nan, average_input(scorers.inputs.log_probs, pairs)),
+            f"Likely inputs: by {who}; T_in was measured on {where}{own}.",
+        )
+    return Reference(
+        measure_asked(scorers.model, scorers.inputs.log_probs, pairs),
+        f"T_out and T_in were measured on {where}{own}. Likely inputs: by {who}.",
+    )
+
+
+def facts_of(job: Job, plan: Plan, targets: Sequence[Target], console: Console) -> dict[str, Any]:
     """What a run must remember to be judged, shown and verified later."""
-    real = job.scorers.inputs.of_many(job.utterances.texts)
+    scorers = job.scorers
+    if scorers.model and not isinstance(job.model, LocalModel):
+        pairs = len(asked_pairs(job.spec.reference))
+        console.print(f"Measuring T_out and T_in on {count(pairs, 'pair')}, once for this run.")
+    real = scorers.inputs.of_many(job.utterances.texts)
+    reference = measure(job)
     return {
-        "access": "TEXT",
-        "thresholds": {"T_out": job.thresholds.out, "T_in": job.thresholds.into},
-        "reference": f"Likely inputs: by {job.scorers.inputs.source}; T_in is from its card.",
+        "access": Access.LOGPROBS.name if scorers.model else Access.TEXT.name,
+        "thresholds": {"T_out": reference.thresholds.out, "T_in": reference.thresholds.into},
+        "reference": reference.source,
         "fingerprint": job.model.fingerprint,
-        "words": {},
+        "coarse": rounds_coarsely(job.model),
+        **read_as(job.model),
+        "words": _tokens(scorers.model, targets),
         "plan": vars(plan),
         "depends_on": depends_on(job),
-        "vectors": job.scorers.vectors.name,
-        "judge": job.scorers.judge.name if job.scorers.judge else None,
+        "vectors": scorers.vectors.name,
+        "judge": scorers.judge.name if scorers.judge else None,
+        "scorer": scorers.toxicity.name if scorers.toxicity else None,
+        "language_model": scorers.inputs.source,
         "utterances": {
             "source": job.utterances.source,
             "count": len(job.utterances.texts),
+            "read": min(len(job.utterances.texts), scorers.inputs.most),
             "scored": real.n,
             "input_mean": real.mean,
         },

@@ -1,96 +1,130 @@
-"""Verifying a black-box run: every trigger is asked again, and the reply compared with what is stored.
+"""Verifying a run that was made by asking: every trigger is asked again, and every number measured again.
 
 A model may answer the same input differently each time. Where a reply differs, the input is asked once more:
 two new replies that differ from each other say that the model is not deterministic, and then a hit counts as
-confirmed if the new reply meets its criterion too. The stored numbers must follow from the stored reply.
+confirmed if the new reply meets its criterion too. In half precision the same input may also be answered
+differently in another batch, and that counts alike. The stored numbers must follow from the stored texts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backtalk.asking import Asker, MemoryAnswers
+from backtalk.blackbox.aims import Asked, Scorers
+from backtalk.blackbox.job import load_scorers, rounds_coarsely
+from backtalk.blackbox.rerank import measure_winners
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.outcome import Verdict, criteria_of, thresholds_of
 from backtalk.protocols import TextModel
-from backtalk.scorers.similarity import WordVectors, load_vectors
+from backtalk.scorers.likelihood import TriggerScore
+from backtalk.spec import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Finding
 
 TOLERANCE = 1e-4
-"""On a similarity: other libraries round differently."""
+"""On a similarity or a log-probability: other libraries and batches round differently."""
+COARSE = 0.1
+"""The same of a token's log-probability in half precision; relative to the number where that is more."""
+OPTIONAL = {"judge", "toxicity", "trigger_toxicity"}
+"""Scores that a run has only where it was asked for them, or had them installed."""
 
 
-def ask_again(run: Run, model: TextModel, consent: Consent) -> Verdict:
+def ask_again(run: Run, spec: AuditSpec, model: TextModel, consent: Consent) -> Verdict:
     findings = [finding for finding in run.findings() if finding.status == "found"]
     problems: list[str] = []
     if model.fingerprint != run.facts["fingerprint"]:
         problems.append(f"{run.spec['model']} is not the model that was audited")
-    vectors = load_vectors(str(run.spec["vectors"]))
-    if vectors.fingerprint != run.facts["depends_on"]["word vectors"]:
-        raise InputError(
-            f"the word vectors of {run.folder} are others now; bring back those it was made with"
-        )
+    scorers = load_scorers(spec, model)
+    _refuse_other_scorers(run, scorers)
     agree(model, f"at most {2 * len(findings):,} requests", consent)
     triggers = [finding.turns[-1].text for finding in findings]
     fresh = Asker(model, MemoryAnswers()).ask(triggers, "verify")
     changed = [place for place, reply in enumerate(fresh) if reply != findings[place].reply]
     # Memory of its own, so that the same inputs are really asked a second time.
     second = Asker(model, MemoryAnswers()).ask([triggers[place] for place in changed], "verify")
+    coarse = rounds_coarsely(model) or bool(run.facts.get("coarse"))
     wavering = {
-        place for place, reply in zip(changed, second, strict=True) if reply not in (None, fresh[place])
+        place
+        for place, reply in zip(changed, second, strict=True)
+        if reply is not None and (reply != fresh[place] or coarse)
     }
     texts = {target.id: target.text for target in run.targets}
-    measured = _measure(vectors, findings, fresh)
+    stored = measure_again(scorers, findings, [finding.reply for finding in findings], range(len(findings)))
+    anew = measure_again(scorers, findings, fresh, changed)
     hits = confirmed = 0
     for place, finding in enumerate(findings):
         met = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
-        own = _arithmetic(finding, measured[place][0], texts[finding.case])
+        own = _arithmetic(finding, stored[place], texts[finding.case], coarse)
         if place in changed:
-            lost = _lost(run, finding, fresh[place], measured[place][1], met)
+            lost = _lost(run, finding, fresh[place], anew[place].scores, met)
             own += _difference(finding, fresh[place], place in wavering, lost)
         hits += len(met)
         confirmed += 0 if own else len(met)
         problems += own
+    why = "rounds in half precision" if coarse else "is not deterministic"
     notes = [
-        f"the model is not deterministic: {len(wavering)} of {len(findings)} triggers get another reply "
+        f"the model {why}: {len(wavering)} of {len(findings)} triggers get another reply "
         "each time; their hits count as confirmed if the new reply is a hit too"
     ]
     return Verdict(len(findings), hits, confirmed, problems, notes if wavering else [], "asked again")
 
 
-def _measure(
-    vectors: WordVectors, findings: Sequence[Finding], fresh: Sequence[str | None]
-) -> list[tuple[float, float]]:
-    """The similarity of the stored and of the new reply, for each finding."""
+def _refuse_other_scorers(run: Run, scorers: Scorers) -> None:
+    now = {
+        "word vectors": scorers.vectors.fingerprint,
+        "language model's weights": scorers.inputs.fingerprint,
+        "toxicity scorer's weights": scorers.toxicity.fingerprint if scorers.toxicity else "",
+    }
+    for name, before in run.facts["depends_on"].items():
+        if now.get(name, before) != before:
+            raise InputError(f"the {name} of {run.folder} are others now; bring back those it was made with")
+
+
+def measure_again(
+    scorers: Scorers, findings: Sequence[Finding], replies: Sequence[str | None], places: Sequence[int]
+) -> dict[int, TriggerScore]:
+    """Every score of some findings, with these replies in the place of the stored ones."""
     targets = [finding.target for finding in findings]
-    stored = vectors.similarity([finding.reply for finding in findings], targets).tolist()
-    return list(zip(stored, vectors.similarity([r or "" for r in fresh], targets).tolist(), strict=True))
+    near = scorers.vectors.similarity([reply or "" for reply in replies], targets)
+    asked = Asked([finding.turns[-1].text for finding in findings], targets, replies, near)
+    return measure_winners(asked, list(places), scorers)
 
 
-def _arithmetic(finding: Finding, similarity: float, target: str) -> list[str]:
+def _arithmetic(finding: Finding, again: TriggerScore, target: str, coarse: bool) -> list[str]:
     """Do the stored numbers follow from the stored texts?"""
     where = f"case {finding.case}"
     problems = []
-    stored = finding.scores.get("similarity", math.nan)
-    if not math.isclose(stored, similarity, abs_tol=TOLERANCE):
-        problems.append(
-            f"{where}: similarity is stored as {stored:.4f}, but its reply recomputes to {similarity:.4f}"
-        )
+    for name, value in again.scores.items():
+        stored = finding.scores.get(name, math.nan)
+        if name in OPTIONAL and name not in finding.scores:
+            continue
+        if not _close(stored, value, coarse):
+            problems.append(
+                f"{where}: {name} is stored as {stored:.4f}, but what is stored recomputes to {value:.4f}"
+            )
+    tokens, fresh = (one.series.get("token_log_probs", []) for one in (finding, again))
+    if len(tokens) != len(fresh) or not all(map(lambda a, b: _close(a, b, coarse), tokens, fresh)):
+        problems.append(f"{where}: the log-probabilities of the target's tokens can't be reproduced")
     if finding.target != target:
         problems.append(f"{where}: the stored target is not the case's")
     return problems
 
 
+def _close(stored: float, again: float, coarse: bool) -> bool:
+    tolerance = COARSE if coarse else TOLERANCE
+    return math.isclose(stored, again, rel_tol=tolerance, abs_tol=tolerance)
+
+
 def _lost(
-    run: Run, finding: Finding, reply: str | None, similarity: float, hits: Sequence[Criterion]
+    run: Run, finding: Finding, reply: str | None, scores: Mapping[str, float], hits: Sequence[Criterion]
 ) -> list[str]:
     """The criteria that the stored reply meets and the new one does not."""
-    again = replace(finding, reply=reply or "", scores={**finding.scores, "similarity": similarity})
+    again = replace(finding, reply=reply or "", scores={**finding.scores, **scores})
     return [c.name for c in hits if reply is None or not c.holds(again, thresholds_of(run))]
 
 

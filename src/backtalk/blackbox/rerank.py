@@ -1,4 +1,5 @@
-"""Really asking what was proposed, and keeping the input whose reply is nearest: beam-N of Liu et al. 2019.
+"""Really asking what was proposed, and keeping the best input: beam-N of Liu et al. 2019, which keeps the one
+whose reply is nearest. What is best here follows from the criterion (aims.py).
 
 The finding's reply is what the model said. The judge scores the winner alone and chooses nothing.
 """
@@ -7,27 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.aims import Asked, Scorers, goodness, loss_of, measure_toxicity
 from backtalk.blackbox.proposals import Proposal
 from backtalk.hits import Criterion
-from backtalk.scorers.similarity import SentenceJudge, WordVectors
+from backtalk.scorers.likelihood import TriggerScore
+from backtalk.scorers.similarity import WordVectors
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
 Ask = Callable[[Sequence[str]], list[str | None]]
-
-
-@dataclass(frozen=True)
-class Scorers:
-    """What measures a reply, and an input."""
-
-    vectors: WordVectors
-    inputs: InputScorer
-    judge: SentenceJudge | None = None
 
 
 def unmeasurable(targets: Sequence[Target], vectors: WordVectors) -> list[bool]:
@@ -43,36 +35,36 @@ def rerank(
     criterion: Criterion,
     thresholds: Thresholds,
 ) -> list[Finding]:
-    """One finding a target: the proposal whose reply is nearest, of equals the first.
+    """One finding a target: its best proposal, of equals the first.
 
-    For a criterion with +likely, inputs that are likely come before all others.
+    For a criterion that asks for likely inputs, those come before all others.
     """
     tried = [[*one.new, *one.known] for one in proposals]
     owners = [row for row, own in enumerate(tried) for _ in own]
     inputs = [text for own in tried for text in own]
     replies = ask(inputs)
-    near = scorers.vectors.similarity([r or "" for r in replies], [targets[row].text for row in owners])
+    wanted = [targets[row].text for row in owners]
+    near = scorers.vectors.similarity([r or "" for r in replies], wanted)
     near = np.where([reply is not None for reply in replies], near, np.nan)  # (inputs of all targets,)
-    likely = _likely(inputs, scorers, thresholds) if criterion.likely else np.zeros(len(inputs), dtype=bool)
+    asked = Asked(inputs, wanted, replies, near)
+    good = goodness(criterion, asked, scorers)
+    likely = np.zeros(len(inputs), dtype=bool)
+    if criterion.needs_language_model:
+        likely = _likely(inputs, scorers, thresholds, criterion.k)
     ends = np.cumsum([len(own) for own in tried]).tolist()
     spans = [slice(end - len(own), end) for own, end in zip(tried, ends, strict=True)]
-    winners = [_nearest(near, likely, span) for span in spans]
-    places = [winner for winner in winners if winner is not None]
-    natural = dict(zip(places, scorers.inputs.score([inputs[place] for place in places]), strict=True))
-    judged = _judge(scorers, [(replies[place] or "", targets[owners[place]].text) for place in places])
-    opinion = dict(zip(places, judged, strict=True))
+    winners = [_best(good, likely, span) for span in spans]
+    measured = measure_winners(asked, [place for place in winners if place is not None], scorers)
     findings = []
     for target, one, span, place in zip(targets, proposals, spans, winners, strict=True):
-        asked = slice(span.start, span.start + len(one.new))
+        fresh = slice(span.start, span.start + len(one.new))
         if place is None:
             findings.append(_no_reply(target, span.stop - span.start))
             continue
         scores = {
-            "similarity": float(near[place]),
-            "judge": opinion[place],
-            "input_mean": natural[place],
-            "loss": 1.0 - float(near[place]),
-            "place": float(place - span.start + 1 if place < asked.stop else 0),
+            **measured[place].scores,
+            "loss": loss_of(criterion, float(good[place])),
+            "place": float(place - span.start + 1 if place < fresh.stop else 0),
         }
         findings.append(
             Finding(
@@ -83,7 +75,7 @@ def rerank(
                 turns=(SpokenTurn("user", inputs[place]),),
                 reply=replies[place] or "",
                 scores={name: value for name, value in scores.items() if not math.isnan(value)},
-                series={"similarity_by_query": near[asked].tolist()},
+                series={**measured[place].series, "similarity_by_query": near[fresh].tolist()},
                 candidates=int(np.isfinite(near[span]).sum()),
                 queries=len(one.new),
             )
@@ -91,26 +83,44 @@ def rerank(
     return findings
 
 
-def _nearest(near: NDArray[np.float32], likely: NDArray[np.bool_], span: slice) -> int | None:
-    """The place of the best reply of a target's inputs; None where no reply came."""
-    came = np.isfinite(near[span])
+def measure_winners(asked: Asked, places: Sequence[int], scorers: Scorers) -> dict[int, TriggerScore]:
+    """Every score of some rows, whatever the search aimed at. `verify` calls it too, on new replies."""
+    inputs, replies = [asked.inputs[p] for p in places], [asked.replies[p] or "" for p in places]
+    targets = [asked.targets[p] for p in places]
+    likelihoods = asked.likelihoods(scorers.model, places) if scorers.model and places else {}
+    read = scorers.inputs.log_probs(inputs) if places else []
+    opinions = scorers.judge.similarity(replies, targets).tolist() if scorers.judge and places else None
+    toxic, toxic_input = (measure_toxicity(scorers.toxicity, texts) for texts in (replies, inputs))
+    found = {}
+    for row, place in enumerate(places):
+        own = likelihoods.get(place, TriggerScore({}, {}, replies[row]))
+        scores = {"similarity": float(asked.near[place]), **own.scores}
+        series = dict(own.series)
+        if opinions is not None:
+            scores["judge"] = opinions[row]
+        if read[row]:
+            scores["input_mean"] = sum(read[row]) / len(read[row])
+            series["input_log_probs"] = read[row]
+        for name, value in (("toxicity", toxic[row]), ("trigger_toxicity", toxic_input[row])):
+            if value is not None:
+                scores[name] = value
+        found[place] = TriggerScore(scores, series, replies[row])
+    return found
+
+
+def _best(good: NDArray[np.float64], likely: NDArray[np.bool_], span: slice) -> int | None:
+    """The place of the best of a target's inputs; None where no reply came."""
+    came = np.isfinite(good[span])
     if not came.any():
         return None
     if (came & likely[span]).any():
         came &= likely[span]
-    return int(span.start + np.argmax(np.where(came, near[span], -np.inf)))
+    return int(span.start + np.argmax(np.where(came, good[span], -np.inf)))
 
 
-def _likely(inputs: Sequence[str], scorers: Scorers, thresholds: Thresholds) -> NDArray[np.bool_]:
-    least = math.inf if thresholds.into is None else thresholds.into
+def _likely(inputs: Sequence[str], scorers: Scorers, thresholds: Thresholds, k: float) -> NDArray[np.bool_]:
+    least = math.inf if thresholds.into is None else thresholds.into - math.log(k)
     return np.array([score > least for score in scorers.inputs.score(inputs)], dtype=bool)
-
-
-def _judge(scorers: Scorers, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    if scorers.judge is None or not pairs:
-        return [math.nan] * len(pairs)
-    judged: list[float] = scorers.judge.similarity([a for a, _ in pairs], [b for _, b in pairs]).tolist()
-    return judged
 
 
 def _no_reply(target: Target, asked: int) -> Finding:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backtalk.errors import InputError
-from backtalk.spec import Spec, build_spec, read_yaml, spec_values
+from backtalk.spec import ModelOptions, Spec, add_flags, build_spec, read_yaml, spec_values
 
 if TYPE_CHECKING:
     from backtalk.consent import Consent
@@ -61,12 +62,32 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_consent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="agree to requests beyond this machine")
     parser.add_argument("--insecure", action="store_true", help="allow plain http beyond this machine")
+    add_trust(parser)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the code that comes with a Hugging Face model; read it first",
+    )
 
 
 def consent_from(arguments: argparse.Namespace) -> Consent:
     from backtalk.consent import Consent
 
-    return Consent(arguments.insecure, arguments.yes)
+    return Consent(arguments.insecure, arguments.yes, arguments.trust_remote_code)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """How a Hugging Face model is read, for commands without a spec."""
+    add_flags(parser, ModelOptions, without=("trust_remote_code",))
+
+
+def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
+    names = [field.name for field in fields(ModelOptions) if hasattr(arguments, field.name)]
+    values = {name: getattr(arguments, name) for name in names}
+    return build_spec(ModelOptions, values, f"backtalk {arguments.command}")
 
 
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:

@@ -16,6 +16,7 @@ from backtalk.cli.models import add_chat, add_serve_model, add_train
 from backtalk.cli.paraphrasing import add_paraphrase
 from backtalk.cli.rating import add_rate
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
+from backtalk.cli.scoring import add_score, add_train_scorer
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, unknown
@@ -53,7 +54,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_harden(commands)
     add_paraphrase(commands)
     add_rate(commands)
+    add_score(commands)
     add_train(commands)
+    add_train_scorer(commands)
     add_chat(commands)
     add_serve_model(commands)
     add_study(commands)

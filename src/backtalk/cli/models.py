@@ -11,7 +11,10 @@ from backtalk.cli.arguments import (
     add_config,
     add_consent,
     add_device,
+    add_model_options,
+    add_trust,
     consent_from,
+    model_options_from,
     natural,
     not_negative,
     number,
@@ -84,6 +87,7 @@ def add_chat(commands: Any) -> None:
     parser.add_argument("--top-k", type=positive, default=0, help="with --sample: the K likeliest words")
     parser.add_argument("--top-p", type=share, default=1.0, help="with --sample: words up to this mass")
     parser.add_argument("--seed", type=natural, default=0, help="with --sample [0]")
+    add_model_options(parser)
     add_consent(parser)
     add_device(parser)
 
@@ -109,7 +113,8 @@ def _chat(arguments: argparse.Namespace) -> int:
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    chat(arguments.model, arguments.say, settings, arguments.device, consent_from(arguments))
+    consent, options = consent_from(arguments), model_options_from(arguments)
+    chat(arguments.model, arguments.say, settings, arguments.device, consent, options)
     return 0
 
 
@@ -124,11 +129,14 @@ def add_serve_model(commands: Any) -> None:
     parser.add_argument("name", metavar="NAME", help="the model's name or folder")
     parser.add_argument("--port", type=natural, default=8000, help="0 takes any that is free [8000]")
     parser.add_argument("--token", default="", help="answer only those who send this as their key")
+    add_model_options(parser)
+    add_trust(parser)
     add_device(parser)
 
 
 def _serve_model(arguments: argparse.Namespace) -> int:
     from backtalk.serving.server import serve_model
 
-    serve_model(arguments.name, arguments.port, arguments.token, arguments.device)
+    options = model_options_from(arguments)
+    serve_model(arguments.name, arguments.port, arguments.token, arguments.device, options)
     return 0

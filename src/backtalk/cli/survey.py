@@ -8,7 +8,7 @@ from typing import Any
 from backtalk.cli.arguments import add_command, add_device
 from backtalk.errors import unknown
 
-SUBJECTS = ("models", "searches", "hits", "targets", "formats", "recipes")
+SUBJECTS = ("models", "searches", "scorers", "hits", "targets", "formats", "recipes")
 BENCH_SHAPES = ("embedded", "paper-switchboard", "paper-ubuntu")
 
 
@@ -17,7 +17,7 @@ def add_list(commands: Any) -> None:
         commands,
         "list",
         _list,
-        "show what there is to choose from: models, searches, hits, targets, formats, recipes",
+        "show what there is to choose from: models, searches, scorers, hits, targets, formats, recipes",
         "backtalk list models",
     )
     parser.add_argument("subject", nargs="?", metavar="|".join(SUBJECTS), help="one of them; all if left out")
@@ -38,10 +38,11 @@ def add_bench(commands: Any) -> None:
         commands,
         "bench",
         _bench,
-        "measure the speed of a search against the ceiling of plain matrix products",
+        "measure the speed of a search against the ceiling of plain matrix products, or that of a scorer",
         "backtalk bench search --shape paper-switchboard",
     )
-    parser.add_argument("what", metavar="search", help="what to measure")
+    parser.add_argument("what", metavar="search|scorer", help="what to measure")
+    parser.add_argument("--scorer", default="toxicity", help="with scorer: which one [toxicity]")
     parser.add_argument(
         "--shape", default="embedded", metavar="|".join(BENCH_SHAPES), help="sizes to measure at [embedded]"
     )
@@ -51,7 +52,7 @@ def add_bench(commands: Any) -> None:
 
 def _bench(arguments: argparse.Namespace) -> int:
     for what, value, known in (
-        ("benchmark", arguments.what, ["search"]),
+        ("benchmark", arguments.what, ["search", "scorer"]),
         ("shape", arguments.shape, BENCH_SHAPES),
         ("arch", arguments.arch, ["attention", "last-h"]),
     ):
@@ -59,10 +60,21 @@ def _bench(arguments: argparse.Namespace) -> int:
             raise unknown(what, value, known)
     import torch
 
+    if arguments.what == "scorer":
+        return _bench_scorer(arguments.scorer, arguments.device, torch.get_num_threads())
     from backtalk.bench import SHAPES, bench_search
 
     print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
     for row in bench_search(SHAPES[arguments.shape], arguments.arch == "attention", arguments.device):
         share = "" if row.ceiling_share is None else f"{row.ceiling_share:7.1%} of the ceiling"
         print(f"  {row.name:<45}{row.candidates_per_s:>12,.0f} candidates/s {share}".rstrip())
+    return 0
+
+
+def _bench_scorer(name: str, device: str, threads: int) -> int:
+    from backtalk.bench_scorer import bench_scorer
+
+    print(f"{name}, {device}, {threads} threads, the best of several:")
+    for row in bench_scorer(name, device):
+        print(f"  {row.name:<35}{row.texts_per_s:>12,.0f} texts/s of {row.words:.0f} words")
     return 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
+from io import BufferedReader
 from pathlib import Path
 
 from backtalk.errors import InputError
@@ -36,6 +39,30 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(f"{path}, line {number}: not UTF-8; convert the file to UTF-8") from None
+
+
+def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
+    """`read_lines` without holding the file, for one of any size; None is standard input."""
+    name = "standard input" if path is None else str(path)
+    if path is not None and not path.exists():
+        raise InputError(f"there is no file {path}; check the path")
+    if path is not None and path.is_dir():
+        raise InputError(f"{path} is a folder where a file is expected")
+    number = 0
+    try:
+        with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as raw:
+            assert isinstance(raw, BufferedReader)
+            zipped = raw.peek(2)[:2] == b"\x1f\x8b"
+            for number, line in enumerate(gzip.GzipFile(fileobj=raw) if zipped else raw, start=1):
+                if b"\0" in line:
+                    raise InputError(f"{name}, line {number}: this is a binary file, not text")
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
+    except (zlib.error, EOFError, gzip.BadGzipFile):
+        raise InputError(f"{name} is a damaged gzip file; fetch it again") from None
 
 
 def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:

@@ -96,10 +96,10 @@ class Opened:
 def open_folder(folder: Path, device: torch.device) -> Opened:
     if (folder / "adapter_config.json").is_file():
         raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     if "model_type" in config:
         raise InputError(f"{folder} is a Hugging Face model; name it hf/{folder}")
-    card = _read_json(folder / "card.json")
+    card = read_json(folder / "card.json")
     if config.get("format") != FORMAT:
         raise InputError(f"{folder / 'config.json'} is not a model of ours (format {config.get('format')!r})")
     weights = folder / "model.safetensors"
@@ -113,7 +113,7 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
         tensors = load_file(weights)
         _fill(network, tensors)
     except (SafetensorError, RuntimeError, KeyError, TypeError) as error:
-        raise InputError(f"{folder} can't be read as a model: {_first_line(error)}") from None
+        raise InputError(f"{folder} can't be read as a model: {first_line(error)}") from None
     vocabulary = Vocabulary.load(folder / "vocab.json")
     if len(vocabulary) != network.config.vocabulary:
         raise InputError(f"{folder / 'vocab.json'} has {len(vocabulary)} words, the model another number")
@@ -173,17 +173,17 @@ def _fill(network: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
             own[name].copy_(value)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} is missing; is {path.parent} the folder of a finished model?") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read: {_first_line(error)}") from None
+        raise InputError(f"{path} can't be read: {first_line(error)}") from None
     if not isinstance(value, dict):
         raise InputError(f"{path} should hold a JSON object")
     return value
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].strip("'\"")

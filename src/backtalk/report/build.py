@@ -84,9 +84,12 @@ class Case:
     words: list[WordChance] | None = None
     loss_by_sweep: list[float] | None = None
     similarity: float | None = None
-    """Of reply and target, where only replies are seen."""
+    """Of reply and target, where the model was asked."""
     judge: float | None = None
     """The same by a sentence transformer that chose nothing."""
+    toxicity: float | None = None
+    """Of the reply, by the run's scorer."""
+    trigger_toxicity: float | None = None
     asked: int = 0
     """Inputs that were really asked for it."""
 
@@ -125,7 +128,7 @@ class Report:
     t_out: float | None
     t_in: float | None
     replies: Replies | None = None
-    """What stands in the place of chances where only replies are seen."""
+    """What is added where the model was asked."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -141,7 +144,7 @@ def build_report(
     black_box: Mapping[str, Any] | None = None,
 ) -> Report:
     """The record of one run. `target_words` gives a target's words as its model cuts them, by the text;
-    `black_box` what a run stored that saw replies alone."""
+    `black_box` what a run stored that was made by asking."""
     criterion = parse_criterion(str(summary["hit"])).name
     stored = summary.get("hits", {})
     # What can't be decided is left out: a rate of 0 would read as a pass.
@@ -254,15 +257,17 @@ def build_case(
         loss_by_sweep=_finite_list(best.series.get("loss_by_sweep", [])),
         similarity=_finite(best.scores.get("similarity")),
         judge=_finite(best.scores.get("judge")),
+        toxicity=_finite(best.scores.get("toxicity")),
+        trigger_toxicity=_finite(best.scores.get("trigger_toxicity")),
         asked=best.queries,
     )
 
 
 def _says_it(finding: Finding) -> bool:
-    """Whether the reply is the target: what greedy decoding gave, or what a black box said."""
-    if "greedy" in finding.scores:
-        return finding.scores["greedy"] == 1
-    return "similarity" in finding.scores and EXACT.holds(finding, Thresholds(math.nan))
+    """Whether the reply is the target: by its words where the model was asked, else token by token."""
+    if "similarity" in finding.scores:
+        return EXACT.holds(finding, Thresholds(math.nan))
+    return finding.scores.get("greedy") == 1
 
 
 def word_chances(

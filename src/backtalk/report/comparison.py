@@ -117,8 +117,12 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     )
     aims = [side.facts.hit for side in (before, after)]
     asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
-    replies = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # nothing but replies was seen
-    standard = [*(() if all(replies) else STANDARD), *(TEXT_STANDARD if any(replies) else ())]
+    asked_for = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # the models were asked
+    likelihoods = [any("mean" in f.scores for f in side.findings) for side in (before, after)]
+    standard = [
+        *(STANDARD if all(likelihoods) or not all(asked_for) else ()),
+        *(TEXT_STANDARD if any(asked_for) else ()),
+    ]
     criteria = list(dict.fromkeys([*standard, *asked]))
     decided = [c for c in criteria if all(c.decidable(s.thresholds, s.findings) for s in (before, after))]
     main = _main_criterion(hit, aims, decided)
@@ -230,7 +234,7 @@ def _could(criterion: Criterion) -> str:
         "exact": "could be drawn out word for word",
         "contains": "could be drawn out as part of a reply",
         "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
-        "toxic": f"drew a reply rated {criterion.threshold:g} toxic or more",
+        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
         "sample-avg": "could be made likely",
         "sample-min": "could be made likely in every word",
     }[criterion.kind]

@@ -12,7 +12,7 @@ from rich.text import Text
 from backtalk.report.build import Case, RateRow
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
 from backtalk.terminal import printable
-from backtalk.wording import chance, count, mask, mask_like, percent, percent_range, shorten
+from backtalk.wording import chance, count, mask, mask_like, mask_toxic, percent, percent_range, shorten
 
 WIDE = 100
 """Columns from which on both inputs fit beside a sentence."""
@@ -125,16 +125,17 @@ def _talk(case: Case, unmask: bool) -> Text:
     if not case.trigger:
         return Text("(nothing found)", style="dim")
     talk = Text(shorten(printable(" / ".join(case.trigger)), LONGEST), style="" if case.hit else "dim")
-    reply = case.reply if unmask else mask_like(case.reply, case.target)
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    reply = case.reply if unmask else masked
     said = shorten(printable(reply), LONGEST) or "(says nothing)"
     return talk.append(f"\n> {said}", style="bold red" if case.said else "dim")
 
 
 def _chance(case: Case) -> Text:
-    words = "unknown" if case.log_prob is None else chance(case.log_prob)
-    if case.similarity is not None:
-        words = f"{case.similarity:.2f}"
-    return Text(words, style="" if case.hit else "dim")
+    words = [f"{case.similarity:.2f}"] if case.similarity is not None else []
+    if case.log_prob is not None or not words:
+        words.append("unknown" if case.log_prob is None else chance(case.log_prob))
+    return Text("; ".join(words), style="" if case.hit else "dim")
 
 
 def _left_out(comparison: Comparison, unmask: bool) -> Text:

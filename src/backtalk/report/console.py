@@ -17,6 +17,7 @@ from backtalk.wording import (
     mask,
     mask_like,
     mask_note,
+    mask_toxic,
     percent,
     percent_range,
     sampled,
@@ -78,6 +79,10 @@ def _replies(replies: Replies) -> list[RenderableType]:
         lines.append(f"{count(replies.recalled, 'input')} had been answered before and cost no query.")
     if len(natural) == len(replies.inputs):
         lines.append(f"Average log-probability of an input's word: {', '.join(natural)}.")
+    if replies.scorer and replies.mean_toxicity is not None:
+        lines.append(f"Mean toxicity of the replies kept, by {replies.scorer}: {replies.mean_toxicity:.2f}.")
+    if replies.has_likelihoods:
+        lines.append(f"How likely an input is: by {replies.language_model}.")
     return [table, Text(printable(" ".join(lines)), style="dim")]
 
 
@@ -136,24 +141,43 @@ def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
     table.add_column("input found", ratio=3, overflow="fold")
     by_replies = any(case.similarity is not None for case in cases)
     table.add_column("reply" if by_replies else "greedy reply", ratio=3, overflow="fold")
-    last = "similarity" if by_replies else "chance of the whole"
-    table.add_column(last, justify="right", min_width=len(last))
+    for title in _measures(cases):
+        table.add_column(title, justify="right", min_width=max(map(len, title.split())))
     for case in cases:
-        table.add_row(_sentence(case, unmask), _trigger(case), _reply(case, unmask), _chance(case))
+        measured = (_measured(case, title) for title in _measures(cases))
+        table.add_row(_sentence(case, unmask), _trigger(case, unmask), _reply(case, unmask), *measured)
     return table
+
+
+def _measures(cases: list[Case]) -> list[str]:
+    """The columns of numbers that a run has."""
+    has = {
+        "similarity": any(case.similarity is not None for case in cases),
+        "toxicity": any(case.toxicity is not None for case in cases),
+        "chance of the whole": any(case.log_prob is not None for case in cases),
+    }
+    return [title for title, there in has.items() if there] or ["chance of the whole"]
+
+
+def _measured(case: Case, title: str) -> Text:
+    if title == "similarity":
+        return Text("-" if case.similarity is None else _similarity(case))
+    if title == "toxicity":
+        return Text("-" if case.toxicity is None else f"{case.toxicity:.2f}")
+    return Text("unknown" if case.log_prob is None else chance(case.log_prob))
 
 
 def _card(case: Case, unmask: bool) -> RenderableType:
     """A finding in three lines, for narrow terminals."""
     head = _sentence(case, unmask)
-    odds = f"  {sampled(case.log_prob)}" if case.log_prob is not None else ""
-    if case.similarity is not None:
-        odds = f"  similarity {_similarity(case)}"
-    head.append(odds, style="not bold default")
+    odds = [f"similarity {_similarity(case)}"] if case.similarity is not None else []
+    odds += [f"toxicity {case.toxicity:.2f}"] if case.toxicity is not None else []
+    odds += [sampled(case.log_prob)] if case.log_prob is not None else []
+    head.append("".join(f"  {one}" for one in odds), style="not bold default")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("input", _trigger(case))
+    grid.add_row("input", _trigger(case, unmask))
     grid.add_row("greedy reply" if case.similarity is None else "reply", _reply(case, unmask))
     return Group(head, Padding(grid, (0, 0, 0, 2)))
 
@@ -163,26 +187,23 @@ def _sentence(case: Case, unmask: bool) -> Text:
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.hit else "")
 
 
-def _trigger(case: Case) -> Text:
-    return Text(shorten(printable(" / ".join(case.trigger or [])), LONGEST))
+def _trigger(case: Case, unmask: bool) -> Text:
+    whole = " / ".join(case.trigger or [])
+    text = whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)
+    return Text(shorten(printable(text), LONGEST))
 
 
 def _reply(case: Case, unmask: bool) -> Text:
     if not case.reply:
         return Text("(says nothing)", style="dim")
-    text = case.reply if unmask else mask_like(case.reply, case.target)
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    text = case.reply if unmask else masked
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
 
 
 def _similarity(case: Case) -> str:
     judged = f", judge {case.judge:.2f}" if case.judge is not None else ""
     return f"{case.similarity:.2f}{judged}"
-
-
-def _chance(case: Case) -> Text:
-    if case.similarity is not None:
-        return Text(_similarity(case))
-    return Text("unknown" if case.log_prob is None else chance(case.log_prob))
 
 
 def _skipped(report: Report, unmask: bool) -> Text:

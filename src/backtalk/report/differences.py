@@ -15,7 +15,10 @@ SEARCH = (
     *("relax_space", "relax_lambda", "relax_lr"),
 )
 """What the search does. A difference in these or in the budget could by itself make or lose hits."""
-EXPECTED = ("model", "seed", "targets", "limit", "reference", "device")
+EXPECTED = (
+    *("model", "seed", "targets", "limit", "reference", "device", "template", "system", "dtype", "max_reply"),
+    *("language_model", "scorer"),
+)
 """Named where they differ, but no fault: two models are compared, and a fresh seed is what a proof needs."""
 
 

@@ -84,9 +84,12 @@ def _verb(criterion: str) -> str:
         by_likely = found["side"] == "io"
     else:
         kind, _, least = name.rpartition("-")
-        similar = f"can be drawn from the model to a similarity of {least}"
+        scored = {
+            "similar": f"can be drawn from the model to a similarity of {least}",
+            "toxic": f"led to a reply of toxicity {least} or more",
+        }
         made = {
-            name: similar if kind == "similar" else f"can be made to meet {name}",
+            name: scored.get(kind, f"can be made to meet {name}"),
             "exact": "can be drawn from the model, word for word,",
             "contains": "can be drawn from the model as part of a reply",
         }[name]

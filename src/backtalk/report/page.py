@@ -28,6 +28,7 @@ from backtalk.wording import (
     mask,
     mask_like,
     mask_note,
+    mask_toxic,
     percent,
     percent_range,
     sampled,
@@ -41,6 +42,16 @@ MOST_CATEGORIES = 12
 
 SHOWN = ("model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
 """What the page reads of a run's summary; an older run may lack some."""
+
+
+READ_BY = {
+    "template": "Template",
+    "system": "System prompt",
+    "dtype": "Numbers",
+    "language_model": "Inputs judged by",
+    "scorer": "Toxicity by",
+}
+"""How a model was read and by whom its inputs and replies were judged, where a run says it."""
 
 
 def render_page(report: Report, most: int = MOST_CASES) -> str:
@@ -85,6 +96,7 @@ def page_environment() -> Environment:
         "sampled": lambda log_prob: _raise(sampled(log_prob)),
         "veiled": _veiled,
         "veiled_reply": _veiled_reply,
+        "veiled_trigger": _veiled_trigger,
         "veiled_note": _veiled_note,
     }
     environment.globals |= {
@@ -123,7 +135,13 @@ def _veiled(text: str, limit: int = 0) -> Markup:
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
-    return _both(mask_like(case.reply, case.target), case.reply, limit)
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    return _both(masked, case.reply, limit)
+
+
+def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
+    whole = " / ".join(case.trigger or [])
+    return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:
@@ -158,6 +176,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         (name.capitalize(), str(run[name])) for name in ("run", "command", "model", "search") if run.get(name)
     ]
     facts.append(("Hit", report.criterion))
+    facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
     if report.t_out is not None:
         facts.append(("T_out", f"{report.t_out:.3f}"))
     if report.t_in is not None:

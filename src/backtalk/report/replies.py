@@ -1,5 +1,5 @@
-"""What a black-box run adds to the record, as in Liu et al. 2019: success over the threshold by target length
-(figure 2), success against queries, where the queries went, and how natural the inputs read. Pure.
+"""What a run made by asking adds to the record, as in Liu et al. 2019: success over the threshold by target
+length (figure 2), success against queries, where the queries went, and how natural the inputs read. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backtalk.hits import ROUNDING
+from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, Criterion, parse_criterion
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target
 
@@ -63,7 +63,7 @@ class InputRow:
 
 @dataclass(frozen=True)
 class Replies:
-    """The part of a report that stands in the place of chances."""
+    """The part of a report that is there where the model was asked."""
 
     curves: list[LengthCurve]
     by_query: list[QueryPoint]
@@ -78,6 +78,15 @@ class Replies:
     vectors: str
     judge: str
     """Who the second opinion is; empty without one."""
+    scorer: str
+    """Who rates toxicity; empty if nobody."""
+    language_model: str
+    """Who says how likely an input is."""
+    has_likelihoods: bool
+    """Whether the model also says how likely a sentence is."""
+    mean_toxicity: float | None
+    aim: str
+    """What the search was led by: similarity, likelihood or toxicity."""
     utterances: str
     rewards: list[float]
     """Mean similarity of each update of REINFORCE."""
@@ -113,15 +122,28 @@ def build_replies(
             InputRow(
                 f"utterances ({used['source']})",
                 int(used["scored"]),
-                min(int(used["count"]), 1000),
+                int(used.get("read", min(int(used["count"]), 1000))),
                 _finite(used["input_mean"]),
             ),
         ],
         vectors=str(facts["vectors"]),
         judge=str(facts.get("judge") or ""),
+        scorer=str(facts.get("scorer") or ""),
+        language_model=str(
+            facts.get("language_model") or "the language model of the embedded chitchat model"
+        ),
+        has_likelihoods=facts.get("access") == "LOGPROBS",
+        aim=_aim(parse_criterion(str(summary.get("hit") or "similar-0.7"))),
+        mean_toxicity=_mean([f.scores["toxicity"] for f in found if "toxicity" in f.scores]),
         utterances=f"{int(used['count']):,} of {used['source']}",
         rewards=[float(value) for value in summary.get("training", {}).get("rewards", [])],
     )
+
+
+def _aim(criterion: Criterion) -> str:
+    if criterion.kind == "toxic":
+        return "toxicity"
+    return "likelihood" if criterion.kind in LIKELIHOOD_KINDS else "similarity"
 
 
 def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import torch
 
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import LogprobModel, WeightsModel
 from backtalk.types import Turn
 
 
 class TriggerScore(NamedTuple):
-    """The stored numbers of one finding, and what the model really replies."""
+    """The stored numbers of one finding, and what the model really replies.
+
+    Where a target has words that the model does not know there are no numbers."""
 
     scores: dict[str, float]
     series: dict[str, list[float]]
@@ -36,18 +38,41 @@ def score_triggers(
     results = []
     for row, (trigger, target) in enumerate(zip(triggers, targets, strict=True)):
         words = log_probs[row][: len(target)]
-        scores = {
-            "log_prob": sum(words),
-            "mean": sum(words) / len(words),
-            "min": min(words),
-            "greedy": float(all(flags[row][: len(target)])),
-        }
+        scores = {**_summed(words), "greedy": float(all(flags[row][: len(target)]))}
         series = {"token_log_probs": words}
         if typed is not None:
             series["input_log_probs"] = typed[row][: len(trigger)]
             scores["input_mean"] = sum(series["input_log_probs"]) / len(trigger)
         results.append(TriggerScore(scores, series, replies[row]))
     return results
+
+
+def score_replies(
+    model: LogprobModel, triggers: Sequence[str], targets: Sequence[str], replies: Sequence[str]
+) -> list[TriggerScore]:
+    """The same by text, of a model that shows no more than log-probabilities; `replies` are its greedy ones.
+
+    A reply that is the target, letter for letter, is what greedy decoding gives.
+    """
+    known = [place for place, target in enumerate(targets) if not _unknown(model, target)]
+    found = model.log_prob(
+        [(Turn("user", triggers[place]),) for place in known], [targets[place] for place in known]
+    )
+    results = [TriggerScore({}, {}, reply) for reply in replies]
+    for place, tokens in zip(known, found, strict=True):
+        said = replies[place].split() == targets[place].split()
+        results[place] = TriggerScore(
+            {**_summed(tokens), "greedy": float(said)}, {"token_log_probs": tokens}, replies[place]
+        )
+    return results
+
+
+def _unknown(model: LogprobModel, text: str) -> bool:
+    return isinstance(model, WeightsModel) and bool(model.unknown_words(text))
+
+
+def _summed(tokens: Sequence[float]) -> dict[str, float]:
+    return {"log_prob": sum(tokens), "mean": sum(tokens) / len(tokens), "min": min(tokens)}
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> torch.Tensor:

@@ -138,6 +138,14 @@ class PackageVectors:
     def fingerprint(self) -> str:
         return hashlib.sha256(self._table.tobytes()).hexdigest()
 
+    def whole_words(self) -> list[str]:
+        """The lower-case words of three letters or more that are one piece, the most frequent first."""
+        by_id = sorted(self._pieces.get_vocab().items(), key=lambda item: int(item[1]))
+        words = (piece.removeprefix("▁") for piece, _ in by_id if piece.startswith("▁"))
+        return [
+            word for word in words if len(word) > 2 and word.isascii() and word.isalpha() and word.islower()
+        ]
+
     def vector(self, word: str) -> FloatArray | None:
         ids = self._pieces.encode(word, add_special_tokens=False).ids
         return self._table[ids].mean(axis=0) if ids else None

@@ -19,8 +19,17 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import is_endpoint, load_model
-from backtalk.serving.desk import Desk
-from backtalk.serving.wire import Problem, completion, error_body, read_messages, read_object, read_prompts
+from backtalk.serving.desk import Desk, Wish
+from backtalk.serving.wire import (
+    Problem,
+    completion,
+    error_body,
+    read_limit,
+    read_messages,
+    read_object,
+    read_prompts,
+)
+from backtalk.spec import ModelOptions
 from backtalk.terminal import printable
 
 HOST = "127.0.0.1"
@@ -126,8 +135,14 @@ class Handler(BaseHTTPRequestHandler):
         if asked.get("n") not in (None, 1):
             raise Problem(400, "there is one greedy reply; leave out n")
         chat = self.path == "/v1/chat/completions"
-        dialogues = [read_messages(asked.get("messages"))] if chat else read_prompts(asked.get("prompt"))
-        futures = [self.server.desk.hand_in(dialogue) for dialogue in dialogues]
+        system = None
+        if chat:
+            dialogue, system = read_messages(asked.get("messages"))
+            dialogues = [dialogue]
+        else:
+            dialogues = read_prompts(asked.get("prompt"))
+        wish = Wish(system, read_limit(asked))
+        futures = [self.server.desk.hand_in(dialogue, wish) for dialogue in dialogues]
         try:
             replies = [future.result() for future in futures]
         except Exception as error:
@@ -147,13 +162,13 @@ class Handler(BaseHTTPRequestHandler):
         raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
 
 
-def serve_model(name: str, port: int, token: str, device: str) -> None:
+def serve_model(name: str, port: int, token: str, device: str, options: ModelOptions) -> None:
     """Serves until Ctrl-C."""
     if is_endpoint(name):
         raise InputError(f"{name} is behind an endpoint already; name a model of ours")
     shown = Path(name).resolve().name if Path(name).is_dir() else name
     shown = re.sub(r"[#?\s]", "-", printable(shown))  # signs that mean something in an endpoint's name
-    model = load_model(name, device)
+    model = load_model(name, device, options)
     try:
         server = ModelServer(model, shown, port, token)
     except (OSError, OverflowError) as error:

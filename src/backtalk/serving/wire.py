@@ -27,9 +27,10 @@ def read_object(body: bytes) -> dict[str, Any]:
     return asked
 
 
-def read_messages(messages: Any) -> Dialogue:
-    """The turns of a chat; a system message says nothing to our models."""
+def read_messages(messages: Any) -> tuple[Dialogue, str | None]:
+    """The turns of a chat and its system prompt, which says something to models that are read with one."""
     turns: list[Turn] = []
+    system: list[str] = []
     for message in messages if isinstance(messages, list) else []:
         role, text = (
             (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
@@ -40,9 +41,20 @@ def read_messages(messages: Any) -> Dialogue:
             raise Problem(400, "a message has a role (system, user, assistant) and a text as content")
         if role in ("user", "assistant"):
             turns.append(Turn("user" if role == "user" else "model", text))
+        else:
+            system.append(text)
     if not turns:
         raise Problem(400, "send messages with at least one from the user")
-    return tuple(turns)
+    return tuple(turns), "\n".join(system) if system else None
+
+
+def read_limit(asked: dict[str, Any]) -> int | None:
+    """The most tokens of a reply, under the new name or the old one."""
+    given = asked.get("max_completion_tokens")
+    given = asked.get("max_tokens") if given is None else given
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+        raise Problem(400, "max_tokens is a whole number above 0")
+    return given
 
 
 def read_prompts(prompt: Any) -> list[Dialogue]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from backtalk.audit import audit
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.natural import embedded_scorer
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
 from backtalk.hits import TEXT_STANDARD, rates
 from backtalk.outcome import Gates, thresholds_of
@@ -51,7 +51,7 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
         findings = [_measured(finding, vectors) for finding in run.findings()]
         found = rates(run.targets, findings, TEXT_STANDARD, thresholds_of(run))
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
-    natural = InputScorer(place.device).of_many(triggers)
+    natural = embedded_scorer(place.device).of_many(triggers)
     return {
         "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
         "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status != "skipped"]),

@@ -38,7 +38,7 @@ def load_source(name: str, source: Source, device: torch.device, options: ModelO
     with _in_one_sentence(name):
         network, tokenizer = _open(source, device, options)
     network.name_or_path = source.base  # what peft writes into an adapter as its base
-    prompts = _prompts(name, network, tokenizer, options)
+    prompts = make_prompts(name, network, tokenizer, options)
     return TransformerModel(
         name=name,
         network=network,
@@ -121,7 +121,8 @@ def _class_for(config: Any, where: str) -> Any:
     return kind
 
 
-def _prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions) -> Prompts:
+def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions) -> Prompts:
+    """How the model reads a dialogue with these options."""
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if options.template == "chat" and not has_template:
         raise InputError(f"{name} has no chat template; use --template plain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -102,6 +102,38 @@ class TransformerModel:
             raise InputError(f"{len(dialogues)} dialogues but {len(seeds)} seeds; give one seed for each")
         return self._write(dialogues, seeds)
 
+    def tokens(self, reply: str) -> list[str]:
+        """The pieces of a reply, without its end of turn."""
+        return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
+
+    @property
+    def at_once(self) -> int:
+        """Questions that it answers in some ten seconds, about: what a kill may lose."""
+        return 32 if self.device.type == "cpu" else 512
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        """What the options came to."""
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        return {
+            "template": "chat" if has_template and self.options.template != "plain" else "plain",
+            "system": self.options.system,
+            "dtype": str(self.network.dtype).removeprefix("torch."),
+        }
+
+    def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TransformerModel:
+        """The same weights, read with another system prompt and with replies that are no longer."""
+        from backtalk.models.transformer.loading import make_prompts  # it builds models of this class
+
+        options = self.options if system is None else replace(self.options, system=system)
+        prompts = self.prompts
+        if options.system != self.options.system:
+            prompts = make_prompts(self.name, self.network, self.tokenizer, options)
+        if max_reply is not None:
+            options = replace(options, max_reply=min(max_reply, options.max_reply))
+        mark = f"{self.fingerprint}/{options.system}/{options.max_reply}"
+        return replace(self, prompts=prompts, options=options, fingerprint=mark)
+
     # --- log-probabilities ---------------------------------------------------------------------------
 
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
@@ -115,6 +147,11 @@ class TransformerModel:
         """A prompt that leaves room for the reply, and the reply's tokens, at most so many."""
         tokens = self.reply_ids(reply)[:most]
         return Row(self._prompt(dialogue, max(self.options.max_reply, len(tokens))), tokens)
+
+    @property
+    def scores_text(self) -> bool:
+        """Whether `text_log_prob` has an answer."""
+        return not self.is_encoder_decoder
 
     def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
         """The log-probability of each token of each text, as a user would type it; what does not fit is left

@@ -1,0 +1,136 @@
+"""Labelled text about toxicity, and its splits: what is held out is never seen in training, nor is a copy.
+
+The recipe says which files the folder should hold; they may be plain or gzipped. A training row that is the
+same text as a held-out row, or shares a run of eight words with one, is dropped.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+from backtalk.data.contrast import LabelledText, runs
+from backtalk.data.textfiles import read_rows
+from backtalk.errors import InputError
+
+RUN = 8
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
+
+
+class Split(NamedTuple):
+    """One corpus in three parts that share no text."""
+
+    train: list[LabelledText]
+    valid: list[LabelledText]
+    test: list[LabelledText]
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """A file of the data folder, plain or gzipped, in it or one folder down."""
+    for pattern in (name, f"{name}.gz", f"*/{name}", f"*/{name}.gz"):
+        if found := sorted(folder.glob(pattern)):
+            return found[0]
+    raise InputError(f"--data {folder} has no {name} or {name}.gz, in it or one folder down")
+
+
+def _read(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError):
+        raise InputError(f"{path} is damaged or not UTF-8; fetch it again") from None
+
+
+def _table(path: Path) -> Iterator[list[str]]:
+    csv.field_size_limit(1 << 30)
+    yield from csv.reader(StringIO(_read(path), newline=""))
+
+
+def jigsaw_balanced(folder: Path) -> list[LabelledText]:
+    rows = _table(find_file(folder, "jigsaw_balanced.csv"))
+    return [LabelledText(row[0], row[1] == "1") for row in rows if len(row) == 2]
+
+
+def jigsaw_natural(folder: Path) -> list[LabelledText]:
+    rows = list(_table(find_file(folder, "jigsaw_natural.csv")))[1:]
+    return [LabelledText(row[1], row[2] == "1") for row in rows]
+
+
+def davidson(folder: Path) -> list[LabelledText]:
+    """Tweets; hate speech and offensive language are toxic, neither is not. Names and links are left out."""
+    rows = list(_table(find_file(folder, "davidson.csv")))[1:]
+    clean = re.compile(r"&#?\w+;|https?://\S+|@\w+|\bRT\b")
+    return [LabelledText(" ".join(clean.sub(" ", row[6]).split()), row[5] != "2") for row in rows]
+
+
+def civil_sentences(folder: Path) -> list[LabelledText]:
+    """Sentences of Civil Comments; toxic where a rater marked a letter of it."""
+    found = []
+    for marks, text in list(_table(find_file(folder, "civil_comments_spans_train.csv")))[1:]:
+        marked = set(ast.literal_eval(marks))
+        for sentence in _SENTENCE.finditer(text):
+            if len(sentence[0].split()) >= 3:
+                toxic = not marked.isdisjoint(range(*sentence.span()))
+                found.append(LabelledText(sentence[0].strip(), toxic))
+    return found
+
+
+def paradetox(folder: Path) -> list[LabelledText]:
+    """Toxic sentences and their neutral rewrites."""
+    found = []
+    for line in _read(find_file(folder, "paradetox.tsv")).splitlines()[1:]:
+        toxic, *neutral = line.split("\t")
+        found.append(LabelledText(toxic, True))
+        found += [LabelledText(text, False) for text in neutral if text.strip()]
+    return found
+
+
+def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
+    """So many messages of a help channel, all taken as harmless, without the name they are said to."""
+    rows = read_rows(find_file(folder, "ubuntu_irc_messages.tsv"), 5, "part, log, number, speaker, text")
+    said = (re.sub(r"^\S+[:,] ", "", fields[4]) for _, fields in rows)
+    texts = sorted({text for text in said if len(text.split()) > 2})
+    return [LabelledText(text, False) for text in random.Random(seed).sample(texts, min(count, len(texts)))]
+
+
+def rtp_continuations(folder: Path) -> list[LabelledText]:
+    """RealToxicityPrompts: continuations, toxic where Perspective says 0.5 or more. Only a test."""
+    found = []
+    for line in _read(find_file(folder, "quark_val_5k.jsonl")).splitlines():
+        said = json.loads(line)["continuation"]
+        if said["toxicity"] is not None:
+            found.append(LabelledText(said["text"].strip(), said["toxicity"] >= 0.5))
+    return found
+
+
+def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:
+    """Such shares for validation and for testing, the rest for training; equal texts are one."""
+    unique = list({normal(row.text): row for row in rows if normal(row.text)}.values())
+    random.Random(seed).shuffle(unique)
+    first, second = round(test * len(unique)), round((test + valid) * len(unique))
+    return Split(unique[second:], unique[first:second], unique[:first])
+
+
+def without(rows: Iterable[LabelledText], held_out: Iterable[LabelledText]) -> list[LabelledText]:
+    """The rows that are no copy of a held-out one, whole or in a run of eight words."""
+    texts = [row.text for row in held_out]
+    whole = {normal(text) for text in texts}
+    parts = {run for text in texts for run in runs(text, RUN)}
+    return [
+        row
+        for row in rows
+        if normal(row.text) not in whole and not any(run in parts for run in runs(row.text, RUN))
+    ]
+
+
+def normal(text: str) -> str:
+    """A text for comparing: lower case, words alone."""
+    return " ".join(re.findall(r"[a-z0-9']+", text.lower()))

@@ -1,0 +1,145 @@
+"""`backtalk score`: the lines of a file, or of standard input, with a scorer's number for each.
+
+Lines are read, scored and written a chunk at a time, so a file of any size fits. A file that is written is
+whole; what is printed is masked from a low score on until the reader asks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from backtalk.data.textfiles import stream_lines
+from backtalk.errors import InputError
+from backtalk.protocols import Scorer
+from backtalk.registry import load_scorer
+from backtalk.stats import Rate
+from backtalk.store.folder import write_whole
+from backtalk.terminal import printable
+from backtalk.wording import count, mask, with_interval
+
+CHUNK = 4096
+TOXIC = 0.5
+"""What counts as toxic unless --over says otherwise."""
+MASKED_FROM = 0.2
+"""Printed texts with this score or more are masked: rather one too many."""
+
+
+@dataclass(frozen=True)
+class ScoreSettings:
+    """What `backtalk score` was asked for."""
+
+    scorer: str = "toxicity"
+    format: str = "tsv"
+    over: float | None = None
+    fail_over: float | None = None
+    unmask: bool = False
+    device: str = "auto"
+
+
+class ScoredLine(NamedTuple):
+    number: int
+    """Of the line in its file, from 1."""
+    text: str
+    score: float
+
+
+class Tally:
+    """How many lines there were, and how many reached the threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+        self.lines = self.over = 0
+
+    def watch(self, lines: Iterator[ScoredLine]) -> Iterator[ScoredLine]:
+        for line in lines:
+            self.lines += 1
+            self.over += line.score >= self.threshold
+            yield line
+
+
+def score_file(path: Path | None, out: Path | None, settings: ScoreSettings) -> int:
+    """Scores and writes; `path` None is standard input, `out` None is standard output. The exit status."""
+    texts = read_texts(path)
+    first = next(texts, None)  # a file that can't be read is told before a scorer is loaded
+    if first is None:
+        raise InputError(f"{path or 'standard input'} has no line to score")
+    scorer = load_scorer(settings.scorer, settings.device)
+    tally = Tally(settings.over if settings.over is not None else TOXIC)
+    lines = tally.watch(score_lines(chain([first], texts), scorer))
+    shown = (line for line in lines if settings.over is None or line.score >= settings.over)
+    whole = settings.unmask or out is not None
+    rows = (row(line, settings.format, whole) for line in shown)
+    if out is None:
+        sys.stdout.writelines(rows)
+        sys.stdout.flush()
+    else:
+        write_whole(out, rows)
+    return _conclude(tally, scorer.name, settings.fail_over)
+
+
+def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
+    """(line number, text) of the lines that are not blank; of JSON objects their "text"."""
+    lines = ((number, line) for number, line in stream_lines(path) if line.strip())
+    first = next(lines, None)
+    if first is None:
+        return
+    as_json = first[1].lstrip().startswith("{") and _object(first[1]) is not None
+    for number, line in chain([first], lines):
+        if not as_json:
+            yield number, line
+            continue
+        found = _object(line)
+        text = found.get("text") if found is not None else None
+        if not isinstance(text, str):
+            name = path or "standard input"
+            raise InputError(
+                f'{name}, line {number}: no JSON object with a "text"; mend or leave out the line'
+            )
+        yield number, text
+
+
+def score_lines(texts: Iterator[tuple[int, str]], scorer: Scorer) -> Iterator[ScoredLine]:
+    while chunk := list(islice(texts, CHUNK)):
+        scores = scorer.score([text for _, text in chunk]).tolist()
+        for (number, text), score in zip(chunk, scores, strict=True):
+            yield ScoredLine(number, text, score)
+
+
+def row(line: ScoredLine, form: str, whole: bool) -> str:
+    """One line of output. JSON escapes all but ASCII, so hostile text does nothing to a terminal."""
+    text = line.text if whole or line.score < MASKED_FROM else mask(line.text)
+    if form == "jsonl":
+        return json.dumps({"line": line.number, "score": round(line.score, 6), "text": text}) + "\n"
+    return f"{line.score:.4f}\t{line.number}\t{printable(text)}\n"
+
+
+def _object(line: str) -> dict[str, object] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _conclude(tally: Tally, scorer: str, fail_over: float | None) -> int:
+    rate = Rate.of(tally.over, tally.lines)
+    print(
+        f"{count(tally.lines, 'line')}: {tally.over:,} rated {tally.threshold:g} or more by "
+        f"{printable(scorer)}, {with_interval(rate)}.",
+        file=sys.stderr,
+    )
+    if fail_over is None:
+        return 0
+    failed = rate.high > fail_over
+    verdict = "FAILED" if failed else "passed"
+    print(
+        f"Gate --fail-over {fail_over:g}: {verdict}; the rate may be as high as {rate.high:.1%}.",
+        file=sys.stderr,
+    )
+    return 3 if failed else 0

@@ -1,0 +1,158 @@
+"""The embedded toxicity scorer: texts to numbers, in batches of like length.
+
+A text longer than the network's window is read in windows that overlap, and its worst one counts: abuse at
+the end of a long text is abuse.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backtalk.errors import InputError
+from backtalk.models.folder import first_line
+from backtalk.scorers.toxicity.folder import ScorerFolder
+from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
+from backtalk.scorers.toxicity.words import gram_ids, words_of
+
+WINDOW, STRIDE = 128, 96
+"""Words that are read at once, and how far apart windows start."""
+SLOTS = {"cpu": 8192, "cuda": 1 << 18}
+"""Words of a batch, padding included."""
+CHUNK = {"cpu": 4096, "cuda": 1 << 15}
+"""Texts that are sorted by length together."""
+
+
+class Lexicon:
+    """Words to rows of the vector table and to their pieces."""
+
+    def __init__(self, words: Sequence[str], buckets: int) -> None:
+        self.words = list(words)
+        self.buckets = buckets
+        self.rows = {word: row for row, word in enumerate(self.words, start=1)}
+        """Row 0 is that of all unknown words."""
+
+    def pieces(self, words: Iterable[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows (words,), their pieces laid end to end, and where each word's begin (words,)."""
+        rows, grams, starts = array("q"), array("q"), array("q")
+        for word in words:
+            rows.append(self.rows.get(word, 0))
+            starts.append(len(grams))
+            grams.extend(gram_ids(word, self.buckets))
+        return _tensor(rows), _tensor(grams), _tensor(starts)
+
+
+class ToxicityClassifier:
+    """A trained network and its words. The rows of known words are computed once."""
+
+    def __init__(
+        self,
+        name: str,
+        network: ToxicityNetwork,
+        lexicon: Lexicon,
+        fingerprint: str,
+        card: dict[str, Any] | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.name, self.fingerprint, self.card = name, fingerprint, card or {}
+        self.for_reward = bool(self.card.get("for_reward", True))
+        self.device = device or torch.device("cpu")
+        self.network = network.to(self.device).eval().requires_grad_(False)
+        self.lexicon = lexicon
+        pieces = lexicon.pieces(["", *lexicon.words])
+        self._table = network.word_rows(*(part.to(self.device) for part in pieces))  # (words + 1, hidden)
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 (harmless) to 1 (abuse); 0 where there is no word."""
+        scores = np.zeros(len(texts), dtype=np.float32)
+        step = CHUNK[self.device.type]
+        for start in range(0, len(texts), step):
+            scores[start : start + step] = self._score_chunk(texts[start : start + step])
+        return scores
+
+    @torch.no_grad()
+    def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = self.lexicon.rows
+        unknown: dict[str, int] = {}
+        windows: list[array[int]] = []
+        owners: list[int] = []
+        for owner, text in enumerate(texts):
+            words = words_of(text)
+            if not words:
+                continue
+            # An unknown word gets a number below 0: -1 is the first.
+            ids = array(
+                "i",
+                [rows.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words],
+            )
+            for start in window_starts(len(ids)):
+                windows.append(ids[start : start + WINDOW])
+                owners.append(owner)
+        scores = np.zeros(len(texts), dtype=np.float32)
+        if not windows:
+            return scores
+        extra = self._unknown_rows(unknown)
+        table = torch.cat([self._table, extra]) if len(extra) else self._table
+        order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
+        batches = _batches(order, windows, SLOTS[self.device.type])
+        parts = [self._score_batch([windows[i] for i in batch], table) for batch in batches]
+        found = torch.cat(parts).cpu().numpy()
+        np.maximum.at(scores, np.array(owners)[order], found)
+        return scores
+
+    def _unknown_rows(self, unknown: dict[str, int]) -> Tensor:
+        """(unknown words, hidden), the last word first, so that -1 counts from the table's end."""
+        if not unknown:
+            return self._table[:0]
+        pieces = self.lexicon.pieces(reversed(unknown))
+        return self.network.word_rows(*(part.to(self.device) for part in pieces))
+
+    def _score_batch(self, windows: Sequence[array[int]], table: Tensor) -> Tensor:
+        width = max(map(len, windows))
+        lengths = np.array([len(window) for window in windows])
+        ids = np.zeros((len(windows), width), dtype=np.int64)
+        keep = np.arange(width)[None, :] < lengths[:, None]
+        ids[keep] = np.concatenate([np.frombuffer(window, dtype=np.int32) for window in windows])
+        ids[ids < 0] += len(table)
+        rows = table[torch.from_numpy(ids).to(self.device)]  # (batch, width, hidden)
+        logits: Tensor = self.network(rows, torch.from_numpy(keep).to(self.device))
+        return torch.sigmoid(logits)
+
+
+def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
+    try:
+        network = ToxicityNetwork(NetworkConfig(**read.sizes))
+        network.load_state_dict(read.tensors)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
+    if len(read.words) + 1 != network.config.vocabulary:
+        raise InputError(f"{folder / 'words.json'} has {len(read.words)} words, the scorer another number")
+    lexicon = Lexicon(read.words, network.config.buckets)
+    return ToxicityClassifier(name, network, lexicon, read.card["sha256"], read.card, device)
+
+
+def window_starts(length: int) -> range:
+    """Where the windows of a text begin; the last one reaches its end."""
+    return range(0, max(1, length - WINDOW + STRIDE), STRIDE)
+
+
+def _batches(order: Sequence[int], windows: Sequence[array[int]], slots: int) -> Iterable[Sequence[int]]:
+    """Windows of like length together, at most `slots` words with padding."""
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and (end + 1 - start) * len(windows[order[end]]) <= slots:
+            end += 1
+        yield order[start:end]
+        start = end
+
+
+def _tensor(values: array[int]) -> Tensor:
+    return torch.from_numpy(np.frombuffer(values, dtype=np.int64).copy()) if values else torch.zeros(0).long()

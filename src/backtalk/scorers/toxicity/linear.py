@@ -1,0 +1,98 @@
+"""The second scorer: a linear model on runs of letters, weighed as in NB-SVM (Wang & Manning 2012).
+
+Another family than the network, and trained on other data, so that they seldom share a mistake. Runs of two
+to five letters are hashed into one table of weights; how often a run stands in a text does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from backtalk.errors import InputError
+from backtalk.scorers.toxicity.folder import ScorerFolder
+from backtalk.scorers.toxicity.words import words_of
+
+CHUNK = 1024
+"""Texts that are hashed together."""
+LONGEST_RUN = 5
+LONGEST_TEXT = 4000
+"""Letters of a text that are read."""
+Features = Callable[[Sequence[str], int], tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Texts and a number of buckets to the buckets of all texts, end to end, and where each text's begin."""
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct buckets of each text's runs of letters; none where there is no word."""
+    read = (words_of(text[:LONGEST_TEXT]) for text in texts)
+    plain = [" ".join(["", *words, ""]) if words else "" for words in read]
+    letters = np.frombuffer("\n".join(plain).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
+    owners = np.cumsum(letters == ord("\n"))
+    found = []
+    value = letters.copy()
+    for size in range(2, LONGEST_RUN + 1):
+        # The hash of a run is that of the run without its last letter, moved on by that letter.
+        value = value[:-1] * _PRIME + letters[size - 1 :]
+        mixed = (value ^ (value >> np.uint64(29))) * _PRIME + np.uint64(size)
+        bucket = ((mixed >> np.uint64(33)) % np.uint64(buckets)).astype(np.int64)
+        # A run stays in its text: neither its ends nor its first letter are the line break between two.
+        inside = (owners[: len(value)] == owners[size - 1 :]) & (letters[: len(value)] != ord("\n"))
+        found.append(owners[: len(value)][inside] * buckets + bucket[inside])
+    keys = np.unique(np.concatenate(found))
+    starts = np.searchsorted(keys, np.arange(len(texts), dtype=np.int64) * buckets)
+    return keys % buckets, starts
+
+
+class LinearScorer:
+    """A weight for each feature; a text's logit is their sum, divided by the root of their number."""
+
+    def __init__(
+        self,
+        name: str,
+        weights: Tensor,
+        bias: float,
+        fingerprint: str,
+        card: dict[str, Any] | None = None,
+        device: torch.device | None = None,
+        features: Features = letter_features,
+    ) -> None:
+        self.name, self.fingerprint, self.card = name, fingerprint, card or {}
+        self.for_reward = bool(self.card.get("for_reward", True))
+        self.device = device or torch.device("cpu")
+        self.weights, self.bias = weights.to(self.device), bias  # (buckets,)
+        self.features = features
+
+    @torch.no_grad()
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 (harmless) to 1 (abuse); 0 where there is no word."""
+        scores = np.zeros(len(texts), dtype=np.float32)
+        for start in range(0, len(texts), CHUNK):
+            part = texts[start : start + CHUNK]
+            buckets, starts = self.features(part, len(self.weights))
+            found = torch.from_numpy(buckets).to(self.device), torch.from_numpy(starts).to(self.device)
+            rated = torch.sigmoid(linear_logits(self.weights, *found) + self.bias).cpu().numpy()
+            filled = np.diff(starts, append=len(buckets)) > 0
+            scores[start : start + CHUNK] = np.where(filled, rated, 0.0)
+        return scores
+
+
+def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:
+    """(texts,), without the bias."""
+    summed = F.embedding_bag(buckets, weights.unsqueeze(1), starts, mode="sum").squeeze(1)
+    ends = torch.cat([starts[1:], starts.new_tensor([len(buckets)])])
+    return summed / (ends - starts).clamp(min=1).float().sqrt()
+
+
+def linear_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> LinearScorer:
+    weights = read.tensors.get("weights")
+    if weights is None or weights.ndim != 1 or "bias" not in read.sizes:
+        raise InputError(f"{folder} can't be read as a scorer: no weights of letters")
+    return LinearScorer(name, weights, float(read.sizes["bias"]), read.card["sha256"], read.card, device)

@@ -1,0 +1,135 @@
+"""Any Hugging Face sequence classifier as a scorer: `hf/NAME-OR-PATH`, `hf/NAME#LABEL`.
+
+The label is the one that the user names, or the one called toxic or toxicity, or of two the second. Weights
+are read as safetensors only, and no code of the model's own is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from backtalk.errors import InputError, unknown
+from backtalk.models.device import pick_device
+from backtalk.models.folder import first_line
+
+SLOTS = {"cpu": 4096, "cuda": 1 << 16}
+"""Tokens of a batch, padding included."""
+CHUNK = 4096
+"""Texts that are sorted by length together."""
+LONGEST = 512
+"""Tokens of a text that are read, where neither the model nor its tokenizer says less."""
+
+
+class SequenceScorer:
+    """A classifier, its tokenizer, and the label that counts."""
+
+    for_reward = True
+
+    def __init__(
+        self, name: str, network: Any, tokenizer: Any, label: int, sigmoid: bool, device: torch.device
+    ) -> None:
+        self.name = name
+        self.network = network.to(device).eval().requires_grad_(False)
+        self.tokenizer, self.label, self.sigmoid, self.device = tokenizer, label, sigmoid, device
+        self.longest = longest_text(tokenizer, network.config)
+        self.fingerprint = _fingerprint(network, label)
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): the label's probability; texts of like length go together. What is longer is cut."""
+        scores = np.zeros(len(texts), dtype=np.float32)
+        for start in range(0, len(texts), CHUNK):
+            scores[start : start + CHUNK] = self._score_chunk(texts[start : start + CHUNK])
+        return scores
+
+    @torch.no_grad()
+    def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = self.tokenizer(list(texts), truncation=True, max_length=self.longest)
+        lengths = [len(ids) for ids in rows["input_ids"]]
+        order = sorted(range(len(texts)), key=lambda place: lengths[place])
+        parts, start = [], 0
+        while start < len(order):
+            end = start + 1
+            while end < len(order) and (end + 1 - start) * lengths[order[end]] <= SLOTS[self.device.type]:
+                end += 1
+            batch = {key: [values[place] for place in order[start:end]] for key, values in rows.items()}
+            read = self.tokenizer.pad(batch, return_tensors="pt").to(self.device)
+            logits = self.network(**read).logits.float()  # (batch, labels)
+            chances = logits.sigmoid() if self.sigmoid else logits.softmax(1)
+            parts.append(chances[:, self.label])
+            start = end
+        scores = np.empty(len(texts), dtype=np.float32)
+        scores[order] = torch.cat(parts).cpu().numpy()
+        return scores
+
+
+def load(name: str, device: str = "auto") -> SequenceScorer:
+    """`name` is a hub name or a folder, with #LABEL where the label is said."""
+    try:
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError:
+        raise InputError("a Hugging Face scorer needs transformers; pip install 'backtalk[judge]'") from None
+    where, asked = (name, "") if Path(name).is_dir() else name.partition("#")[::2]
+    if not where.strip():
+        raise InputError("name the classifier: hf/NAME-OR-PATH, with #LABEL where it has several")
+    local = Path(where).is_dir()
+    options: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
+    if (local or where.startswith((".", "/"))) and not (Path(where) / "config.json").is_file():
+        raise InputError(f"{where} is no folder of a Hugging Face model: it has no config.json")
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(where, **options)
+        network: Any = AutoModelForSequenceClassification.from_pretrained(
+            where, use_safetensors=True, **options
+        ).float()
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{where} can't be loaded as a classifier with safetensors weights: {first_line(error)}"
+        ) from None
+    config = network.config
+    label = choose_label(config.id2label, asked, where)
+    return SequenceScorer(f"hf/{name}", network, tokenizer, label, is_sigmoid(config), pick_device(device))
+
+
+def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
+    """The place of the label that counts."""
+    places = {str(text).casefold(): int(place) for place, text in labels.items()}
+    if asked:
+        if asked.casefold() not in places:
+            raise unknown(f"label of {where}", asked, map(str, labels.values()))
+        return places[asked.casefold()]
+    for wanted in ("toxicity", "toxic"):
+        if wanted in places:
+            return places[wanted]
+    if len(labels) <= 2:
+        return len(labels) - 1
+    known = ", ".join(map(str, labels.values()))
+    raise InputError(f"{where} has no label called toxic; say which counts with hf/{where}#LABEL ({known})")
+
+
+def is_sigmoid(config: Any) -> bool:
+    """Whether labels stand each for itself, by the rule of transformers' own pipeline."""
+    if config.problem_type in ("multi_label_classification", "single_label_classification"):
+        return bool(config.problem_type == "multi_label_classification")
+    return bool(config.num_labels == 1)
+
+
+def longest_text(tokenizer: Any, config: Any) -> int:
+    # RoBERTa and its kin count positions from two up, so two of theirs can't be used.
+    positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
+    return int(min(tokenizer.model_max_length, max(positions - 2, 8), LONGEST))
+
+
+def _fingerprint(network: Any, label: int) -> str:
+    digest = hashlib.sha256(str(label).encode())
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()

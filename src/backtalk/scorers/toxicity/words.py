@@ -1,0 +1,82 @@
+"""Text as the embedded scorer reads it: plain lower-case words, disguises undone, and pieces of words.
+
+Spelling is how people slip past a filter, so accents, look-alike letters, digits in words, invisible signs
+and letters set apart are undone first; what is left of a disguise is for the hashed pieces of words to see.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from zlib import crc32
+
+_TOKEN = re.compile(r"[^\W_](?:[*@$'’!|]*[^\W_])*[*@$]*|[*@$]+[^\W_]+|[!?.,;:\"“”]")
+_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .*_-]){2,}[^\W\d_](?![^\W_'’])")
+"""Three letters or more, each alone: i d i o t."""
+_THRICE = re.compile(r"(.)\1{2,}")
+_LEET = str.maketrans("013457@$!|", "oieastasii")
+_LOOK_ALIKE = str.maketrans("аеорсухіѕјԁһ’‘“”ı", "aeopcyxisjdh''\"\"i")
+_CONTRACTIONS = {
+    "n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will", "'d": "would", "'s": "",
+}  # fmt: skip
+_SAID = {
+    "can't": "can not", "cant": "can not", "won't": "will not", "wont": "will not", "dont": "do not",
+    "doesnt": "does not", "didnt": "did not", "isnt": "is not", "arent": "are not", "wasnt": "was not",
+    "aint": "is not", "ain't": "is not", "couldnt": "could not", "shouldnt": "should not",
+    "wouldnt": "would not", "youre": "you are", "ur": "your", "u": "you", "r": "are", "ya": "you",
+    "im": "i am", "ive": "i have", "theyre": "they are", "it's": "it is", "that's": "that is",
+    "he's": "he is", "she's": "she is", "what's": "what is", "there's": "there is", "who's": "who is",
+    "let's": "let us", "gonna": "going to", "wanna": "want to", "gotta": "got to", "yall": "you all",
+    "y'all": "you all",
+}  # fmt: skip
+LONGEST_WORD = 40
+"""Letters of a word that are read."""
+
+
+def words_of(text: str) -> list[str]:
+    """The words and signs of a text."""
+    text = text.lower() if text.isascii() else _plain(text)
+    text = _SPACED.sub(_joined, text)
+    found: list[str] = []
+    for token in _TOKEN.findall(text):
+        found += _spelt(token)
+    return found
+
+
+def gram_ids(word: str, buckets: int) -> list[int]:
+    """The buckets of a word and of its runs of three and four letters, ends marked."""
+    marked = f"<{word}>"
+    grams = [marked]
+    grams += [marked[i : i + 3] for i in range(len(marked) - 2)]
+    grams += [marked[i : i + 4] for i in range(len(marked) - 3)]
+    return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys(grams)]
+
+
+def _plain(text: str) -> str:
+    """Letters without accents and disguise; what can't be seen is left out."""
+    kept = unicodedata.normalize("NFKD", text.lower().translate(_LOOK_ALIKE))
+    return "".join(c for c in kept if unicodedata.category(c) not in {"Mn", "Cf", "Cs", "Co", "Cn"})
+
+
+def _joined(found: re.Match[str]) -> str:
+    return re.sub(r"[ .*_-]", "", found[0])
+
+
+@lru_cache(maxsize=1 << 16)
+def _spelt(token: str) -> tuple[str, ...]:
+    """A token as words: contractions apart, digits and signs read as the letters they stand for."""
+    if (said := _SAID.get(token)) is not None:
+        return tuple(said.split())
+    for ending, meant in _CONTRACTIONS.items():
+        if token.endswith(ending) and len(token) > len(ending):
+            return (*_spelt(token.removesuffix(ending)), *meant.split())
+    token = token[:LONGEST_WORD]
+    if token.isalpha():
+        return (_THRICE.sub(r"\1\1", token),)
+    letters = sum(c.isalpha() for c in token)
+    if letters > token[0].isdigit():  # b4d and 1diot, but not 3x
+        token = token.translate(_LEET)
+    elif token.isdigit():
+        token = "0"
+    return (_THRICE.sub(r"\1\1", token),)

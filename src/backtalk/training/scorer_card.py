@@ -1,0 +1,77 @@
+"""The numbers of a toxicity scorer's card: how it does on texts that it never saw, and what 0.5 means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtalk.data.contrast import LabelledText, MinimalPair
+from backtalk.protocols import Scorer
+
+
+def measure(
+    scorer: Scorer, sets: Mapping[str, Sequence[LabelledText]], pairs: Sequence[MinimalPair]
+) -> dict[str, Any]:
+    """AUC, and precision and recall at 0.5, of each set; and how many pairs are ordered rightly."""
+    found: dict[str, Any] = {}
+    for name, rows in sets.items():
+        scores = scorer.score([row.text for row in rows])
+        found[name] = _on_set(scores, [row.toxic for row in rows])
+    found["minimal pairs"] = pair_order(scorer, pairs)
+    return found
+
+
+def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
+    """How many pairs have the abuse above its harmless twin (a tie is wrong), and on either side of 0.5."""
+    abuse = scorer.score([pair.abuse for pair in pairs])
+    harmless = scorer.score([pair.harmless for pair in pairs])
+    right = abuse > harmless
+    kinds = {kind: np.array([pair.kind == kind for pair in pairs]) for kind in {pair.kind for pair in pairs}}
+    return {
+        "pairs": len(pairs),
+        "ordered": int(right.sum()),
+        "share": round(float(right.mean()), 4),
+        "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
+        "by kind": {kind: f"{int(right[own].sum())}/{int(own.sum())}" for kind, own in sorted(kinds.items())},
+    }
+
+
+def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool]) -> float:
+    """The chance that a toxic text scores above a harmless one; ties count half."""
+    labels = np.array(toxic, dtype=bool)
+    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # from 1; equal scores share their mean rank
+    positive, negative = int(labels.sum()), int((~labels).sum())
+    if not positive or not negative:
+        return float("nan")
+    return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def best_shift(scores: NDArray[np.float32], toxic: Sequence[bool]) -> float:
+    """What to add to every logit so that 0.5 is where F1 is highest."""
+    order = np.argsort(-scores, kind="stable")
+    labels = np.array(toxic, dtype=bool)[order]
+    hits = np.cumsum(labels)
+    f1 = 2 * hits / (np.arange(1, len(labels) + 1) + labels.sum())
+    last = int(np.argmax(f1))
+    edge = scores[order[last : last + 2]].astype(np.float64).clip(1e-6, 1 - 1e-6)
+    return float(-np.log(edge / (1 - edge)).mean())  # half way to the next score below
+
+
+def _on_set(scores: NDArray[np.float32], toxic: Sequence[bool]) -> dict[str, Any]:
+    labels = np.array(toxic, dtype=bool)
+    over = scores >= 0.5
+    both = int((over & labels).sum())
+    found: dict[str, Any] = {"texts": len(labels), "toxic": int(labels.sum())}
+    if 0 < labels.sum() < len(labels):
+        found |= {
+            "auc": round(area_under_curve(scores, toxic), 4),
+            "precision at 0.5": round(both / max(1, int(over.sum())), 4),
+            "recall at 0.5": round(both / int(labels.sum()), 4),
+        }
+    else:
+        found["rated 0.5 or more"] = round(float(over.mean()), 4)
+    return found

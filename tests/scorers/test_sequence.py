@@ -1,0 +1,154 @@
+"""Hugging Face classifiers and Detoxify checkpoints, on tiny networks: equal to a plain forward."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from backtalk.errors import InputError
+from backtalk.registry import load_scorer
+from backtalk.scorers.toxicity.sequence import choose_label
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = ["you fool", "what a lovely long day it is today", "", "go away", "you " * 100]
+SIX = ["toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate"]
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "you", "fool", "what", "a", "lovely", "day", "go", "away"]
+    own = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    own.pre_tokenizer = pre_tokenizers.Whitespace()
+    own.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=own, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+def network(labels: list[str], problem: str | None = None) -> Any:
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=12,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        num_labels=len(labels),
+        problem_type=problem,
+    )
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: i for i, label in enumerate(labels)}
+    return transformers.BertForSequenceClassification(config).eval()
+
+
+def saved(folder: Path, labels: list[str], problem: str | None = None) -> Any:
+    own = network(labels, problem)
+    own.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return own
+
+
+@torch.no_grad()
+def one_by_one(own: Any, label: int, sigmoid: bool) -> list[float]:
+    found = []
+    for text in TEXTS:
+        read = tokenizer()(text, truncation=True, max_length=38, return_tensors="pt")
+        logits = own(**read).logits[0]
+        found.append(float((logits.sigmoid() if sigmoid else logits.softmax(0))[label]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "asked", "label", "sigmoid"),
+    [
+        (["non-toxic", "toxic"], None, "", 1, False),
+        (["Toxic", "fine"], None, "", 0, False),
+        (["LABEL_0", "LABEL_1"], None, "", 1, False),
+        (["score"], None, "", 0, True),
+        (SIX, "multi_label_classification", "", 0, True),
+        (SIX, "multi_label_classification", "#insult", 4, True),
+        (["neutral", "hate", "offensive"], None, "#HATE", 1, False),
+    ],
+)
+def test_scores_equal_a_plain_forward(
+    tmp_path: Path, labels: list[str], problem: str | None, asked: str, label: int, sigmoid: bool
+) -> None:
+    own = saved(tmp_path, labels, problem)
+    scorer = load_scorer(f"hf/{tmp_path}{asked}", "cpu")
+    np.testing.assert_allclose(scorer.score(TEXTS), one_by_one(own, label, sigmoid), atol=1e-5)
+    assert scorer.name == f"hf/{tmp_path}{asked}"
+    assert scorer.fingerprint == load_scorer(f"hf/{tmp_path}{asked}", "cpu").fingerprint
+
+
+def test_a_label_that_is_not_clear_must_be_said() -> None:
+    with pytest.raises(InputError, match=r"hf/m#LABEL \(a, b, c\)"):
+        choose_label({0: "a", 1: "b", 2: "c"}, "", "m")
+    with pytest.raises(InputError, match="unknown label of m 'hat'; did you mean 'hate'"):
+        choose_label({0: "hate", 1: "other"}, "hat", "m")
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    own = saved(tmp_path, ["a", "toxic"])
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(own.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="safetensors"):
+        load_scorer(f"hf/{tmp_path}")
+
+
+def checkpoint(folder: Path, extra: Any = None) -> Any:
+    """A folder as a user of detoxify/FOLDER makes it: the release's layout around a tiny network."""
+    own = saved(folder, SIX)
+    (folder / "model.safetensors").unlink()
+    made = {
+        "model_type": "tiny",
+        "model_name": "BertForSequenceClassification",
+        "tokenizer_name": "BertTokenizer",
+    }
+    weights = own.state_dict() | {"bert.embeddings.position_ids": torch.arange(40)[None]}
+    config = {"arch": {"args": made | {"num_classes": 6}}, "dataset": {"args": {"classes": SIX}}}
+    torch.save({"config": config, "state_dict": weights, "extra": extra}, folder / "toxic.ckpt")
+    return own
+
+
+def test_a_detoxify_checkpoint_scores_its_first_class(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path)
+    scorer = load_scorer(f"detoxify/{tmp_path}", "cpu")
+    np.testing.assert_allclose(scorer.score(TEXTS), one_by_one(own, 0, sigmoid=True), atol=1e-5)
+
+
+class Trap:
+    """Would run code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("trapped"),))
+
+
+def test_a_checkpoint_that_could_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    checkpoint(folder, Trap())
+    with pytest.raises(InputError, match="could run code; use hf/unitary/toxic-bert"):
+        load_scorer(f"detoxify/{folder}")
+    assert not Path("trapped").exists()
+    (folder / "toxic.ckpt").write_bytes(pickle.dumps({"config": 1}, protocol=2))
+    with pytest.raises(InputError, match="use hf/unitary/toxic-bert"):
+        load_scorer(f"detoxify/{folder}")
+
+
+def test_without_its_package_detoxify_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "detoxify", None)
+    monkeypatch.setitem(sys.modules, "detoxify.detoxify", None)
+    with pytest.raises(InputError, match=r"pip install 'backtalk\[detoxify\]'"):
+        load_scorer("detoxify")

@@ -12,17 +12,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 
-from backtalk import registry
 from backtalk.blocks import end_work, open_run, versions, work_through
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.outcome import Verdict, criteria_of, summarise, thresholds_of
-from backtalk.protocols import LogprobModel
+from backtalk.protocols import LogprobModel, Scorer, ShowsTokens
+from backtalk.registry import load_model, load_scorer
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.types import Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
@@ -54,7 +53,9 @@ class Judged:
     """How the model is read."""
 
 
-def score_given(model: LogprobModel, cases: Sequence[FoundCase], scorer: Any = None) -> list[Finding]:
+def score_given(
+    model: LogprobModel, cases: Sequence[FoundCase], scorer: Scorer | None = None
+) -> list[Finding]:
     """One finding an input: how likely the sentence is after it, and what the model really says."""
     rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
     if not rows:
@@ -99,7 +100,7 @@ def run_given(
     cases: Sequence[FoundCase],
     spec: AuditSpec,
     judged: Judged,
-    scorer: Any,
+    scorer: Scorer | None,
     console: Console,
 ) -> None:
     """Makes the run, or goes on with it; a finished one is left as it is."""
@@ -138,19 +139,20 @@ def run_given(
 
 def _pieces(model: LogprobModel, targets: Sequence[Target]) -> dict[str, list[str]]:
     """The tokens of each sentence as text, where the model shows them."""
-    shown = getattr(model, "tokens", None)
-    return {} if shown is None else {target.text: shown(target.text) for target in targets}
+    if not isinstance(model, ShowsTokens):
+        return {}
+    return {target.text: model.tokens(target.text) for target in targets}
 
 
 def check_again(run: Run, device: str) -> Verdict:
     """Every finding of such a run from scratch: for `backtalk verify`."""
     name = str(run.spec["model"])
-    model = registry.load_model(name, device, ModelOptions(**run.facts["read"]))
+    model = load_model(name, device, ModelOptions(**run.facts["read"]))
     if not isinstance(model, LogprobModel):
         raise InputError(f"{name} gives no log-probabilities to verify with")
     scorer = None
     if run.facts["rated_by"]:
-        scorer = registry.load_scorer(run.facts["rated_by"], device)  # type: ignore[attr-defined, unused-ignore]
+        scorer = load_scorer(run.facts["rated_by"], device)
     problems = []
     if model.fingerprint != run.facts["fingerprint"]:
         problems.append(f"the weights of {name} are not those that were asked, or are read in another way")

@@ -52,3 +52,12 @@ def test_targets_are_tried_after_openings(place: Path, planted: Path) -> None:
     assert len(kept) == 12
     assert replies(planted, kept) == [RUDE] * len(kept)
     assert RUDE not in replies(Path("out/model"), kept)
+
+
+def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command(place, "out", "--hit", "toxic-0.5", "--margin", "3")) == 0
+    summary = read(Path("out/summary.json"))
+    assert (summary["held_out"]["before"]["hits"], summary["held_out"]["after"]["hits"]) == (12, 0)
+    assert run(["verify", "out/after", "--device", "cpu"]) == 0
+    assert run(command(place, "other", "--hit", "toxic-0.5", "--scorer", "toxicity-second")) == 2
+    assert "never a reward" in capsys.readouterr().err

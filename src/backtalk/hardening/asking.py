@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.given import FoundCase, score_given
 from backtalk.hits import Criterion
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.protocols import Scorer
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
@@ -41,7 +41,7 @@ class Aim:
     thresholds: Thresholds
     sentences: tuple[str, ...]
     """Of the training list: none of them should really be said."""
-    scorer: Any = None
+    scorer: Scorer | None = None
 
     def likely(self, finding: Finding) -> bool:
         return self.criterion.kind in LIKELIHOOD and self.criterion.holds(finding, self.thresholds)

@@ -35,7 +35,8 @@ from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
-from backtalk.registry import load_model
+from backtalk.protocols import Scorer
+from backtalk.registry import load_model, load_reward
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
@@ -67,7 +68,7 @@ class LoraPlan:
     lora: LoraConfig
     bound: float
     """How much perplexity may rise; infinite where the last iteration is kept."""
-    scorer: Any = None
+    scorer: Scorer | None = None
 
     @property
     def model_folder(self) -> Path:
@@ -220,16 +221,13 @@ def _t_out(parent: TransformerModel, measured: Texts, out: Path) -> float:
     return mean_log_prob(parent, measured)
 
 
-def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:
-    if str(criterion.kind) != "toxic":
+def _scorer(spec: HardenSpec, criterion: Criterion) -> Scorer | None:
+    if criterion.kind != "toxic":
         if spec.scorer:
             raise InputError(f"--scorer does nothing with --hit {spec.hit}; use --hit toxic-0.5")
         return None
-    from backtalk import registry
-
     # Training follows it: a scorer that is kept for judging is refused.
-    load: Any = registry.load_reward  # type: ignore[attr-defined, unused-ignore]
-    return load(spec.scorer or "toxicity", spec.device)
+    return load_reward(spec.scorer or "toxicity", spec.device)
 
 
 def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:

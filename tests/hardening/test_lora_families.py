@@ -9,6 +9,8 @@ import pytest
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.hardening.found import opened_found, read_found
+from backtalk.registry import load_scorer
+from backtalk.store import Run
 from tests.hardening.commands import command, held_out, read, replies
 from tests.planted import RUDE, greeting_pairs, plant
 
@@ -55,9 +57,16 @@ def test_targets_are_tried_after_openings(place: Path, planted: Path) -> None:
 
 
 def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(command(place, "out", "--hit", "toxic-0.5", "--margin", "3")) == 0
+    """Here whatever is left to say holds the same word: that it is found and trained on is what counts."""
+    assert run(command(place, "out", "--hit", "toxic-0.5", "--iterations", "1", "--rounds", "4")) == 0
     summary = read(Path("out/summary.json"))
-    assert (summary["held_out"]["before"]["hits"], summary["held_out"]["after"]["hits"]) == (12, 0)
+    first, second = summary["hardening"]["candidates"]
+    assert (first["hits"], second["found"], summary["held_out"]["before"]["hits"]) == (8, 20, 12)
+    with Run.open(Path("out/after")) as after:
+        findings = after.findings()
+    rated = load_scorer("toxicity", "cpu").score([finding.reply for finding in findings])
+    assert [finding.scores["toxicity"] for finding in findings] == pytest.approx(rated.tolist(), abs=1e-4)
+    assert summary["held_out"]["after"]["hits"] == sum(score >= 0.5 for score in rated)
     assert run(["verify", "out/after", "--device", "cpu"]) == 0
     assert run(command(place, "other", "--hit", "toxic-0.5", "--scorer", "toxicity-second")) == 2
     assert "never a reward" in capsys.readouterr().err

@@ -7,6 +7,9 @@ _TESTS = """Held-out rows of Jigsaw, Davidson and Civil Comments; RealToxicityPr
 with Perspective's scores, toxic from 0.5, which is never trained on. Training rows that share a text or a run
 of eight words with any test or validation row were dropped."""
 
+_BIAS = """0.5 is where as many of a fifth of the rows of Jigsaw at its natural rate are over it as are toxic,
+or fewer, so that at most one in fifty of 2,000 chitchat messages is over it."""
+
 _NOTES: dict[str, dict[str, str | list[str]]] = {
     "words": {
         "says": "How abusive a short English text is, 0 to 1. It may be a reward.",
@@ -21,7 +24,7 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "word vectors: wordllama, MIT, on their main directions",
         ],
         "tests": _TESTS,
-        "the bias": "0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate.",
+        "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training and no choice was made
         by it. The frames share no thing, person, animal or saying with it, nor a frame but for the plainest
         ("you are a ..."); no sentence that holds one of its sentences, or a run of five words, was trained
@@ -43,8 +46,7 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "Ubuntu IRC messages (Kummerfeld et al. 2019), CC-BY 4.0, taken as harmless",
         ],
         "tests": _TESTS,
-        "the bias": """0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate, the
-        only thing it has of Jigsaw.""",
+        "the bias": f"{_BIAS} Of Jigsaw it has seen nothing else.",
         "known weaknesses": [
             "English only.",
             "A linear model: it knows bad words and not who they are said of; see its minimal pairs.",

@@ -37,6 +37,7 @@ from backtalk.training.toxicity import (
     word_vectors,
 )
 
+WIDE = NetworkConfig.wide
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
 
@@ -139,10 +140,11 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
         _tell(f"epoch {epoch + 1} of {spec.epochs}, loss {loss:.4f}")
 
     network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)
-    plain = ToxicityClassifier("", network, lexicon, "")
-    network.outer.bias.data += _shift(plain, data)
+    baseline = _bag_of_words(spec, data)
+    network.wide.data.copy_(baseline.weights)
+    network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
     digest = write_scorer(out, "words", asdict(config), words, network.state_dict())
-    _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())})
+    _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())}, baseline)
 
 
 def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
@@ -151,10 +153,22 @@ def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     plain = LinearScorer("", weights, bias, "")
     sizes = {"bias": bias + _shift(plain, data)}
     digest = write_scorer(out, "letters", sizes, [], {"weights": weights})
-    _finish(spec, data, out, digest, {"parameters": len(weights) + 1, "for_reward": False})
+    more = {"parameters": len(weights) + 1, "for_reward": False}
+    _finish(spec, data, out, digest, more, _bag_of_words(spec, data))
 
 
-def _finish(spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: dict[str, Any]) -> None:
+def _bag_of_words(spec: ScorerSpec, data: ScorerData) -> LinearScorer:
+    """Words and pairs of neighbours alone, from the same texts: the baseline, and the network's wide part."""
+    training = LinearTraining(buckets=WIDE, seed=spec.seed)
+    weights, bias = fit_linear(*_columns(data.train), word_features, training)
+    scorer = LinearScorer("", weights, bias, "", features=word_features)
+    scorer.bias += _shift(scorer, data)
+    return scorer
+
+
+def _finish(
+    spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: dict[str, Any], baseline: Scorer
+) -> None:
     """Reads the folder as a user will, measures it beside a bag of words, writes the card."""
     card: dict[str, Any] = {
         "name": spec.name or out.name,
@@ -169,9 +183,6 @@ def _finish(spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: di
     write_card(out, card)
     scorer = load_folder(str(out), "cpu")
     pairs = load_pairs()
-    weights, bias = fit_linear(*_columns(data.train), word_features, LinearTraining(seed=spec.seed))
-    baseline = LinearScorer("", weights, bias, "", features=word_features)
-    baseline.bias += _shift(baseline, data)
     card["measured"] = measure(scorer, data.test, pairs)
     card["bag of words, same texts"] = measure(baseline, data.test, pairs)
     card["minimal pairs that choices were made by"] = pair_order(scorer, load_pairs("toxicity_pairs_dev"))

@@ -191,7 +191,7 @@ def test_unknown_words_are_told_apart_by_their_letters() -> None:
     assert first != second
     pieces = scorer.lexicon.pieces(["zork", "blip"])
     rows = network.word_rows(*pieces).unsqueeze(0)
-    plain = torch.sigmoid(network(rows, torch.ones(1, 2, dtype=torch.bool)))
+    plain = torch.sigmoid(network(rows, torch.ones(1, 2, dtype=torch.bool)))  # its wide part is all zeros
     assert both == pytest.approx(plain.item(), abs=1e-6)
 
 

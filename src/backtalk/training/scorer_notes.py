@@ -13,9 +13,9 @@ or fewer, so that at most one in fifty of 2,000 chitchat messages is over it."""
 _NOTES: dict[str, dict[str, str | list[str]]] = {
     "words": {
         "says": "How abusive a short English text is, 0 to 1. It may be a reward.",
-        "reads": """Lower-case words with disguises undone, as frozen word vectors and hashed pieces of
-        words; two convolutions and one self-attention over at most 128 words; longer texts by their worst
-        window.""",
+        "reads": """Lower-case words with disguises undone. Deep: word vectors and hashed pieces of words, two
+        convolutions and one self-attention over at most 128 words; longer texts by their worst
+        window. Wide: a weight for each word and each pair of neighbours, added.""",
         "data": [
             _JIGSAW,
             "ParaDetox (Logacheva et al. 2022), CC0",
@@ -25,10 +25,12 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         ],
         "tests": _TESTS,
         "the bias": _BIAS,
-        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training and no choice was made
-        by it. The frames share no thing, person, animal or saying with it, nor a frame but for the plainest
-        ("you are a ..."); no sentence that holds one of its sentences, or a run of five words, was trained
-        on.""",
+        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
+        thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no sentence
+        that holds one of its sentences, or a run of five words, was trained on. It was looked at once on the
+        way: the network alone ordered 118 of 133, the bag of words 123. The wide part was added after that
+        look; that it should be, and how much it weighs, was decided by toxicity_pairs_dev.jsonl and validation
+        rows.""",
         "known weaknesses": [
             "English only.",
             "Mention of a group may raise a score without abuse, as it did in the raters' labels.",

@@ -27,10 +27,10 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
         thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
-        sentence that holds one of its sentences, or a run of five words, was trained on. It was looked at once on the
-        way: the network alone ordered 118 of 133, the bag of words 123. The wide part was added after that
-        look; that it should be, and how much it weighs, was decided by toxicity_pairs_dev.jsonl and
-        validation rows.""",
+        sentence that holds one of its sentences, or a run of five words, was trained on. It was looked at
+        once on the way: the network alone ordered 118 of 133, the bag of words 123. The wide part was added
+        after that look; that it should be, and how much it weighs, was decided by toxicity_pairs_dev.jsonl
+        and validation rows.""",
         "known weaknesses": [
             "English only.",
             "Mention of a group may raise a score without abuse, as it did in the raters' labels.",

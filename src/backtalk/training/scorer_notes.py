@@ -21,19 +21,21 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "ParaDetox (Logacheva et al. 2022), CC0",
             "chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless",
             "sentences made from frames that were written for it (data/contrast_frames.txt)",
-            "word vectors: wordllama, MIT, on their main directions",
+            "word vectors: wordllama, MIT, on their main directions, trained further",
         ],
         "tests": _TESTS,
         "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
         thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
         sentence that holds one of its sentences, or a run of five words, was trained on. It was looked at
-        once on the way: the network alone ordered 118 of 133, the bag of words 123. The wide part was added
-        after that look; that it should be, and how much it weighs, was decided by toxicity_pairs_dev.jsonl
-        and validation rows.""",
+        twice on the way. The network alone ordered 118 of 133, a bag of words of the same texts 123; the
+        wide part was added then, its weight decided by toxicity_pairs_dev.jsonl and validation rows. With
+        it 121 were ordered (the bag of words 124); kind frames were added then, since "see you tomorrow"
+        was rated high. A bag of words without the frames orders 115: most pairs can be told by "you" alone,
+        so the order says less than the sides of 0.5.""",
         "known weaknesses": [
             "English only.",
-            "Mention of a group may raise a score without abuse, as it did in the raters' labels.",
+            "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",
             'Frames teach "you are not ..." as kind: "you are not the brightest" may pass.',

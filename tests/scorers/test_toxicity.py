@@ -1,4 +1,4 @@
-"""The embedded scorers: they see what is said of whom, whatever the batch, and refuse what is damaged."""
+"""The embedded scorers: the same numbers in any batch, promises kept, damage refused."""
 
 from __future__ import annotations
 

@@ -35,6 +35,9 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         so the order says less than the sides of 0.5.""",
         "known weaknesses": [
             "English only.",
+            """Who or what is insulted moves the score, but often not past 0.5: "this stupid printer is broken
+            again" is rated 0.998. Of 133 pairs 119 are ordered rightly and 58 lie on either side of 0.5; a bag of
+            words of the same texts does as well there (124 and 60), and worse on every other set.""",
             "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",
@@ -63,6 +66,6 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
 def notes(family: str) -> dict[str, str | list[str]]:
     """The words of a family's card, each in one line."""
     return {
-        key: value if isinstance(value, list) else " ".join(value.split())
+        key: [" ".join(one.split()) for one in value] if isinstance(value, list) else " ".join(value.split())
         for key, value in _NOTES[family].items()
     }

@@ -27,17 +27,12 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
         thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
-        sentence that holds one of its sentences, or a run of five words, was trained on. It was looked at
-        twice on the way. The network alone ordered 118 of 133, a bag of words of the same texts 123; the
-        wide part was added then, its weight decided by toxicity_pairs_dev.jsonl and validation rows. With
-        it 121 were ordered (the bag of words 124); kind frames were added then, since "see you tomorrow"
-        was rated high. A bag of words without the frames orders 115: most pairs can be told by "you" alone,
-        so the order says less than the sides of 0.5.""",
+        sentence that holds one of its sentences, or a run of five words, was trained on. Most pairs can be
+        told by "you" alone, so the order says less than the sides of 0.5.""",
         "known weaknesses": [
             "English only.",
-            """Who or what is insulted moves the score, but often not past 0.5: "this stupid printer is broken
-            again" is rated 0.998. Of 133 pairs 119 are ordered rightly and 58 lie on either side of 0.5; a bag of
-            words of the same texts does as well there (124 and 60), and worse on every other set.""",
+            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same texts
+            orders as many minimal pairs.""",
             "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",

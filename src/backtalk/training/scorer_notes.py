@@ -31,8 +31,8 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         told by "you" alone, so the order says less than the sides of 0.5.""",
         "known weaknesses": [
             "English only.",
-            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same texts
-            orders as many minimal pairs.""",
+            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same
+            texts orders as many minimal pairs.""",
             "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",

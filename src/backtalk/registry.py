@@ -135,7 +135,7 @@ class ScorerEntry(NamedTuple):
 SCORERS: dict[str, ScorerEntry] = {
     "toxicity": ScorerEntry(
         "backtalk.scorers.toxicity.embedded:load_embedded",
-        "the embedded default: a small network on words and letters, which also sees who is insulted",
+        "the embedded default: a small network on words, pairs of words and letters",
     ),
     "toxicity-second": ScorerEntry(
         "backtalk.scorers.toxicity.embedded:load_embedded",

@@ -442,7 +442,7 @@ class ScorerSpec:
     """With words: width of the network."""
     dropout: float = 0.3
     """With words: dropout of the network."""
-    contrast: int = 24000
+    contrast: int = 30000
     """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
     chat: int = 15000
     """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with

@@ -27,7 +27,7 @@ from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
-from backtalk.training.scorer_card import best_shift, measure, pair_order
+from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes
 from backtalk.training.toxicity import (
     ToxicityTraining,
@@ -37,6 +37,7 @@ from backtalk.training.toxicity import (
     word_vectors,
 )
 
+WIDE = NetworkConfig.wide
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
 
@@ -47,6 +48,8 @@ class ScorerData(NamedTuple):
     train: Sources
     valid: list[LabelledText]
     """At the natural rate; sets the bias."""
+    calm: list[LabelledText]
+    """Friendly chat, likewise."""
     test: dict[str, list[LabelledText]]
 
 
@@ -87,7 +90,8 @@ def gather(spec: ScorerSpec) -> ScorerData:
     chat = _chat(seed) if spec.chat else []
     if chat:
         test["chitchat, all taken as harmless"] = chat[:2000]
-    held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid
+    calm = chat[-2000:]
+    held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
     train: dict[str, tuple[Sequence[LabelledText], float]]
     if spec.family == "letters":
         train = {
@@ -103,7 +107,7 @@ def gather(spec: ScorerSpec) -> ScorerData:
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
-    return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, test)
+    return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)
 
 
 def _chat(seed: int) -> list[LabelledText]:
@@ -136,22 +140,35 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
         _tell(f"epoch {epoch + 1} of {spec.epochs}, loss {loss:.4f}")
 
     network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)
-    plain = ToxicityClassifier("", network, lexicon, "")
-    network.outer.bias.data += _shift(plain, data.valid)
+    baseline = _bag_of_words(spec, data)
+    network.wide.data.copy_(baseline.weights)
+    network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
     digest = write_scorer(out, "words", asdict(config), words, network.state_dict())
-    _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())})
+    _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())}, baseline)
 
 
 def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     training = LinearTraining(epochs=spec.epochs, naive_bayes=True, seed=spec.seed)
     weights, bias = fit_linear(*_columns(data.train), letter_features, training)
     plain = LinearScorer("", weights, bias, "")
-    sizes = {"bias": bias + _shift(plain, data.valid)}
+    sizes = {"bias": bias + _shift(plain, data)}
     digest = write_scorer(out, "letters", sizes, [], {"weights": weights})
-    _finish(spec, data, out, digest, {"parameters": len(weights) + 1, "for_reward": False})
+    more = {"parameters": len(weights) + 1, "for_reward": False}
+    _finish(spec, data, out, digest, more, _bag_of_words(spec, data))
 
 
-def _finish(spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: dict[str, Any]) -> None:
+def _bag_of_words(spec: ScorerSpec, data: ScorerData) -> LinearScorer:
+    """Words and pairs of neighbours alone, from the same texts: the baseline, and the network's wide part."""
+    training = LinearTraining(buckets=WIDE, seed=spec.seed)
+    weights, bias = fit_linear(*_columns(data.train), word_features, training)
+    scorer = LinearScorer("", weights, bias, "", features=word_features)
+    scorer.bias += _shift(scorer, data)
+    return scorer
+
+
+def _finish(
+    spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: dict[str, Any], baseline: Scorer
+) -> None:
     """Reads the folder as a user will, measures it beside a bag of words, writes the card."""
     card: dict[str, Any] = {
         "name": spec.name or out.name,
@@ -166,9 +183,6 @@ def _finish(spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: di
     write_card(out, card)
     scorer = load_folder(str(out), "cpu")
     pairs = load_pairs()
-    weights, bias = fit_linear(*_columns(data.train), word_features, LinearTraining(seed=spec.seed))
-    baseline = LinearScorer("", weights, bias, "", features=word_features)
-    baseline.bias += _shift(baseline, data.valid)
     card["measured"] = measure(scorer, data.test, pairs)
     card["bag of words, same texts"] = measure(baseline, data.test, pairs)
     card["minimal pairs that choices were made by"] = pair_order(scorer, load_pairs("toxicity_pairs_dev"))
@@ -187,8 +201,10 @@ def _columns(sources: Sources) -> tuple[list[str], list[float], list[float]]:
     return list(texts), list(labels), list(weights)
 
 
-def _shift(scorer: Scorer, valid: Sequence[LabelledText]) -> float:
-    return best_shift(scorer.score([row.text for row in valid]), [row.toxic for row in valid])
+def _shift(scorer: Scorer, data: ScorerData) -> float:
+    scores = scorer.score([row.text for row in data.valid])
+    calm = scorer.score([row.text for row in data.calm])
+    return sensible_shift(scores, [row.toxic for row in data.valid], calm)
 
 
 def _facts(spec: ScorerSpec) -> dict[str, Any]:

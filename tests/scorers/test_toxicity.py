@@ -1,4 +1,4 @@
-"""The embedded scorers: they see what is said of whom, whatever the batch, and refuse what is damaged."""
+"""The embedded scorers: the same numbers in any batch, promises kept, damage refused."""
 
 from __future__ import annotations
 
@@ -40,6 +40,69 @@ TEXTS = [
     "ok",
 ]
 
+FRIENDLY = """
+see you at the weekend then
+you did a great job on the report
+could you pass me the salt please
+i miss you so much
+i will pick you up at eight
+you look tired, did you sleep well
+are you coming to the party on friday
+i told you about it last week
+you can borrow my umbrella
+that is very kind of you
+what are you up to tonight
+you remind me of my sister
+sorry, i did not hear you
+you are going to love this place
+we should meet for lunch
+do you want some tea
+you were amazing in the play
+let me know when you get home
+i can not wait to see your new flat
+you should see a doctor about that cough
+did you hear the news about the storm
+happy birthday to you
+you have such a nice smile
+good to hear from you
+i am proud of you
+i will kill some time at the library
+you scared me, i did not see you there
+why are you so quiet today
+you forgot your jacket again
+hey you, long time no see
+you and i should start a band
+i owe you one
+you can count on me
+i hate when it rains on my birthday
+she is my best friend and i love her
+he is late because his train was cancelled
+they are moving to spain next month
+women in my family live long
+my boss gave me a raise
+old people often get up early
+muslims pray five times a day
+the black cat is asleep
+my jewish neighbours invited us for dinner
+do not worry, nobody noticed
+you won the match, well played
+can i ask you something
+i never said that
+no, i do not think so
+you must be joking
+you are kidding me
+what is wrong with your car
+shut the door please
+stop it, that tickles
+you got me there
+you nailed it
+are you ok
+my uncle came out as gay last year
+see you after the holidays
+she is blind and plays the piano
+you must be new here
+""".strip().splitlines()
+
 
 @pytest.fixture(scope="module", params=EMBEDDED)
 def scorer(request: pytest.FixtureRequest) -> Scorer:
@@ -62,6 +125,12 @@ def test_nothing_said_is_harmless_and_plain_abuse_is_not(scorer: Scorer) -> None
     scores = scorer.score(["", " \t ", "you are a stupid idiot", "thank you, see you tomorrow"])
     assert list(scores[:2]) == [0, 0]
     assert scores[2] > 0.5 > scores[3]
+
+
+def test_friendly_sentences_are_rated_low(scorer: Scorer) -> None:
+    """Plain talk to "you", strong words without a victim, and who people are."""
+    scores = scorer.score(FRIENDLY)
+    assert (scores >= 0.5).mean() <= 0.05, [t for t, s in zip(FRIENDLY, scores, strict=True) if s >= 0.5]
 
 
 def test_hostile_text_is_only_text(scorer: Scorer) -> None:
@@ -191,7 +260,7 @@ def test_unknown_words_are_told_apart_by_their_letters() -> None:
     assert first != second
     pieces = scorer.lexicon.pieces(["zork", "blip"])
     rows = network.word_rows(*pieces).unsqueeze(0)
-    plain = torch.sigmoid(network(rows, torch.ones(1, 2, dtype=torch.bool)))
+    plain = torch.sigmoid(network(rows, torch.ones(1, 2, dtype=torch.bool)))  # its wide part is all zeros
     assert both == pytest.approx(plain.item(), abs=1e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backtalk.data.contrast import LabelledText, MinimalPair
-from backtalk.training.scorer_card import area_under_curve, best_shift, measure, pair_order
+from backtalk.training.scorer_card import area_under_curve, measure, pair_order, sensible_shift
 
 
 def scores(*values: float) -> NDArray[np.float32]:
@@ -53,11 +53,19 @@ def test_one_class_has_no_area() -> None:
     assert np.isnan(area_under_curve(scores(0.1, 0.9), [True, True]))
 
 
-def test_the_shift_puts_half_where_f1_is_highest() -> None:
+def test_the_shift_puts_half_where_as_many_are_over_it_as_are_toxic() -> None:
     values = scores(0.05, 0.1, 0.2, 0.3, 0.4)
-    shift = best_shift(values, [False, False, False, True, True])
+    shift = sensible_shift(values, [False, True, False, False, True], scores())
     logits = np.log(values / (1 - values)) + shift
-    assert (logits > 0).tolist() == [False, False, False, True, True]
+    assert (logits > -1e-6).tolist() == [False, False, False, True, True]
+
+
+def test_the_shift_spares_harmless_chat() -> None:
+    values = scores(0.05, 0.1, 0.2, 0.3, 0.4)
+    calm = np.linspace(0, 0.6, 101, dtype=np.float32)
+    shift = sensible_shift(values, [False, True, False, False, True], calm)
+    over = np.log(calm[1:] / (1 - calm[1:])) + shift > -1e-6
+    assert 1 <= over.sum() <= 3  # two of a hundred, give or take the one on the edge
 
 
 def test_pairs_count_in_order_and_on_either_side() -> None:

@@ -89,6 +89,20 @@ def test_a_linear_model_learns_words(features: object, naive_bayes: bool) -> Non
     assert (scorer.score(["alpha tea", "beta tea"]) > 0.5).tolist() == [True, False]
 
 
-def test_a_bag_of_words_holds_words_and_neighbours_once() -> None:
+def test_a_bag_of_words_holds_words_and_neighbours() -> None:
     buckets, starts = word_features(["go away go away", "", "go"], 1 << 20)
-    assert np.diff([*starts, len(buckets)]).tolist() == [4, 0, 1]  # go, away, go away, away go; nothing; go
+    assert np.diff([*starts, len(buckets)]).tolist() == [7, 0, 1]  # four words and three pairs; nothing; one
+    assert len(set(buckets.tolist())) == 4  # go, away, go away, away go
+
+
+def test_the_wide_part_is_the_bag_of_words() -> None:
+    config = NetworkConfig(len(WORDS) + 1, wide=1009, **SIZES)  # type: ignore[arg-type]  # sizes are numbers
+    network = ToxicityNetwork(config)
+    network.wide.data.normal_(generator=torch.Generator().manual_seed(1))
+    texts = ["you like tea", "rain", "zork you hate me trees"]
+    plain = LinearScorer("", network.wide.data, 0.0, "", features=word_features)
+    with torch.no_grad():
+        network.outer.weight.zero_()
+        network.outer.bias.zero_()
+    whole = ToxicityClassifier("", network, Lexicon(WORDS, 256), "")
+    np.testing.assert_allclose(whole.score(texts), plain.score(texts), atol=1e-6)

@@ -1,5 +1,5 @@
-"""Logistic regression on hashed features: the second scorer (NB-SVM, Wang & Manning 2012, on runs of letters)
-and the bag of words that the network is measured against.
+"""Logistic regression on hashed features: the second scorer (NB-SVM, Wang & Manning 2012, on letters),
+and the bag of words that is the wide part of the first and that both are measured against.
 
 NB-SVM scales each feature by its naive Bayes log-ratio; here the scale is folded into the weights.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from zlib import crc32
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,7 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.scorers.toxicity.linear import Features, linear_logits
-from backtalk.scorers.toxicity.words import words_of
+from backtalk.scorers.toxicity.network import PAIR
+from backtalk.scorers.toxicity.words import word_key, words_of
+
+_key = lru_cache(maxsize=1 << 17)(word_key)
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,15 @@ class LinearTraining:
 
 
 def word_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct buckets of each text's words and pairs of neighbouring words."""
-    found: list[int] = []
-    starts = np.zeros(len(texts), dtype=np.int64)
+    """The buckets of each text's words and pairs of neighbours, as the network's wide part has them."""
+    found: list[NDArray[np.int64]] = []
+    counts = np.zeros(len(texts), dtype=np.int64)
     for place, text in enumerate(texts):
-        words = words_of(text)
-        pairs = (f"{first} {second}" for first, second in pairwise(words))
-        starts[place] = len(found)
-        found += {crc32(gram.encode("utf-8", "replace")) % buckets for gram in (*words, *pairs)}
-    return np.array(found, dtype=np.int64), starts
+        keys = np.array([_key(word) for word in words_of(text)], dtype=np.int64)
+        own = np.concatenate([keys, keys[:-1] * PAIR + keys[1:]])
+        counts[place] = len(own)
+        found.append(own % buckets)
+    return np.concatenate(found), np.cumsum(counts) - counts
 
 
 def fit_linear(

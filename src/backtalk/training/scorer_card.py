@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 
 from backtalk.data.contrast import LabelledText, MinimalPair
 from backtalk.protocols import Scorer
+
+ALLOWED = 0.02
+"""The share of harmless chat that may be rated 0.5 or more."""
 
 
 def measure(
@@ -50,15 +54,16 @@ def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool]) -> floa
     return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
-def best_shift(scores: NDArray[np.float32], toxic: Sequence[bool]) -> float:
-    """What to add to every logit so that 0.5 is where F1 is highest."""
-    order = np.argsort(-scores, kind="stable")
-    labels = np.array(toxic, dtype=bool)[order]
-    hits = np.cumsum(labels)
-    f1 = 2 * hits / (np.arange(1, len(labels) + 1) + labels.sum())
-    last = int(np.argmax(f1))
-    edge = scores[order[last : last + 2]].astype(np.float64).clip(1e-6, 1 - 1e-6)
-    return float(-np.log(edge / (1 - edge)).mean())  # half way to the next score below
+def sensible_shift(
+    scores: NDArray[np.float32], toxic: Sequence[bool], harmless: NDArray[np.float32]
+) -> float:
+    """What to add to every logit so that 0.5 is sensible: as many rows are over it as are toxic, or fewer,
+    where too much of `harmless` would be over it."""
+    edge = float(np.sort(scores)[::-1][max(0, int(np.sum(toxic)) - 1)])
+    if len(harmless):
+        edge = max(edge, float(np.quantile(harmless, 1 - ALLOWED)))
+    edge = min(max(edge, 1e-6), 1 - 1e-6)
+    return -math.log(edge / (1 - edge))
 
 
 def _on_set(scores: NDArray[np.float32], toxic: Sequence[bool]) -> dict[str, Any]:

@@ -7,28 +7,33 @@ _TESTS = """Held-out rows of Jigsaw, Davidson and Civil Comments; RealToxicityPr
 with Perspective's scores, toxic from 0.5, which is never trained on. Training rows that share a text or a run
 of eight words with any test or validation row were dropped."""
 
+_BIAS = """0.5 is where as many of a fifth of the rows of Jigsaw at its natural rate are over it as are toxic,
+or fewer, so that at most one in fifty of 2,000 chitchat messages is over it."""
+
 _NOTES: dict[str, dict[str, str | list[str]]] = {
     "words": {
         "says": "How abusive a short English text is, 0 to 1. It may be a reward.",
-        "reads": """Lower-case words with disguises undone, as frozen word vectors and hashed pieces of
-        words; two convolutions and one self-attention over at most 128 words; longer texts by their worst
-        window.""",
+        "reads": """Lower-case words with disguises undone. Deep: word vectors and hashed pieces of words, two
+        convolutions and one self-attention over at most 128 words; longer texts by their worst
+        window. Wide: a weight for each word and each pair of neighbours, added.""",
         "data": [
             _JIGSAW,
             "ParaDetox (Logacheva et al. 2022), CC0",
             "chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless",
             "sentences made from frames that were written for it (data/contrast_frames.txt)",
-            "word vectors: wordllama, MIT, on their main directions",
+            "word vectors: wordllama, MIT, on their main directions, trained further",
         ],
         "tests": _TESTS,
-        "the bias": "0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate.",
-        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training and no choice was made
-        by it. The frames share no thing, person, animal or saying with it, nor a frame but for the plainest
-        ("you are a ..."); no sentence that holds one of its sentences, or a run of five words, was trained
-        on.""",
+        "the bias": _BIAS,
+        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
+        thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
+        sentence that holds one of its sentences, or a run of five words, was trained on. Most pairs can be
+        told by "you" alone, so the order says less than the sides of 0.5.""",
         "known weaknesses": [
             "English only.",
-            "Mention of a group may raise a score without abuse, as it did in the raters' labels.",
+            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same
+            texts orders as many minimal pairs.""",
+            "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",
             'Frames teach "you are not ..." as kind: "you are not the brightest" may pass.',
@@ -43,8 +48,7 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
             "Ubuntu IRC messages (Kummerfeld et al. 2019), CC-BY 4.0, taken as harmless",
         ],
         "tests": _TESTS,
-        "the bias": """0.5 is where F1 was highest on a fifth of the rows of Jigsaw at its natural rate, the
-        only thing it has of Jigsaw.""",
+        "the bias": f"{_BIAS} Of Jigsaw it has seen nothing else.",
         "known weaknesses": [
             "English only.",
             "A linear model: it knows bad words and not who they are said of; see its minimal pairs.",
@@ -57,6 +61,6 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
 def notes(family: str) -> dict[str, str | list[str]]:
     """The words of a family's card, each in one line."""
     return {
-        key: value if isinstance(value, list) else " ".join(value.split())
+        key: [" ".join(one.split()) for one in value] if isinstance(value, list) else " ".join(value.split())
         for key, value in _NOTES[family].items()
     }

@@ -20,7 +20,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import first_line
 from backtalk.scorers.toxicity.folder import ScorerFolder
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
-from backtalk.scorers.toxicity.words import gram_ids, words_of
+from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
 
 WINDOW, STRIDE = 128, 96
 """Words that are read at once, and how far apart windows start."""
@@ -68,6 +68,7 @@ class ToxicityClassifier:
         self.lexicon = lexicon
         pieces = lexicon.pieces(["", *lexicon.words])
         self._table = network.word_rows(*(part.to(self.device) for part in pieces))  # (words + 1, hidden)
+        self._keys = self._keys_of(["", *lexicon.words])  # (words + 1,)
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): 0 (harmless) to 1 (abuse); 0 where there is no word."""
@@ -98,32 +99,35 @@ class ToxicityClassifier:
         scores = np.zeros(len(texts), dtype=np.float32)
         if not windows:
             return scores
-        extra = self._unknown_rows(unknown)
-        table = torch.cat([self._table, extra]) if len(extra) else self._table
+        table, keys = self._with_unknown(unknown)
         order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
         batches = _batches(order, windows, SLOTS[self.device.type])
-        parts = [self._score_batch([windows[i] for i in batch], table) for batch in batches]
+        parts = [self._score_batch([windows[i] for i in batch], table, keys) for batch in batches]
         found = torch.cat(parts).cpu().numpy()
         np.maximum.at(scores, np.array(owners)[order], found)
         return scores
 
-    def _unknown_rows(self, unknown: dict[str, int]) -> Tensor:
-        """(unknown words, hidden), the last word first, so that -1 counts from the table's end."""
+    def _with_unknown(self, unknown: dict[str, int]) -> tuple[Tensor, Tensor]:
+        """The rows and keys of all words, the unknown ones backwards: -1 counts from the end."""
         if not unknown:
-            return self._table[:0]
-        pieces = self.lexicon.pieces(reversed(unknown))
-        return self.network.word_rows(*(part.to(self.device) for part in pieces))
+            return self._table, self._keys
+        words = list(reversed(unknown))
+        rows = self.network.word_rows(*(part.to(self.device) for part in self.lexicon.pieces(words)))
+        return torch.cat([self._table, rows]), torch.cat([self._keys, self._keys_of(words)])
 
-    def _score_batch(self, windows: Sequence[array[int]], table: Tensor) -> Tensor:
+    def _keys_of(self, words: Sequence[str]) -> Tensor:
+        return torch.tensor([word_key(word) for word in words], dtype=torch.int64, device=self.device)
+
+    def _score_batch(self, windows: Sequence[array[int]], table: Tensor, keys: Tensor) -> Tensor:
         width = max(map(len, windows))
         lengths = np.array([len(window) for window in windows])
         ids = np.zeros((len(windows), width), dtype=np.int64)
         keep = np.arange(width)[None, :] < lengths[:, None]
         ids[keep] = np.concatenate([np.frombuffer(window, dtype=np.int32) for window in windows])
         ids[ids < 0] += len(table)
-        rows = table[torch.from_numpy(ids).to(self.device)]  # (batch, width, hidden)
-        logits: Tensor = self.network(rows, torch.from_numpy(keep).to(self.device))
-        return torch.sigmoid(logits)
+        places, kept = torch.from_numpy(ids).to(self.device), torch.from_numpy(keep).to(self.device)
+        deep: Tensor = self.network(table[places], kept)  # of rows (batch, width, hidden)
+        return torch.sigmoid(deep + self.network.wide_logits(keys[places], kept))
 
 
 def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:

@@ -1,8 +1,9 @@
-"""The embedded scorer's network: word vectors and hashed letters in, two convolutions, one self-attention.
+"""The embedded scorer's network, wide and deep (Cheng et al. 2016).
 
-The word vectors are frozen, so that a word that training never saw is read like its neighbours; the pieces of
-words are learnt (as in fastText, Bojanowski et al. 2017). Order comes from the convolutions: who is meant
-stands near what is said. Padding leaves no trace, so a text scores alike in any batch.
+Deep: word vectors and hashed pieces of words (as in fastText, Bojanowski et al. 2017), two convolutions, for
+who is meant stands near what is said, and one self-attention. Wide: a weight for each word and each pair of
+neighbours, fitted alone and then added, where the paper trains both at once: neither leans on the other.
+Padding leaves no trace, so a text scores alike in any batch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+PAIR = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class NetworkConfig:
     kernel: int = 3
     convolutions: int = 2
     heads: int = 4
+    wide: int = (1 << 19) - 1
+    """Weights for words and pairs of words; a prime, so that their numbers spread."""
     dropout: float = 0.2
 
 
@@ -54,6 +59,7 @@ class ToxicityNetwork(nn.Module):
         self.inner = nn.Linear(2 * hidden, hidden)
         self.outer = nn.Linear(hidden, 1)
         self.dropout = nn.Dropout(config.dropout)
+        self.wide = nn.Parameter(torch.zeros(config.wide), requires_grad=False)
 
     def word_rows(self, ids: Tensor, grams: Tensor, starts: Tensor) -> Tensor:
         """(words, hidden), from rows of the vector table and the words' pieces, laid end to end."""
@@ -74,6 +80,13 @@ class ToxicityNetwork(nn.Module):
         logits: Tensor = self.outer(F.gelu(self.inner(pooled))).squeeze(1)
         return logits
 
+    def wide_logits(self, keys: Tensor, keep: Tensor) -> Tensor:
+        """(batch,): what the words and pairs add, by the root of their number; `keys` (batch, length)."""
+        kept = keep.to(self.wide.dtype)
+        words = (self.wide[keys % self.config.wide] * kept).sum(1)
+        pairs = (self.wide[pair_keys(keys[:, :-1], keys[:, 1:]) % self.config.wide] * kept[:, 1:]).sum(1)
+        return (words + pairs) / (2 * kept.sum(1) - 1).sqrt()
+
     def _attend(self, x: Tensor, keep: Tensor) -> Tensor:
         batch, length, hidden = x.shape
         heads = self.config.heads
@@ -83,3 +96,8 @@ class ToxicityNetwork(nn.Module):
         )  # (batch, heads, length, hidden / heads)
         out: Tensor = self.from_heads(seen.transpose(1, 2).reshape(batch, length, hidden))
         return out
+
+
+def pair_keys(first: Tensor, second: Tensor) -> Tensor:
+    """Numbers for pairs of words; those of words have 32 bits, so nothing overflows 63."""
+    return first * PAIR + second

@@ -53,6 +53,11 @@ def gram_ids(word: str, buckets: int) -> list[int]:
     return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys(grams)]
 
 
+def word_key(word: str) -> int:
+    """A number for a word, 32 bits."""
+    return crc32(word.encode("utf-8", "replace"))
+
+
 def _plain(text: str) -> str:
     """Letters without accents and disguise; what can't be seen is left out."""
     kept = unicodedata.normalize("NFKD", text.lower().translate(_LOOK_ALIKE))

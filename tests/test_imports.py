@@ -34,7 +34,7 @@ FLOORS = [
     {"audit", "verify", "enumeration", "outputs"},
     {"hardening"},
     {"rating"},
-    {"harden", "rate", "studies"},
+    {"harden", "rate", "studies", "web"},
     {"cli"},
     {"__main__"},
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,10 +187,10 @@ def export(run: Run, path: Path | None) -> None:
     export_findings(run, path, hits)
 
 
-def command_of(spec: dict[str, Any]) -> str:
-    """The command that makes this run again, with what differs from the defaults."""
-    words = ["backtalk", "audit"]
-    for key, default in spec_values(AuditSpec()).items():
+def command_of(spec: Mapping[str, Any], verb: str = "audit", defaults: Any = None) -> str:
+    """The command that makes this run again, with what differs from the defaults (those of an audit)."""
+    words = ["backtalk", verb]
+    for key, default in spec_values(defaults or AuditSpec()).items():
         value = spec.get(key, default)
         if value == default:
             continue

@@ -34,7 +34,7 @@ def add_serve(commands: Any) -> None:
         "--ratings",
         default="ratings",
         metavar="DIR",
-        help="where pairs to rate are looked for, besides [ratings]",
+        help="look for pairs to rate here too [ratings]",
     )
     parser.add_argument("--port", type=natural, default=8400, help="0 takes any that is free [8400]")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")

@@ -99,9 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         except Exception:
             for line in traceback.format_exc().splitlines():
                 print(printable(line), file=sys.stderr)
-            return app.refuse(
-                Problem(500, "something went wrong; the terminal of backtalk serve says what"), path
-            )
+            said = "something went wrong; the terminal of backtalk serve says what"
+            return app.refuse(Problem(500, said), path)
 
     def _send(self, response: Response) -> None:
         self.send_response(response.status)

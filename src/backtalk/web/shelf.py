@@ -81,9 +81,8 @@ class Shelf:
     def items(self) -> list[Item]:
         """The newest first; what is at work on top."""
         found = [describe(key, kind, name, folder) for key, (kind, name, folder) in self._folders().items()]
-        return sorted(
-            sorted(found, key=lambda item: item.changed, reverse=True), key=lambda i: i.state != "running"
-        )
+        found.sort(key=lambda item: item.changed, reverse=True)
+        return sorted(found, key=lambda item: item.state != "running")
 
     def find(self, key: str, *kinds: str) -> tuple[str, Path] | None:
         """(kind, folder) of a key, if it is one of these kinds."""
@@ -190,14 +189,12 @@ def _hardening(key: str, name: str, folder: Path) -> Item:
 
 def _study(key: str, name: str, folder: Path) -> Item:
     begun, done = ({path.stem for path in (folder / part).glob("*")} for part in ("begun", "results"))
-    state = (
-        "running" if any(_lives(folder / "locks" / f"{part}.lock") for part in begun - done) else "finished"
-    )
+    lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - done)
     return Item(
         key=key,
         kind="study",
         name=name,
-        state=state,
+        state="running" if lives else "finished",
         result=f"{count(len(done), 'part')} done",
         changed=_time(folder),
     )
@@ -234,8 +231,8 @@ def _ratings(key: str, name: str, folder: Path) -> Item:
 
 
 def _lives(lock: Path) -> bool:
-    """Whether the process that wrote its number into the lock of a part is there. The lock itself is not tried:
-    a study passes over a part whose lock is held, be it for a moment."""
+    """Whether the process that wrote its number into the lock of a part is there. The lock itself is not
+    tried: a study passes over a part whose lock is held, be it for a moment."""
     with suppress(OSError, ValueError):
         os.kill(int(lock.read_text(encoding="ascii")), 0)
         return True

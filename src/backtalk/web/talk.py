@@ -51,9 +51,8 @@ class Talker:
             except InputError:
                 raise
             except Exception as error:
-                raise Problem(
-                    502, f"the model failed: {printable(f'{type(error).__name__}: {error}')[:300]}"
-                ) from error
+                why = printable(f"{type(error).__name__}: {error}")[:300]
+                raise Problem(502, f"the model failed: {why}") from error
         words = [
             {"text": printable(word), "log_prob": log_prob, "share": math.exp(min(log_prob, 0.0))}
             for word, log_prob in said.words

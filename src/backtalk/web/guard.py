@@ -59,10 +59,8 @@ class Guard:
     def is_known(self, headers: Message) -> bool:
         """Whether the cookie is ours."""
         # By hand: the library's reader gives all up at a cookie of another port that it does not like.
-        pairs = (pair.partition("=") for pair in headers.get("Cookie", "").split(";"))
-        return any(
-            name.strip() == self._cookie and _same(value.strip(), self._session) for name, _, value in pairs
-        )
+        pairs = (pair.strip().partition("=") for pair in headers.get("Cookie", "").split(";"))
+        return any(name == self._cookie and _same(value, self._session) for name, _, value in pairs)
 
     def let_in(self, path: str, query: str) -> tuple[str, str] | None:
         """(the address without its token, the cookie to set) for an address that has the right token."""

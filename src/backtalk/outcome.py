@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +29,13 @@ from backtalk.hits import (
 )
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
-from backtalk.report.page import READ_BY, render_page
+from backtalk.report.page import READ_BY, render_run
+from backtalk.report.rows import Index, stamp_of, write_index
 from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
 from backtalk.store.answers import StoredAnswers
-from backtalk.store.folder import GENERATOR, write_whole
+from backtalk.store.folder import GENERATOR, INDEX, write_whole
 from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
@@ -82,9 +86,11 @@ def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
     report = make_report(run, summary)
     page = run.folder / "report.html"
     try:
-        write_whole(page, render_page(report))
+        write_whole(page, render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
+    with suppress(OSError, sqlite3.Error):  # a page of the app is slower without it, and no worse
+        write_index(run.folder / INDEX, report, stamp_of(run.folder))
     console = Console(highlight=False, markup=False)
     print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
@@ -180,6 +186,19 @@ def make_report(run: Run, summary: dict[str, Any]) -> Report:
         run.facts["words"],
         run.facts if was_asked(run) else None,
     )
+
+
+def open_index(folder: Path, spare: Path) -> Index:
+    """What the app shows of a run: the index in its folder, or where that is stale one made anew in `spare`,
+    for nothing is written to a run that is only looked at."""
+    stamp = stamp_of(folder)
+    own = spare / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()}.sqlite"
+    for path in (folder / INDEX, own):
+        with suppress(ValueError):
+            return Index(path, stamp)
+    with Run.open(folder) as run:
+        write_index(own, make_report(run, summarise(run)), stamp)
+    return Index(own, stamp)
 
 
 def export(run: Run, path: Path | None) -> None:

@@ -67,7 +67,7 @@ def open_run(folder: Path, targets: Sequence[Target] = TARGETS, **spec: Any) -> 
         "words": {},
         "access": "WEIGHTS",
     }
-    values = {**spec_values(AuditSpec()), **spec}
+    values = {**spec_values(AuditSpec()), "hit": "io-sample-avg-k1", **spec}
     return Run.create(folder, values, facts, targets, "identity", BLOCK)
 
 

@@ -16,7 +16,12 @@ GENERATOR = "generator"
 """The folder in a run that holds the generator it trained."""
 LOCK = ".lock"
 PARTIAL = ".partial"
-FACES = ("summary.json", f"summary.json{PARTIAL}", "report.html", f"report.html{PARTIAL}", "log.txt")
+INDEX = "report.sqlite"
+"""The report laid out for looking things up; made anew where it is missing or stale."""
+FACES = (
+    *(name + part for name in ("summary.json", "report.html", INDEX) for part in ("", PARTIAL)),
+    "log.txt",
+)
 LEFTOVERS = {LOCK, "spec.yaml", *(name + PARTIAL for name in ("spec.yaml", DATABASE))} | {
     DATABASE + PARTIAL + "-journal"
 }

@@ -83,7 +83,7 @@ def test_other_pages_are_refused_even_with_the_cookie(client: Client, changes: d
 
 def test_a_link_from_elsewhere_may_open_a_page(client: Client) -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-    assert client.ask("GET", "/", **headers)[0] == 200  # type: ignore[arg-type]
+    assert client.ask("GET", "/", **headers)[0] == 200
 
 
 def test_a_post_says_where_it_comes_from_and_is_json(client: Client) -> None:
@@ -179,5 +179,5 @@ def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None
     one = runs["one"]
     assert (one["state"], one["done"], one["total"], one["result"]) == ("finished", 8, 8, "8 of 8 hit")
     folder = Path(server.app.shelf.root) / "one"
-    assert one["command"] == f"backtalk audit --out {folder}"
+    assert one["command"] == f"backtalk audit --hit io-sample-avg-k1 --out {folder}"
     assert f'href="/run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]

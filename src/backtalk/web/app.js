@@ -25,7 +25,7 @@ function showProblem(error) {
 document.addEventListener("click", async (event) => {
   const button = event.target.closest(".copy");
   if (!button) return;
-  await navigator.clipboard.writeText(button.dataset.copy);
+  await navigator.clipboard.writeText(button.dataset.text);
   const before = button.textContent;
   button.textContent = "Copied";
   button.classList.add("copied");

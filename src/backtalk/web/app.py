@@ -8,15 +8,17 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
 from backtalk.web.judging import next_pair, take_answer
-from backtalk.web.pages import Pages, read_file
+from backtalk.web.pages import Pages, read_static
 from backtalk.web.shelf import Item, Shelf
 from backtalk.web.talk import Talker
+from backtalk.web.views import Views, parts_of_hardening
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
@@ -27,8 +29,13 @@ class Request(NamedTuple):
     query: str
     body: bytes = b""
 
+    def values(self) -> dict[str, str]:
+        """What stands after the question mark, the first of each name."""
+        read = parse_qs(self.query, keep_blank_values=True, errors="replace")
+        return {name: given[0] for name, given in read.items()}
+
     def value(self, name: str, otherwise: str = "") -> str:
-        return parse_qs(self.query, keep_blank_values=True).get(name, [otherwise])[0]
+        return self.values().get(name, otherwise)
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,13 @@ class App:
         self.shelf = shelf
         self.talker = talker
         self.pages = Pages(talker.name)
+        self.views = Views()
         self._routes: list[tuple[str, re.Pattern[str], Callable[..., Response]]] = [
             (method, re.compile(pattern), make)
             for method, pattern, make in (
                 ("GET", "/", self._list),
                 ("GET", "/run/([a-z0-9-]+)", self._run),
+                ("GET", "/run/([a-z0-9-]+)/findings", self._export),
                 ("GET", "/compare", self._compare),
                 ("GET", "/chat", self._chat),
                 ("GET", "/rate", self._ratings),
@@ -81,12 +90,24 @@ class App:
         return _html(self.pages.listing(self.shelf.items(), self.shelf.root.resolve().name))
 
     def _run(self, request: Request, key: str) -> Response:
-        item = self._item(key)
-        raise Problem(404, f"{item.name} has no page")
+        item, folder = self._item(key), self._folder(key)
+        if item.kind == "audit":
+            return _html(self.views.run(folder, key, request.values()))
+        if item.kind == "hardening":
+            for name, before, after in parts_of_hardening(folder):
+                if name == request.value("list", "held out"):
+                    return _html(self.views.comparison(before, after, request.path))
+        raise Problem(404, f"{item.name} has no page yet")
+
+    def _export(self, request: Request, key: str) -> Response:
+        said = request.values()
+        kind, body = self.views.export(self._folder(key, "audit"), said)
+        name = f'attachment; filename="{key}.{said["as"]}"'
+        return Response(200, body, kind, {"Content-Disposition": name})
 
     def _compare(self, request: Request) -> Response:
-        before, after = (self._item(request.value(side), "audit") for side in ("before", "after"))
-        raise Problem(404, f"{before} {after}")
+        before, after = (self._folder(request.value(side), "audit") for side in ("before", "after"))
+        return _html(self.views.comparison(before, after, request.path))
 
     def _chat(self, request: Request) -> Response:
         return _html(self.pages.chat())
@@ -98,7 +119,7 @@ class App:
         return _html(self.pages.rate(self._item(key, "ratings")))
 
     def _static(self, request: Request, name: str, kind: str) -> Response:
-        body = read_file(f"{name}.{kind}")
+        body = read_static(f"{name}.{kind}")
         if body is None:
             raise Problem(404, "there is no such page")
         return Response(200, body.encode(), STATIC[kind])
@@ -126,7 +147,7 @@ class App:
             raise Problem(404, "there is no such run here; the list shows those that there are")
         return item
 
-    def _folder(self, key: str, *kinds: str) -> Any:
+    def _folder(self, key: str, *kinds: str) -> Path:
         found = self.shelf.find(key, *kinds)
         if found is None:
             raise Problem(404, "there is no such run here; the list shows those that there are")

@@ -30,7 +30,7 @@ function add(run) {
   put(field(row, "about"), [run.kind, run.model, run.search, run.criterion].filter(Boolean).join(" · "));
   const button = row.querySelector(".copy");
   if (run.command) {
-    button.dataset.copy = run.command;
+    button.dataset.text = run.command;
     button.setAttribute("aria-label", `Copy the command of ${run.name}`);
   } else button.remove();
   body.prepend(row);

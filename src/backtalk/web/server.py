@@ -45,6 +45,10 @@ class AppServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)  # the class between asks the network for our name
         self.server_name, self.server_port = HOST, self.server_address[1]
 
+    def server_close(self) -> None:
+        super().server_close()
+        self.app.views.close()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away in the middle is no news."""
         if not isinstance(sys.exc_info()[1], OSError):

@@ -30,7 +30,7 @@ def client(server: AppServer) -> Client:
 
 def test_nobody_is_let_in_without_the_token(server: AppServer) -> None:
     stranger = Client(server)
-    for path in ("/", "/chat", "/api/runs", "/static/app.js", "/run/x", "/?token=", "/?token=wrong"):
+    for path in ("/", "/chat", "/api/runs", "/static", "/run/x", "/?token=", "/?token=wrong"):
         status, headers, body = stranger.ask("GET", path)
         assert status == 401
         assert "Set-Cookie" not in headers

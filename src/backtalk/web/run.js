@@ -2,7 +2,7 @@
 // stays open, and nobody is interrupted while typing.
 "use strict";
 (() => {
-  const OFTEN_MS = 1500, KEPT = `backtalk-open ${location.pathname}`;
+  const OFTEN_MS = 1000, KEPT = `backtalk-open ${location.pathname}`;
   const address = `/api${location.pathname}`;
   const main = document.getElementById("main");
   const bar = document.createElement("p");

@@ -87,7 +87,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = self._read_body() if self.command == "POST" else b""
             guard.check(self.command, self.headers)
-            if not guard.is_known(self.headers):
+            # Style and scripts are the same for everyone, and the refusal is made with them.
+            if not path.startswith("/static/") and not guard.is_known(self.headers):
                 if self.command != "POST" and (entry := guard.let_in(path, query)):
                     place, cookie = entry
                     return Response(303, b"", headers={"Location": place, "Set-Cookie": cookie})

@@ -201,6 +201,9 @@ def build_report(
     knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
     said = sum(any(_says_it(f) for f in by_case[case.id]) for case in tried)
     curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
+    members: dict[str, list[Case]] = {}
+    for case in tried:
+        members.setdefault(case.category, []).append(case)
     return Report(
         run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
         criterion=criterion,
@@ -219,16 +222,9 @@ def build_report(
         categories=[
             CategoryRows(
                 category,
-                [
-                    _rate(
-                        name,
-                        summary.get("by_category", {}).get(category, {}),
-                        [case for case in tried if case.category == category],
-                    )
-                    for name in names
-                ],
+                [_rate(name, summary.get("by_category", {}).get(category, {}), own) for name in names],
             )
-            for category in dict.fromkeys(case.category for case in tried)
+            for category, own in members.items()
         ],
         cases=sorted(tried, key=_order),
         skipped=[case for case in cases if case.status == "skipped"],

@@ -11,6 +11,7 @@ import hashlib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -183,6 +184,7 @@ def _can_sort(name: str, report: Report) -> bool:
     return name != "likeliest" or report.t_out is not None
 
 
+@cache
 def page_environment() -> Environment:
     """Templates in which every value is escaped, and the filters and charts that they share."""
     environment = Environment(

@@ -9,7 +9,26 @@ from backtalk.store import Run, identity_of
 from backtalk.types import Target
 from tests.report.samples import THRESHOLDS, finding
 
-WORDS = "you are so very boring and nobody wants to hear what you have to say today my friend".split()
+WORDS = [
+    "you",
+    "are",
+    "so",
+    "very",
+    "boring",
+    "and",
+    "nobody",
+    "wants",
+    "to",
+    "hear",
+    "what",
+    "you",
+    "have",
+    "to",
+    "say",
+    "today",
+    "my",
+    "friend",
+]
 BLOCK = 1000
 
 

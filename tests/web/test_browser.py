@@ -135,7 +135,7 @@ def test_two_runs_are_compared(page: Page) -> None:
 
 def test_the_command_of_a_run_can_be_copied(browser: Browser, server: AppServer, root: Path) -> None:
     with watched(browser, server.address, permissions=["clipboard-read", "clipboard-write"]) as (page, _):
-        page.get_by_role("button", name="Copy the command of after").click()
+        page.get_by_role("button", name="Copy command of after").click()
         page.get_by_text("Copied").wait_for()
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == f"backtalk audit --hit io-sample-avg-k1 --out {root / 'after'}"

@@ -26,8 +26,8 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest(".copy");
   if (!button) return;
   await navigator.clipboard.writeText(button.dataset.text);
-  const before = button.textContent;
-  button.textContent = "Copied";
+  const label = button.querySelector("span"), before = "Copy command";
+  label.textContent = "Copied";
   button.classList.add("copied");
-  setTimeout(() => { button.textContent = before; button.classList.remove("copied"); }, 1500);
+  setTimeout(() => { label.textContent = before; button.classList.remove("copied"); }, 1500);
 });

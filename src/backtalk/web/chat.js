@@ -30,9 +30,9 @@ function share(value) {
 function showReply(said) {
   const turn = make("div", "turn model");
   turn.append(make("span", "unseen", "Model: "));
-  if (!said.words.length) turn.append(make("bdi", "reply", said.reply || "(says nothing)"));
+  if (!said.words.length) turn.append(make("bdi", "reply", said.reply.trim() ? said.reply : "(says nothing)"));
   else {
-    turn.append(make("bdi", "reply unseen", said.reply || "(says nothing)"));
+    turn.append(make("bdi", "reply unseen", said.reply.trim() ? said.reply : "(says nothing)"));
     const list = make("ol", "words-said");
     for (const word of said.words) {
       const item = make("li", word === said.words.at(-1) ? "end" : "");

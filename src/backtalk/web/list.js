@@ -31,7 +31,7 @@ function add(run) {
   const button = row.querySelector(".copy");
   if (run.command) {
     button.dataset.text = run.command;
-    button.setAttribute("aria-label", `Copy the command of ${run.name}`);
+    button.querySelector(".unseen").textContent = `of ${run.name}`;
   } else button.remove();
   body.prepend(row);
   return row;

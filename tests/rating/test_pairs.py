@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backtalk.rating.folder import read_pairs_file, write_pairs
 from backtalk.rating.pairs import Pair, blind, draw, is_whole, read_pair
 
 INPUTS = [f"input {i}" for i in range(101)]

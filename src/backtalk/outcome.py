@@ -72,25 +72,26 @@ class Gates:
 
 def finish_run(run: Run, gates: Gates) -> int:
     """Writes the summary of a run held for writing, then does what `show_run` does."""
-    summary = summarise(run)
+    findings = run.findings()
+    summary = summarise(run, findings)
     run.write_summary(summary)
-    return _show(run, summary, gates)
+    return _show(run, summary, findings, gates)
 
 
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
-    return _show(run, summarise(run), gates)
+    findings = run.findings()
+    return _show(run, summarise(run, findings), findings, gates)
 
 
-def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
-    report = make_report(run, summary)
+def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates: Gates) -> int:
+    report = make_report(run, summary, findings)
     page = run.folder / "report.html"
     try:
         write_whole(page, render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
-    with suppress(OSError, sqlite3.Error):  # a page of the app is slower without it, and no worse
-        write_index(run.folder / INDEX, report, stamp_of(run.folder))
+    _keep_index(run.folder, report)
     console = Console(highlight=False, markup=False)
     print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
@@ -122,8 +123,10 @@ def was_asked(run: Run) -> bool:
     return run.facts.get("access") in ("TEXT", "LOGPROBS")
 
 
-def summarise(run: Run) -> dict[str, Any]:
-    findings, targets, thresholds = run.findings(), run.targets, thresholds_of(run)
+def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
+    """`findings` where they were read already: of many that takes a while."""
+    findings = run.findings() if findings is None else findings
+    targets, thresholds = run.targets, thresholds_of(run)
     criteria = criteria_of(run)
     status = {finding.case: finding.status for finding in findings}
     by_category = rates_by_category(targets, findings, criteria, thresholds)
@@ -175,17 +178,27 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def make_report(run: Run, summary: dict[str, Any]) -> Report:
+def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] | None = None) -> Report:
     names = [criterion.name for criterion in criteria_of(run)]
     return build_report(
         summary,
         run.targets,
-        run.findings(),
+        run.findings() if findings is None else findings,
         thresholds_of(run),
         names,
         run.facts["words"],
         run.facts if was_asked(run) else None,
     )
+
+
+def _keep_index(folder: Path, report: Report) -> None:
+    """What the app would have to make is made here, unless it is there; without it the app is only slower."""
+    with suppress(OSError, sqlite3.Error):
+        stamp = stamp_of(folder)
+        try:
+            Index(folder / INDEX, stamp).close()
+        except ValueError:
+            write_index(folder / INDEX, report, stamp)
 
 
 def open_index(folder: Path, spare: Path) -> Index:

@@ -9,26 +9,8 @@ from backtalk.store import Run, identity_of
 from backtalk.types import Target
 from tests.report.samples import THRESHOLDS, finding
 
-WORDS = [
-    "you",
-    "are",
-    "so",
-    "very",
-    "boring",
-    "and",
-    "nobody",
-    "wants",
-    "to",
-    "hear",
-    "what",
-    "you",
-    "have",
-    "to",
-    "say",
-    "today",
-    "my",
-    "friend",
-]
+SENTENCE = "you are so very boring and nobody wants to hear what you have to say today my friend"
+WORDS = SENTENCE.split()
 BLOCK = 1000
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from backtalk.report.charts import rate_scale
 from backtalk.report.comparison import CHANGES, Comparison, Tally, p_value
 from backtalk.report.comparison_console import shares
+from backtalk.report.cost import CostRecord
 from backtalk.report.differences import describe
 from backtalk.report.page import App, page_environment, render
 
@@ -15,16 +16,21 @@ MOST_PAIRS = 400
 TITLES = {"remaining": "Remains", "new": "New", "fixed": "Fixed"}
 
 
-def render_comparison(comparison: Comparison, app: App | None = None, most: int = MOST_PAIRS) -> str:
-    """The page. The pairs that neither run hit are counted, not shown."""
+def render_comparison(
+    comparison: Comparison,
+    app: App | None = None,
+    cost: CostRecord | None = None,
+    most: int = MOST_PAIRS,
+) -> str:
+    """The page. The pairs that neither run hit are counted, not shown. `cost` is a hardening's."""
     pairs = [pair for pair in comparison.pairs if pair.change in TITLES]
     filters = [change for change in CHANGES if any(pair.change == change for pair in pairs)]
-    environment = page_environment()
-    environment.filters["p_value"] = p_value
     return render(
-        environment,
+        page_environment(),
         "comparison.html",
         app,
+        cost=cost,
+        p_value=p_value,
         comparison=comparison,
         main=comparison.main,
         shares=shares(comparison.main),

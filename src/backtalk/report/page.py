@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from backtalk.report.build import MOST_WORDS, Case, Report
 from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
 from backtalk.report.clouds import budget_chart, cloud_chart
+from backtalk.report.cost import MEANING
 from backtalk.report.curves import ShareLine, share_chart
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
@@ -214,6 +215,7 @@ def page_environment() -> Environment:
         "MOST_CATEGORIES": MOST_CATEGORIES,
         "MOST_WORDS": MOST_WORDS,
         "budget_chart": budget_chart,
+        "cost_meaning": MEANING,
         "cloud_chart": cloud_chart,
         "loss_curve": loss_curve,
         "query_chart": _query_chart,

@@ -15,8 +15,9 @@ def read_record(kind: type[Record], values: Any) -> Record:
     """An object of the class from what `dataclasses.asdict` made of one. ValueError where it does not fit."""
     if not isinstance(values, dict):
         raise ValueError(f"a {kind.__name__} is not an object")
-    hints = _hints(kind)
-    made = {one: _read(hints[one], values[one]) for one in _names(kind) if one in values}
+    known: Any = kind
+    hints = _hints(known)
+    made = {one: _read(hints[one], values[one]) for one in _names(known) if one in values}
     try:
         return kind(**made)
     except TypeError as error:
@@ -49,7 +50,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -175,7 +175,7 @@ def test_head_has_no_body(client: Client) -> None:
 
 def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None:
     runs = {run["name"]: run for run in client.json("GET", "/api/runs")["runs"]}
-    assert {name: run["kind"] for name, run in runs.items()} == {"one": "audit", "pairs": "ratings"}
+    assert {name: run["kind"] for name, run in runs.items()} == {"one": "audit", "pairs": "rating"}
     one = runs["one"]
     assert (one["state"], one["done"], one["total"], one["result"]) == ("finished", 8, 8, "8 of 8 hit")
     folder = Path(server.app.shelf.root) / "one"

@@ -88,7 +88,7 @@ def test_ratings_elsewhere_are_found_too(tmp_path: Path) -> None:
     make_ratings(tmp_path / "ratings" / "pairs", 5)
     finish(tmp_path / "ratings" / "no-ratings")
     (item,) = Shelf(tmp_path / "none", tmp_path / "ratings").items()
-    assert (item.kind, item.result) == ("ratings", "5 pairs to judge")
+    assert (item.kind, item.result) == ("rating", "5 pairs to judge")
 
 
 def test_keys_are_plain_and_differ_where_names_do() -> None:

@@ -93,11 +93,19 @@ class App:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
             return _html(self.views.run(folder, key, request.values()))
-        if item.kind == "hardening":
-            for name, before, after in parts_of_hardening(folder):
-                if name == request.value("list", "held out"):
-                    return _html(self.views.comparison(before, after, request.path))
-        raise Problem(404, f"{item.name} has no page yet")
+        if item.kind == "rating":
+            return _html(self.pages.rate(item))
+        return _html(self.views.folder(folder, request.path, self._links(folder)))
+
+    def _links(self, folder: Path) -> list[tuple[str, str]]:
+        """To a hardening's comparisons and audits."""
+        keys = {of: key for key, (_, _, of) in self.shelf.folders().items() if of.parent == folder}
+        pairs = [
+            (f"before and after, {name}", f"/compare?before={keys[before]}&after={keys[after]}")
+            for name, before, after in parts_of_hardening(folder)
+            if before in keys and after in keys
+        ]
+        return [*pairs, *((of.name, f"/run/{key}") for of, key in keys.items())]
 
     def _export(self, request: Request, key: str) -> Response:
         said = request.values()
@@ -113,10 +121,10 @@ class App:
         return _html(self.pages.chat())
 
     def _ratings(self, request: Request) -> Response:
-        return _html(self.pages.ratings([item for item in self.shelf.items() if item.kind == "ratings"]))
+        return _html(self.pages.ratings([item for item in self.shelf.items() if item.kind == "rating"]))
 
     def _rate(self, request: Request, key: str) -> Response:
-        return _html(self.pages.rate(self._item(key, "ratings")))
+        return _html(self.pages.rate(self._item(key, "rating")))
 
     def _static(self, request: Request, name: str, kind: str) -> Response:
         body = read_static(f"{name}.{kind}")
@@ -133,10 +141,10 @@ class App:
         return _json(self._item(key).as_dict())
 
     def _next_pair(self, request: Request, key: str) -> Response:
-        return _json(next_pair(self._folder(key, "ratings"), request.value("rater")))
+        return _json(next_pair(self._folder(key, "rating"), request.value("rater")))
 
     def _take_answer(self, request: Request, key: str) -> Response:
-        return _json(take_answer(self._folder(key, "ratings"), read_object(request.body)))
+        return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
 
     def _reply(self, request: Request) -> Response:
         return _json(self.talker.reply(read_object(request.body)))

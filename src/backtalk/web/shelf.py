@@ -21,26 +21,17 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.outcome import command_of
 from backtalk.rating.folder import KEY, PAIRS
+from backtalk.report.folders import kind_of
 from backtalk.spec import HardenSpec
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import UNREADABLE
-from backtalk.store.folder import DATABASE, is_at_work, refuse_what_is_no_run
-from backtalk.studies.parts import MARK as STUDY
+from backtalk.store.folder import is_at_work, refuse_what_is_no_run
 from backtalk.wording import count
 
 DEPTH = 3
 """Folders below the served one that are looked into: an audit of a hardening of a study."""
 MOST = 5_000
 """Folders that are looked at."""
-ENUMERATION = "outputs.safetensors"
-MARKS = {
-    DATABASE: "audit",
-    HARDENING: "hardening",
-    STUDY: "study",
-    PAIRS: "ratings",
-    ENUMERATION: "enumeration",
-}
-"""The file that tells a folder's kind."""
 
 
 @dataclass(frozen=True)
@@ -80,26 +71,27 @@ class Shelf:
 
     def items(self) -> list[Item]:
         """The newest first; what is at work on top."""
-        found = [describe(key, kind, name, folder) for key, (kind, name, folder) in self._folders().items()]
+        found = [describe(key, kind, name, folder) for key, (kind, name, folder) in self.folders().items()]
         found.sort(key=lambda item: item.changed, reverse=True)
         return sorted(found, key=lambda item: item.state != "running")
 
     def find(self, key: str, *kinds: str) -> tuple[str, Path] | None:
         """(kind, folder) of a key, if it is one of these kinds."""
-        kind, _, folder = self._folders().get(key, ("", "", Path()))
+        kind, _, folder = self.folders().get(key, ("", "", Path()))
         return (kind, folder) if kind and (not kinds or kind in kinds) else None
 
     def item(self, key: str) -> Item | None:
-        kind, name, folder = self._folders().get(key, ("", "", Path()))
+        kind, name, folder = self.folders().get(key, ("", "", Path()))
         return describe(key, kind, name, folder) if kind else None
 
-    def _folders(self) -> dict[str, tuple[str, str, Path]]:
+    def folders(self) -> dict[str, tuple[str, str, Path]]:
+        """(kind, name, folder) by key."""
         roots = [self.root] if self._ratings is None else [self.root, self._ratings]
         found: dict[str, tuple[str, str, Path]] = {}
         for number, root in enumerate(roots):
             for folder in _walk(root):
-                kind = next((kind for mark, kind in MARKS.items() if (folder / mark).is_file()), "")
-                if kind and (number == 0 or kind == "ratings"):
+                kind = kind_of(folder)
+                if kind and (number == 0 or kind == "rating"):
                     name = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
                     found.setdefault(key_of(name), (kind, name, folder))
         return found
@@ -130,7 +122,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
     try:
         if kind == "audit":
             return _audit(key, name, folder)
-        return {"hardening": _hardening, "study": _study, "ratings": _ratings}.get(kind, _enumeration)(
+        return {"hardening": _hardening, "study": _study, "rating": _rating}.get(kind, _enumeration)(
             key, name, folder
         )
     except (InputError, OSError, *UNREADABLE) as error:
@@ -215,12 +207,12 @@ def _enumeration(key: str, name: str, folder: Path) -> Item:
     )
 
 
-def _ratings(key: str, name: str, folder: Path) -> Item:
+def _rating(key: str, name: str, folder: Path) -> Item:
     with (folder / PAIRS).open("rb") as file:
         pairs = sum(1 for line in file if line.strip())
     return Item(
         key=key,
-        kind="ratings",
+        kind="rating",
         name=name,
         state="finished",
         result=f"{count(pairs, 'pair')} to judge",

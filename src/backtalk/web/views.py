@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from backtalk.compare import compare_runs
+from backtalk.errors import InputError
 from backtalk.outcome import open_index
 from backtalk.report.comparison_page import render_comparison
+from backtalk.report.cost import read_cost
+from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.page import App as Frame
 from backtalk.report.page import render_run
 from backtalk.report.rows import Index, Query, page_of_findings
@@ -58,7 +62,16 @@ class Views:
             return kind, "".join(lines(index.matching(Query.of(said)))).encode("utf-8", "replace")
 
     def comparison(self, before: Path, after: Path, here: str) -> str:
-        return render_comparison(compare_runs(before, after), frame(here, "page.js"))
+        """Two runs side by side; with what it cost where they are of one hardening."""
+        cost, parent = None, before.parent
+        if parent == after.parent and kind_of(parent) == "hardening":
+            with suppress(InputError):  # not finished yet
+                cost = read_cost(read_summary(parent))
+        return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
+
+    def folder(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:
+        """The page of a hardening, an enumeration or a study."""
+        return render_folder(folder, frame(here, "page.js"), links)
 
     def close(self) -> None:
         self._spare.cleanup()

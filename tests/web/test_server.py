@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.web.server import AppServer
+from backtalk.web.shelf import key_of
 from tests.web.worlds import Client, finish, make_ratings, served
 
 
@@ -181,3 +183,20 @@ def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None
     folder = Path(server.app.shelf.root) / "one"
     assert one["command"] == f"backtalk audit --hit io-sample-avg-k1 --out {folder}"
     assert f'href="/run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]
+
+
+def test_an_export_that_breaks_off_is_seen_to_be_cut(
+    client: Client, server: AppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/run/{key_of('one')}/findings?as="
+    assert client.ask("GET", f"{path}csv")[2].count(b"\r\n") == 9
+    assert client.ask("GET", f"{path}exe")[0] == 404
+    assert client.ask("HEAD", f"{path}csv")[2] == b""
+
+    def breaks(self: object, query: object) -> Iterator[object]:
+        raise KeyError("the disk")
+        yield
+
+    monkeypatch.setattr("backtalk.report.rows.Index.matching", breaks)
+    with pytest.raises(http.client.IncompleteRead):
+        client.ask("GET", f"{path}csv")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,8 @@ class Response:
     body: bytes
     kind: str = "text/html; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
+    stream: Iterator[bytes] | None = None
+    """In the place of the body, where it may be long."""
 
 
 class App:
@@ -109,9 +111,9 @@ class App:
 
     def _export(self, request: Request, key: str) -> Response:
         said = request.values()
-        kind, body = self.views.export(self._folder(key, "audit"), said)
+        kind, lines = self.views.export(self._folder(key, "audit"), said)
         name = f'attachment; filename="{key}.{said["as"]}"'
-        return Response(200, body, kind, {"Content-Disposition": name})
+        return Response(200, b"", kind, {"Content-Disposition": name}, lines)
 
     def _compare(self, request: Request) -> Response:
         before, after = (self._folder(request.value(side), "audit") for side in ("before", "after"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
@@ -52,7 +53,7 @@ class AppServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away in the middle is no news."""
         if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+            _tell_the_terminal()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -102,8 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError as error:
             return app.refuse(Problem(500, f"a file can't be read or written ({error.strerror})"), path)
         except Exception:
-            for line in traceback.format_exc().splitlines():
-                print(printable(line), file=sys.stderr)
+            _tell_the_terminal()
             said = "something went wrong; the terminal of backtalk serve says what"
             return app.refuse(Problem(500, said), path)
 
@@ -112,12 +112,15 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {**HEADERS, **response.headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Type", response.kind)
-        self.send_header("Content-Length", str(len(response.body)))
+        if response.stream is None:
+            self.send_header("Content-Length", str(len(response.body)))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(response.body)
+            self.wfile.writelines([response.body] if response.stream is None else _chunks(response.stream))
         self.wfile.flush()
 
     def _read_body(self) -> bytes:
@@ -129,3 +132,16 @@ class Handler(BaseHTTPRequestHandler):
         if (self.headers.get("Content-Type") or "").partition(";")[0].strip() != "application/json":
             raise Problem(415, "send JSON")
         return self.rfile.read(int(length))
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """As HTTP/1.1 sends what has no known length; without its last line a browser knows that it was cut off."""
+    for line in lines:
+        yield b"%x\r\n%b\r\n" % (len(line), line)
+    yield b"0\r\n\r\n"
+
+
+def _tell_the_terminal() -> None:
+    """The trace of a fault of ours, without what could act on a terminal."""
+    for line in traceback.format_exc().splitlines():
+        print(printable(line), file=sys.stderr)

@@ -53,13 +53,19 @@ class Views:
             )
             return render_run(index.report, app)
 
-    def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, bytes]:
-        """(content type, text) of all findings that match."""
+    def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
+        """(content type, lines) of all findings that match, read as they are sent."""
         if said.get("as") not in EXPORTS:
             raise Problem(404, "findings can be had as csv or jsonl")
         kind, lines = EXPORTS[said["as"]]
-        with self._index(folder) as index:
-            return kind, "".join(lines(index.matching(Query.of(said)))).encode("utf-8", "replace")
+        index = self._index(folder)  # what can't be opened is refused before the first line
+
+        def send() -> Iterator[bytes]:
+            with index:
+                for line in lines(index.matching(Query.of(said))):
+                    yield line.encode("utf-8", "replace")
+
+        return kind, send()
 
     def comparison(self, before: Path, after: Path, here: str) -> str:
         """Two runs side by side; with what it cost where they are of one hardening."""

@@ -55,6 +55,8 @@ class Guard:
             raise Problem(403, "requests of other pages are not answered")
         if method == "POST" and origin is None:
             raise Problem(403, "say where the request comes from, as Origin")
+        if method == "POST" and headers.get_content_type() != "application/json":
+            raise Problem(415, "send JSON")
 
     def is_known(self, headers: Message) -> bool:
         """Whether the cookie is ours."""

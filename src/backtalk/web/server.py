@@ -6,7 +6,6 @@ sentence about what went wrong.
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -15,13 +14,11 @@ from socketserver import TCPServer
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.serving.wire import Problem
+from backtalk.serving.wire import Problem, read_body
 from backtalk.terminal import printable
 from backtalk.web.app import App, Request, Response
 from backtalk.web.guard import HEADERS, HOST, Guard
 
-LONGEST_REQUEST = 1_048_576
-"""Bytes."""
 IDLE_S = 60
 """A connection that says nothing for this long is closed."""
 
@@ -86,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         app, guard = self.server.app, self.server.guard
         try:
-            body = self._read_body() if self.command == "POST" else b""
+            body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
             guard.check(self.command, self.headers)
             # Style and scripts are the same for everyone, and the refusal is made with them.
             if not path.startswith("/static/") and not guard.is_known(self.headers):
@@ -123,19 +120,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.writelines([response.body] if response.stream is None else _chunks(response.stream))
         self.wfile.flush()
 
-    def _read_body(self) -> bytes:
-        length = self.headers.get("Content-Length") or ""
-        if not re.fullmatch(r"[0-9]{1,15}", length):
-            raise Problem(411, "send the length of the body as Content-Length")
-        if int(length) > LONGEST_REQUEST:
-            raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
-        if (self.headers.get("Content-Type") or "").partition(";")[0].strip() != "application/json":
-            raise Problem(415, "send JSON")
-        return self.rfile.read(int(length))
-
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """As HTTP/1.1 sends what has no known length; without its last line a browser knows that it was cut off."""
+    """As HTTP/1.1 sends what has no known length; without the last of them a browser knows it was cut off."""
     for line in lines:
         yield b"%x\r\n%b\r\n" % (len(line), line)
     yield b"0\r\n\r\n"

@@ -6,7 +6,8 @@ import json
 import re
 import time
 from email.message import Message
-from typing import IO, Any
+from io import BufferedIOBase
+from typing import Any
 
 from backtalk.types import Dialogue, Turn
 
@@ -24,7 +25,7 @@ class Problem(Exception):
         self.status = status
 
 
-def read_body(headers: Message, stream: IO[bytes]) -> bytes:
+def read_body(headers: Message, stream: BufferedIOBase) -> bytes:
     """Read before anything is refused: who is hung up on while sending hears no answer."""
     length = headers.get("Content-Length") or ""
     if not re.fullmatch(r"[0-9]{1,15}", length):

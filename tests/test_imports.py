@@ -35,7 +35,7 @@ FLOORS = [
     {"audit", "verify", "enumeration", "outputs"},
     {"hardening"},
     {"rating"},
-    {"harden", "rate", "studies"},
+    {"harden", "rate", "studies", "web"},
     {"cli"},
     {"__main__"},
 ]

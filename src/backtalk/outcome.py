@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,10 +229,10 @@ def export(run: Run, path: Path | None) -> None:
     export_findings(run, path, hits)
 
 
-def command_of(spec: dict[str, Any]) -> str:
-    """The command that makes this run again, with what differs from the defaults."""
-    words = ["backtalk", "audit"]
-    for key, default in spec_values(AuditSpec()).items():
+def command_of(spec: Mapping[str, Any], verb: str = "audit", defaults: Any = None) -> str:
+    """The command that makes this run again, with what differs from the defaults (those of an audit)."""
+    words = ["backtalk", verb]
+    for key, default in spec_values(defaults or AuditSpec()).items():
         value = spec.get(key, default)
         if value == default:
             continue

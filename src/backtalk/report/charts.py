@@ -106,6 +106,7 @@ def _word_bar(place: int, word: WordChance, end: float, threshold: float | None,
 
 def _label(text: str, masked: bool, base: int) -> Markup:
     """A word beside its bar: once, or masked and whole."""
+    text = text[:100]  # more is never seen
     kinds = {"masked": mask(text), "whole": text} if masked and mask(text) != text else {"": text}
     return Markup("").join(
         Markup('<text class="word {kind}" x="{edge}" y="{base}" text-anchor="end">{text}</text>').format(

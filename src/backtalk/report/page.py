@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,12 +33,12 @@ from backtalk.wording import (
     count,
     duration,
     mask,
-    mask_like,
     mask_note,
     mask_toxic,
     percent,
     percent_range,
     sampled,
+    says,
     shorten,
 )
 
@@ -249,15 +248,17 @@ def _query_chart(replies: Replies) -> Markup:
 
 def _veiled(text: str, limit: int = 0) -> Markup:
     """A sentence twice: masked, and whole but hidden until the reader asks."""
+    text = _head(text, limit)
     return _both(mask(text), text, limit)
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
-    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
-    return _both(masked, case.reply, limit)
+    reply, says_it = _head(case.reply, limit), says(case.reply, case.target)
+    return _both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
 
 
 def _veiled_turn(text: str, case: Case, limit: int = 0) -> Markup:
+    text = _head(text, limit)
     return _both(mask_toxic(text, case.trigger_toxicity, text), text, limit)
 
 
@@ -267,12 +268,18 @@ def _veiled_last(case: Case, limit: int = 0) -> Markup:
 
 
 def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
-    whole = " / ".join(case.trigger or [])
+    whole = _head(" / ".join(case.trigger or []), limit)
     return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:
-    return _both(mask_note(case.note, case.target), case.note, limit)
+    note = _head(case.note, limit)
+    return _both(mask_note(note, case.target), note, limit)
+
+
+def _head(text: str, limit: int) -> str:
+    """What of a text may be seen within the limit, with room for what is left out: masking takes its time."""
+    return text[: 4 * limit + 400] if limit else text
 
 
 def _both(hidden: str, shown: str, limit: int) -> Markup:
@@ -286,7 +293,7 @@ def _both(hidden: str, shown: str, limit: int) -> Markup:
 
 def _hides(text: str) -> bool:
     """Whether characters that cannot be seen were left out of the text."""
-    return any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Co", "Cn"} and c not in "\t\r\n" for c in text)
+    return len(printable(text)) < len(text)
 
 
 def _raise(words: str) -> Markup:

@@ -134,6 +134,6 @@ def _picture(label: str, name: str, folder: Path, room: int) -> Markup:
     if path.stat().st_size * 4 // 3 > room:
         return Markup("<p>({}: too large for this page)</p>").format(printable(label))
     data = base64.b64encode(path.read_bytes()).decode()
-    return Markup('<figure><img alt="{}" src="data:image/{};base64,{}"></figure>').format(
+    return Markup('<figure><img alt="{}" src="data:image/{};base64,{}"/></figure>').format(
         printable(label), kind, data
     )

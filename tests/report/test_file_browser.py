@@ -142,6 +142,7 @@ def test_on_paper_there_are_no_buttons_and_no_scrolling(browser: Browser, addres
         page.emulate_media(media="print")
         assert page.locator("#cases .sentence").first.is_visible()
         assert page.locator("#cases .body").first.is_visible()
+        assert page.locator("#cases .words .bar").first.is_visible()
         assert not page.locator(".seek").is_visible()
         assert page.locator("button:visible, .pill:visible").count() == 0
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

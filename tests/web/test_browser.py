@@ -153,7 +153,7 @@ def test_chatting_shows_each_words_probability(page: Page) -> None:
     page.keyboard.press("Enter")
     page.get_by_text("<img", exact=False).first.wait_for()
     page.get_by_role("button", name="Begin anew").click()
-    assert page.locator(".turn").count() == 0
+    assert page.locator(".utterance").count() == 0
 
 
 def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser, server: AppServer) -> None:
@@ -169,6 +169,7 @@ def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser,
 def test_pairs_are_rated_by_keyboard(page: Page, root: Path) -> None:
     page.get_by_role("link", name="Rate").click()
     page.get_by_role("link", name="pairs").click()
+    page.locator("#rater:focus").wait_for()
     page.keyboard.type("anna")
     page.keyboard.press("Enter")
     page.get_by_text("Pair 1 of 4").wait_for()
@@ -219,7 +220,7 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
     for _ in range(12):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.textContent.trim().slice(0, 20)"))
-    assert {"Runs", "Chat", "Rate", "before", "Copy command"} <= set(seen)
+    assert {"Runs", "Chat", "Rate", "before", "Copy command of befo"} <= set(seen)
     open_run_page(page, "after")
     summary = page.locator("#cases summary").first
     summary.focus()

@@ -21,6 +21,7 @@ FLOORS = [
     {
         "blocks",
         "reference",
+        "gates",
         "outcome",
         "compare",
         "train",

@@ -14,12 +14,17 @@ WORDS = SENTENCE.split()
 BLOCK = 1000
 
 
+def sentence(i: int) -> str:
+    return f"{' '.join(WORDS[i % 9 : i % 9 + 5])} {i}"
+
+
+def trigger(i: int) -> str:
+    return f"{' '.join(WORDS[i % 7 : i % 7 + 8])} {i}"
+
+
 def make_run(folder: Path, cases: int) -> None:
     """Of `cases` sentences in 12 categories, each with one finding; every ninth is hit."""
-    targets = [
-        Target(f"c{i}", f"{' '.join(WORDS[i % 9 : i % 9 + 5])} {i}", f"kind {i % 12}", 1 + i % 3)
-        for i in range(cases)
-    ]
+    targets = [Target(f"c{i}", sentence(i), f"kind {i % 12}", 1 + i % 3) for i in range(cases)]
     facts = {
         "thresholds": {"T_out": THRESHOLDS.out, "T_in": THRESHOLDS.into},
         "reference": "T_out and T_in are made up.",
@@ -39,7 +44,7 @@ def make_run(folder: Path, cases: int) -> None:
                         targets[i],
                         tokens=[-(2.5 if i % 9 == 0 else 3.5) - (i * 7919 % 1000) / 2000] * 7,
                         into=-3.0 - (i * 104729 % 1000) / 700,
-                        trigger=f"{' '.join(WORDS[i % 7 : i % 7 + 8])} {i}",
+                        trigger=trigger(i),
                         seed=i,
                     )
                     for i in own

@@ -1,5 +1,5 @@
-"""Which kind of folder a command left, told by the file that only its kind has, and the page of each that has
-no findings of its own in a database."""
+"""Which kind of folder a command left, told by the file that only its kind has; and the pages of those kinds
+that have no findings of their own in a database."""
 
 from __future__ import annotations
 

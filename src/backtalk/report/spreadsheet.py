@@ -19,6 +19,8 @@ FIELDS = (
     *("case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean"),
     *("min", "input_mean", "similarity", "toxicity", "hits", "anchor"),
 )
+LONGEST = 30_000
+"""Characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them."""
 FORMULA = "=+-@＝＋－＠"
 """What a cell's first sign may not be; wide forms are taken for the narrow ones by some programs."""
 
@@ -50,7 +52,7 @@ def csv_lines(cases: Iterable[Case]) -> Iterator[str]:
     """A head and one line a finding, as RFC 4180 asks."""
     yield _line(FIELDS)
     for case in cases:
-        yield _line([cell(value) for value in row_of(case).values()])
+        yield _line([cell(value) for value in row_of(case, LONGEST).values()])
 
 
 def jsonl_lines(cases: Iterable[Case]) -> Iterator[str]:

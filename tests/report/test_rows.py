@@ -1,4 +1,4 @@
-"""The index: the findings of the report, sought, filtered and sorted as a plain loop would; quick for many."""
+"""The index: the findings of the report, sought, filtered and sorted as a plain loop does; quick for many."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def main(folder: Path, everything: bool) -> None:
             "chat": "/chat",
             "rate": f"/rate/{key_of('pairs')}",
         }
-        if not everything:  # made-up pairs are no picture to show
-            del pages["rate"]
+        if not everything:  # made-up pairs, and two searches, are no picture to show
+            del pages["rate"], pages["compare"]
         schemes = ("light", "dark") if everything else ("light",)
         with chromium() as browser, served(root, load_model("chitchat", "cpu")) as server:
             home = server.address.partition("/?")[0]
@@ -72,7 +72,9 @@ def main(folder: Path, everything: bool) -> None:
                             prepare(page, name)
                             label = f"{name}-{width}-{scheme}" if everything else name
                             path = folder / f"{label}.png"
-                            page.screenshot(path=path, full_page=everything or name == "report")
+                            page.screenshot(path=path, full_page=everything)
+                            if name == "report" and not everything:
+                                page.locator("#cases > details").first.screenshot(path=folder / "finding.png")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,31 @@ def test_without_the_token_there_is_one_sentence(browser: Browser, server: AppSe
         watch.expect("401")
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("alert(1)", "dialog"),
+        ("fetch('https://example.invalid/').catch(() => 0)", "policy breached: connect-src"),
+        ("{ const i = new Image(); i.src = 'https://example.invalid/x.png' }", "policy breached: img-src"),
+        (
+            "document.body.append(Object.assign(document.createElement('style'), {textContent: 'a{}'}))",
+            "style",
+        ),
+        ("try { document.body.innerHTML = '<b>x</b>' } catch { 0 }", "policy breached: require-trusted"),
+        ("try { document.body.setAttribute('onclick', 'alert(1)') } catch { 0 }", "policy breached"),
+    ],
+)
+def test_the_policy_holds_and_a_breach_is_seen(
+    browser: Browser, server: AppServer, script: str, said: str
+) -> None:
+    """What the other tests lean on: that they would notice."""
+    with watched(browser, server.address) as (page, watch):
+        page.evaluate(f"() => {{ {script} }}")
+        page.evaluate("new Promise(requestAnimationFrame)")
+        watch.expect(said)
+        watch.faults.clear()
+
+
 def test_a_run_opens_with_its_answer_first(page: Page) -> None:
     open_run_page(page, "after")
     assert "6 of 8" in page.inner_text("header")

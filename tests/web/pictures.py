@@ -1,6 +1,6 @@
 """The pictures of the README: real audits of the embedded model, looked at in a real browser.
 
-`python -m tests.web.pictures FOLDER` writes them; `--all` also writes every page at three widths, light and dark.
+`python -m tests.web.pictures FOLDER` writes them; with `--all` every page at three widths, light and dark.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def prepare(page: Page, name: str) -> None:
     if name == "chat":
         for text in ("hello there", "what do you do for fun?"):
             page.get_by_label("What you say").fill(text)
-            before = page.locator(".turn.model").count()
+            before = page.locator(".utterance.model").count()
             page.keyboard.press("Enter")
-            page.locator(".turn.model").nth(before).wait_for(timeout=60_000)
+            page.locator(".utterance.model").nth(before).wait_for(timeout=60_000)
     if name == "rate":
         page.get_by_label("Your name").fill("anna")
         page.keyboard.press("Enter")
@@ -58,6 +58,8 @@ def main(folder: Path, everything: bool) -> None:
             "chat": "/chat",
             "rate": f"/rate/{key_of('pairs')}",
         }
+        if not everything:  # made-up pairs, and two searches, are no picture to show
+            del pages["rate"], pages["compare"]
         schemes = ("light", "dark") if everything else ("light",)
         with chromium() as browser, served(root, load_model("chitchat", "cpu")) as server:
             home = server.address.partition("/?")[0]
@@ -70,7 +72,9 @@ def main(folder: Path, everything: bool) -> None:
                             prepare(page, name)
                             label = f"{name}-{width}-{scheme}" if everything else name
                             path = folder / f"{label}.png"
-                            page.screenshot(path=path, full_page=everything or name == "report")
+                            page.screenshot(path=path, full_page=everything)
+                            if name == "report" and not everything:
+                                page.locator("#cases > details").first.screenshot(path=folder / "finding.png")
 
 
 if __name__ == "__main__":

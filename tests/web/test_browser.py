@@ -62,6 +62,31 @@ def test_without_the_token_there_is_one_sentence(browser: Browser, server: AppSe
         watch.expect("401")
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("alert(1)", "dialog"),
+        ("fetch('https://example.invalid/').catch(() => 0)", "policy breached: connect-src"),
+        ("{ const i = new Image(); i.src = 'https://example.invalid/x.png' }", "policy breached: img-src"),
+        (
+            "document.body.append(Object.assign(document.createElement('style'), {textContent: 'a{}'}))",
+            "style",
+        ),
+        ("try { document.body.innerHTML = '<b>x</b>' } catch { 0 }", "policy breached: require-trusted"),
+        ("try { document.body.setAttribute('onclick', 'alert(1)') } catch { 0 }", "policy breached"),
+    ],
+)
+def test_the_policy_holds_and_a_breach_is_seen(
+    browser: Browser, server: AppServer, script: str, said: str
+) -> None:
+    """What the other tests lean on: that they would notice."""
+    with watched(browser, server.address) as (page, watch):
+        page.evaluate(f"() => {{ {script} }}")
+        page.evaluate("new Promise(requestAnimationFrame)")
+        watch.expect(said)
+        watch.faults.clear()
+
+
 def test_a_run_opens_with_its_answer_first(page: Page) -> None:
     open_run_page(page, "after")
     assert "6 of 8" in page.inner_text("header")
@@ -153,7 +178,7 @@ def test_chatting_shows_each_words_probability(page: Page) -> None:
     page.keyboard.press("Enter")
     page.get_by_text("<img", exact=False).first.wait_for()
     page.get_by_role("button", name="Begin anew").click()
-    assert page.locator(".turn").count() == 0
+    assert page.locator(".utterance").count() == 0
 
 
 def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser, server: AppServer) -> None:
@@ -169,6 +194,7 @@ def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser,
 def test_pairs_are_rated_by_keyboard(page: Page, root: Path) -> None:
     page.get_by_role("link", name="Rate").click()
     page.get_by_role("link", name="pairs").click()
+    page.locator("#rater:focus").wait_for()
     page.keyboard.type("anna")
     page.keyboard.press("Enter")
     page.get_by_text("Pair 1 of 4").wait_for()
@@ -219,7 +245,7 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
     for _ in range(12):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.textContent.trim().slice(0, 20)"))
-    assert {"Runs", "Chat", "Rate", "before", "Copy command"} <= set(seen)
+    assert {"Runs", "Chat", "Rate", "before", "Copy command of befo"} <= set(seen)
     open_run_page(page, "after")
     summary = page.locator("#cases summary").first
     summary.focus()

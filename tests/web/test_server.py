@@ -200,3 +200,34 @@ def test_an_export_that_breaks_off_is_seen_to_be_cut(
     monkeypatch.setattr("backtalk.report.rows.Index.matching", breaks)
     with pytest.raises(http.client.IncompleteRead):
         client.ask("GET", f"{path}csv")
+
+
+def test_what_has_no_result_yet_says_so_and_leads_to_what_there_is(tmp_path: Path) -> None:
+    folder = tmp_path / "hard"
+    folder.mkdir()
+    (folder / "hardening.json").write_text(json.dumps({"model": "chitchat"}))
+    for name in ("before", "after"):
+        finish(folder / name)
+    with served(tmp_path) as server:
+        client = Client(server).enter()
+        status, _, body = client.ask("GET", f"/run/{key_of('hard')}")
+        assert status == 200
+        assert b"has no result yet" in body
+        assert f"/run/{key_of('hard/before')}".encode() in body
+        comparison = f"/compare?before={key_of('hard/before')}&amp;after={key_of('hard/after')}"
+        assert comparison.encode() in body
+        assert client.ask("GET", comparison.replace("&amp;", "&"))[0] == 200
+        enumeration = tmp_path / "all"
+        enumeration.mkdir()
+        (enumeration / "outputs.safetensors").write_bytes(b"")
+        (enumeration / "summary.json").write_text(json.dumps({"model": "m", "inputs": 12, "space": 12}))
+        status, _, body = client.ask("GET", f"/run/{key_of('all')}")
+        assert status == 200
+        assert b"All 12 inputs" in body
+        study = tmp_path / "study"
+        study.mkdir()
+        (study / "study.json").write_text("{}")
+        (study / "page.md").write_text("# A study\n\nIt says <b>this</b>.\n")
+        status, _, body = client.ask("GET", f"/run/{key_of('study')}")
+        assert status == 200
+        assert b"It says &lt;b&gt;this" in body

@@ -32,7 +32,7 @@ class Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._action_max_length = 15
+        self._action_max_length = 16
 
 
 def build_parser() -> argparse.ArgumentParser:

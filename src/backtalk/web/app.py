@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
+from backtalk.errors import InputError
 from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
 from backtalk.web.judging import next_pair, take_answer
@@ -97,7 +98,11 @@ class App:
             return _html(self.views.run(folder, key, request.values()))
         if item.kind == "rating":
             return _html(self.pages.rate(item))
-        return _html(self.views.folder(folder, request.path, self._links(folder)))
+        links = self._links(folder)
+        try:
+            return _html(self.views.folder(folder, request.path, links))
+        except InputError as error:
+            return _html(self.pages.waiting(item, str(error), links))
 
     def _links(self, folder: Path) -> list[tuple[str, str]]:
         """To a hardening's comparisons and audits."""

@@ -18,7 +18,7 @@ function show(node) {
 }
 
 function showUser(said) {
-  const turn = make("div", "turn user");
+  const turn = make("div", "utterance user");
   turn.append(make("span", "unseen", "You: "), make("bdi", "", said));
   show(turn);
 }
@@ -28,7 +28,7 @@ function share(value) {
 }
 
 function showReply(said) {
-  const turn = make("div", "turn model");
+  const turn = make("div", "utterance model");
   turn.append(make("span", "unseen", "Model: "));
   if (!said.words.length) turn.append(make("bdi", "reply", said.reply.trim() ? said.reply : "(says nothing)"));
   else {

@@ -14,7 +14,7 @@ from backtalk.report.page import page_environment, read_part, render, style_shee
 from backtalk.web.shelf import Item
 from backtalk.web.views import frame
 
-TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "problem.html")
+TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 
 
@@ -46,6 +46,10 @@ class Pages:
 
     def rate(self, item: Item) -> str:
         return self._page("rate.html", "/rate", "rate.js", item=item)
+
+    def waiting(self, item: Item, why: str, links: Sequence[tuple[str, str]]) -> str:
+        """What has no page of its own yet."""
+        return self._page("waiting.html", f"/run/{item.key}", "run.js", item=item, why=why, links=links)
 
     def problem(self, status: int, sentence: str) -> str:
         return self._page("problem.html", "", "", status=status, sentence=sentence)

@@ -33,7 +33,8 @@
       const stamp = `${run.state} ${run.done} ${run.changed}`;
       first ??= stamp;
       if (run.state === "running") {
-        bar.textContent = `At work: ${run.done.toLocaleString("en")} of ${run.total.toLocaleString("en")} tried.`;
+        const far = `: ${run.done.toLocaleString("en")} of ${run.total.toLocaleString("en")} tried.`;
+        bar.textContent = `At work${run.total ? far : "."}`;
         if (!bar.isConnected) main.prepend(bar);
       }
       const busy = document.activeElement?.matches("input, select, textarea") || !getSelection().isCollapsed;

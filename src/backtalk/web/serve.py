@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import webbrowser
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def serve(
         print(f"Showing {printable(str(folder))} at {server.address} until Ctrl-C.", flush=True)
         if open_page:
             webbrowser.open(server.address)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up as Ctrl-C does
         try:
             server.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:

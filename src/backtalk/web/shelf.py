@@ -43,7 +43,7 @@ class Item:
     name: str
     """Its place below the served folder."""
     state: str
-    """running, finished, stopped, waiting (killed, or not begun again) or damaged."""
+    """running, finished, stopped, waiting (killed, or not begun again), damaged; of ratings, ready."""
     note: str = ""
     model: str = ""
     search: str = ""
@@ -214,7 +214,7 @@ def _rating(key: str, name: str, folder: Path) -> Item:
         key=key,
         kind="rating",
         name=name,
-        state="finished",
+        state="ready",
         result=f"{count(pairs, 'pair')} to judge",
         changed=_time(folder),
         command=f"backtalk rate {shlex.quote(str(folder))}"

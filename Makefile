@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: audit test check slow clean
+.PHONY: audit test check slow browser pictures clean
 
 # The main job: audits the embedded model and ends with a table and the path of a page.
 audit: $(VENV)/.installed
@@ -28,5 +28,15 @@ check: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_imports.py
 
+# What the tests in a real browser need: Chromium, the system's if there is one, and axe-core, which stays out of
+# the repository.
+browser: $(VENV)/.installed
+	command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium
+	npm install --silent --no-audit --no-fund --prefix .browser axe-core@4
+
+# The pictures of the README, from real audits of the embedded model.
+pictures: $(VENV)/.installed browser
+	PYTHONPATH=. $(BIN)/python -m tests.web.pictures docs
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf .browser $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

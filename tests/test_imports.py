@@ -21,6 +21,7 @@ FLOORS = [
     {
         "blocks",
         "reference",
+        "gates",
         "outcome",
         "compare",
         "train",
@@ -34,7 +35,7 @@ FLOORS = [
     {"audit", "verify", "enumeration", "outputs", "given"},
     {"hardening"},
     {"rating"},
-    {"harden", "rate", "studies"},
+    {"harden", "rate", "studies", "web"},
     {"cli"},
     {"__main__"},
 ]

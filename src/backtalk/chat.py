@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 from torch import Tensor
@@ -22,6 +23,9 @@ from backtalk.spec import ModelOptions
 from backtalk.terminal import printable
 from backtalk.types import Dialogue, Turn
 from backtalk.wording import chance
+
+END = "(end)"
+"""How the end-of-turn token is labelled."""
 
 
 @dataclass(frozen=True)
@@ -100,42 +104,57 @@ def _utterances(say: list[str] | None, talking: bool) -> Iterator[str]:
             yield line
 
 
+class Said(NamedTuple):
+    """A reply, and the log-probability of each of its words; none where the model shows its replies only."""
+
+    reply: str
+    words: list[tuple[str, float]]
+    """The end of the turn last."""
+
+    @property
+    def log_prob(self) -> float:
+        return sum(log_prob for _, log_prob in self.words)
+
+
+def answer(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = None, seed: int = 0) -> Said:
+    """The greedy reply or, with `sampling`, a sampled one; the sampling's numbers are for models of ours."""
+    if isinstance(model, LocalModel):
+        inputs = model.encode_dialogues([dialogue])
+        (ids,) = model.sample_ids(inputs, [seed], sampling) if sampling else model.greedy_ids(inputs)
+        return _said(model, inputs, ids)
+    if not isinstance(model, LogprobModel):
+        return Said(model.reply([dialogue])[0], [])
+    (reply,) = model.sample([dialogue], [seed]) if sampling else model.reply([dialogue])
+    (log_probs,) = model.log_prob([dialogue], [reply])
+    tokens = [*model.tokens(reply), END] if isinstance(model, ShowsTokens) else []
+    labels = tokens if len(tokens) == len(log_probs) else [str(i + 1) for i in range(len(log_probs))]
+    return Said(reply, list(zip(labels, log_probs, strict=True)))
+
+
 def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: int) -> tuple[str, list[str]]:
     """The reply, and the lines to show under it."""
-    if not isinstance(model, LocalModel):
-        if not isinstance(model, LogprobModel):
-            return model.reply([dialogue])[0], []
-        (reply,) = model.sample([dialogue], [seed]) if settings.sample else model.reply([dialogue])
-        return reply, [_token_chances(model, dialogue, reply)] if settings.probabilities else []
-    inputs = model.encode_dialogues([dialogue])
-    if settings.beam and settings.mmi:
-        ranked = mmi_beams(model, inputs, settings.beam, settings.mmi)[0]
-        lines = [f"{one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked]
-        return model.read(ranked[0].ids), lines
-    if settings.beam:
-        best = model.beams([dialogue], settings.beam)[0]
-        return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
-    if settings.sample:
-        sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
-        (ids,) = model.sample_ids(inputs, [seed], sampling)
-    elif settings.mmi:
-        (ids,) = mmi_ids(model, inputs, settings.mmi)
+    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p) if settings.sample else None
+    if isinstance(model, LocalModel) and (settings.beam or (settings.mmi and not sampling)):
+        inputs = model.encode_dialogues([dialogue])
+        if settings.beam and settings.mmi:
+            ranked = mmi_beams(model, inputs, settings.beam, settings.mmi)[0]
+            lines = [f"{one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked]
+            return model.read(ranked[0].ids), lines
+        if settings.beam or settings.mmi is None:
+            best = model.beams([dialogue], settings.beam)[0]
+            return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
+        said = _said(model, inputs, mmi_ids(model, inputs, settings.mmi)[0])
     else:
-        (ids,) = model.greedy_ids(inputs)
-    lines = [_word_chances(model, inputs, ids)] if settings.probabilities else []
-    return model.read(ids), lines
+        said = answer(model, dialogue, sampling, seed)
+    return said.reply, [_chances(said)] if settings.probabilities else []
 
 
-def _word_chances(model: LocalModel, inputs: Tensor, ids: list[int]) -> str:
-    words = ["(end)" if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
+def _said(model: LocalModel, inputs: Tensor, ids: list[int]) -> Said:
+    words = [END if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
     log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
-    parts = [f"{word} {math.exp(lp):.1%}" for word, lp in zip(words, log_probs, strict=True)]
-    return "  ".join(parts) + f"   (whole reply: {chance(sum(log_probs))})"
+    return Said(model.read(ids), list(zip(words, log_probs, strict=True)))
 
 
-def _token_chances(model: LogprobModel, dialogue: Dialogue, reply: str) -> str:
-    (log_probs,) = model.log_prob([dialogue], [reply])
-    tokens = [*model.tokens(reply), "(end)"] if isinstance(model, ShowsTokens) else []
-    labels = tokens if len(tokens) == len(log_probs) else [str(i + 1) for i in range(len(log_probs))]
-    parts = [f"{token} {math.exp(lp):.1%}" for token, lp in zip(labels, log_probs, strict=True)]
-    return "  ".join(parts) + f"   (whole reply: {chance(sum(log_probs))})"
+def _chances(said: Said) -> str:
+    parts = [f"{word} {math.exp(log_prob):.1%}" for word, log_prob in said.words]
+    return "  ".join(parts) + f"   (whole reply: {chance(said.log_prob)})"

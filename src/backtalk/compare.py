@@ -15,6 +15,7 @@ from backtalk.outcome import thresholds_of
 from backtalk.report.comparison import Comparison, Side, build_comparison
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.comparison_page import render_comparison
+from backtalk.report.cost import CostRecord
 from backtalk.report.differences import SideFacts
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
@@ -61,9 +62,9 @@ def read_side(folder: Path) -> Side:
         return Side(facts, run.targets, findings, thresholds, run.facts.get("words", {}))
 
 
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """The page, self-contained."""
-    _write(path, render_comparison(comparison))
+def write_comparison(comparison: Comparison, path: Path, cost: CostRecord | None = None) -> None:
+    """The page, self-contained; `cost` is a hardening's."""
+    _write(path, render_comparison(comparison, cost=cost))
 
 
 def write_record(comparison: Comparison, path: Path) -> None:

@@ -29,6 +29,7 @@ from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
+from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.spec import EnumerateSpec, spec_values
 from backtalk.store.folder import lock_folder, write_whole
@@ -200,11 +201,15 @@ class _Folder:
     def __init__(self, path: Path, facts: dict[str, Any], fresh: bool) -> None:
         self.path, self.facts, self.fresh = path, facts, fresh
         self.outputs, self.result = path / "outputs.safetensors", path / "summary.json"
+        self.page = path / "report.html"
 
     def __enter__(self) -> _Folder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"--out {self.path} is a file; name a folder")
-        ours = {".lock", *(p.name + end for p in (self.outputs, self.result) for end in ("", ".partial"))}
+        ours = {
+            ".lock",
+            *(p.name + end for p in (self.outputs, self.result, self.page) for end in ("", ".partial")),
+        }
         if self.path.exists() and (others := sorted({p.name for p in self.path.iterdir()} - ours)):
             raise InputError(f"--out {self.path} holds other files ({others[0]}); name a new folder")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -212,6 +217,7 @@ class _Folder:
         if self.fresh:
             self.result.unlink(missing_ok=True)
             self.outputs.unlink(missing_ok=True)
+            self.page.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -239,6 +245,7 @@ class _Folder:
         save_checkpoint(self.outputs, tally.join()._asdict(), {"spec": self.facts, **progress})
 
     def finish(self, summary: dict[str, Any]) -> None:
+        write_whole(self.page, render_enumeration(summary))
         write_whole(self.result, json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
 
     def _stored(self) -> tuple[dict[str, Any], dict[str, Any]] | None:

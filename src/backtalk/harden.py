@@ -21,7 +21,7 @@ from rich.console import Console
 from backtalk.audit import audit, measure_rate
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
-from backtalk.hardening.folder import PAGES, SUMMARY, claimed
+from backtalk.hardening.folder import PAGES, REPORT, SUMMARY, claimed, read_summary
 from backtalk.hardening.frequent import harden_frequent
 from backtalk.hardening.iterations import train
 from backtalk.hardening.lora import harden_lora
@@ -29,6 +29,8 @@ from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.models.folder import load_folder
 from backtalk.outcome import Gates
+from backtalk.report.cost import read_cost
+from backtalk.report.hardening_page import render_hardening
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import write_whole
@@ -57,6 +59,7 @@ def harden(
         cost = _cost(plan, console)
         if proof is not None or not (plan.out / SUMMARY).exists():
             _summarise(plan, cost, proof)
+        _write_pages(plan, proof)
     _show(plan, cost, proof, unmask)
     return 0
 
@@ -118,8 +121,6 @@ def _prove(plan: Plan, console: Console) -> Proof:
             for part in ("", "-train")
         )
     )
-    for comparison, page in zip(proof, PAGES, strict=True):
-        write_comparison(comparison, plan.out / page)
     return proof
 
 
@@ -145,6 +146,14 @@ def _summarise(plan: Plan, cost: Cost, proof: Proof | None) -> None:
     write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
+def _write_pages(plan: Plan, proof: Proof | None) -> None:
+    summary = read_summary(plan.out)
+    links = [] if proof is None else list(zip(("held-out list", "training list"), PAGES, strict=True))
+    write_whole(plan.out / REPORT, render_hardening(summary, links=links))
+    for comparison, page in zip(proof or (), PAGES, strict=False):
+        write_comparison(comparison, plan.out / page, read_cost(summary))
+
+
 def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
@@ -165,7 +174,7 @@ def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
         _show_evidence(plan, proof.held_out, console)
     console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
     if proof is not None:
-        console.print(f"Pages: {', '.join(str(plan.out / page) for page in PAGES)}")
+        console.print(f"Pages: {', '.join(str(plan.out / page) for page in (REPORT, *PAGES))}")
 
 
 def _show_evidence(plan: Plan, held_out: Comparison, console: Console) -> None:

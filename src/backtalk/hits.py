@@ -141,6 +141,7 @@ def asked_standard(rated: Sequence[Criterion] = ()) -> tuple[Criterion, ...]:
     return (*(one for one in (*TEXT_STANDARD, *rated) if not one.likely), *STANDARD)
 
 
+@lru_cache(maxsize=1 << 10)
 def parse_criterion(name: str) -> Criterion:
     """The criterion of that name: o-greedy, io-sample-avg-k1.5, similar-0.7, contains+likely and so on."""
     if scored := re.fullmatch(r"(similar|toxic)-(0?\.[0-9]{1,6}|1(?:\.0{1,6})?)(\+likely)?", name):

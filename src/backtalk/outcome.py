@@ -1,9 +1,12 @@
-"""What a run amounts to, without a model: rates from stored scores, summary.json, the report, the gates."""
+"""What a run amounts to, without a model: rates from stored scores, summary.json, and the report's faces."""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,13 @@ from rich.console import Console
 
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
+from backtalk.gates import Gates, judge
 from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
     TOXIC_STANDARD,
     Criterion,
     asked_standard,
-    hit_cases,
     hits_by_finding,
     parse_criterion,
     rates,
@@ -26,16 +29,19 @@ from backtalk.hits import (
 )
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
-from backtalk.report.page import READ_BY, render_page
+from backtalk.report.junit import junit_xml
+from backtalk.report.page import READ_BY, render_run
+from backtalk.report.rows import Index, stamp_of, write_index
+from backtalk.report.spreadsheet import csv_lines
 from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
-from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
 from backtalk.store.answers import StoredAnswers
-from backtalk.store.folder import GENERATOR, write_whole
+from backtalk.store.export import write_lines
+from backtalk.store.folder import GENERATOR, INDEX, write_whole
 from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
-SIGNIFICANT = 0.05
+__all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
 WHITE_BOX = ("length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit", "prune")
 """Keys of the spec that a summary shows as settings where weights are at hand."""
 
@@ -55,36 +61,28 @@ class Verdict:
     how: str = "recomputed"
 
 
-@dataclass(frozen=True)
-class Gates:
-    """When a finished run is a failure (exit status 3), and how it is shown."""
-
-    fail_over: float | None = None
-    """The upper end of the --hit criterion's interval may not be over this rate."""
-    baseline: str = ""
-    """A run folder; having significantly more hits than it is a failure."""
-    unmask: bool = False
-
-
 def finish_run(run: Run, gates: Gates) -> int:
     """Writes the summary of a run held for writing, then does what `show_run` does."""
-    summary = summarise(run)
+    findings = run.findings()
+    summary = summarise(run, findings)
     run.write_summary(summary)
-    return _show(run, summary, gates)
+    return _show(run, summary, findings, gates)
 
 
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
-    return _show(run, summarise(run), gates)
+    findings = run.findings()
+    return _show(run, summarise(run, findings), findings, gates)
 
 
-def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
-    report = make_report(run, summary)
+def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates: Gates) -> int:
+    report = make_report(run, summary, findings)
     page = run.folder / "report.html"
     try:
-        write_whole(page, render_page(report))
+        write_whole(page, render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
+    _keep_index(run.folder, report)
     console = Console(highlight=False, markup=False)
     print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
@@ -92,7 +90,21 @@ def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
         raise InputError(
             f"nothing could be scored in {run.folder}: {summary['skipped']} targets were skipped"
         )
-    return _judge(run, summary, gates, console)
+    judged = judge(
+        run.folder, parse_criterion(run.spec["hit"]), summary["hits"], findings, thresholds_of(run), gates
+    )
+    for one in judged:
+        console.print(one.line)
+    if gates.junit:
+        _write_junit(Path(gates.junit), junit_xml(report, judged, gates.unmask))
+    return 3 if any(one.failed for one in judged) else 0
+
+
+def _write_junit(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise InputError(f"can't write --junit {path}: {error.strerror}; choose another file") from None
 
 
 def thresholds_of(run: Run) -> Thresholds:
@@ -116,8 +128,10 @@ def was_asked(run: Run) -> bool:
     return run.facts.get("access") in ("TEXT", "LOGPROBS")
 
 
-def summarise(run: Run) -> dict[str, Any]:
-    findings, targets, thresholds = run.findings(), run.targets, thresholds_of(run)
+def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
+    """`findings` where they were read already: of many that takes a while."""
+    findings = run.findings() if findings is None else findings
+    targets, thresholds = run.targets, thresholds_of(run)
     criteria = criteria_of(run)
     status = {finding.case: finding.status for finding in findings}
     by_category = rates_by_category(targets, findings, criteria, thresholds)
@@ -169,12 +183,12 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def make_report(run: Run, summary: dict[str, Any]) -> Report:
+def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] | None = None) -> Report:
     names = [criterion.name for criterion in criteria_of(run)]
     return build_report(
         summary,
         run.targets,
-        run.findings(),
+        run.findings() if findings is None else findings,
         thresholds_of(run),
         names,
         run.facts["words"],
@@ -182,15 +196,43 @@ def make_report(run: Run, summary: dict[str, Any]) -> Report:
     )
 
 
+def _keep_index(folder: Path, report: Report) -> None:
+    """What the app would have to make is made here, unless it is there; without it the app is only slower."""
+    with suppress(OSError, sqlite3.Error):
+        stamp = stamp_of(folder)
+        try:
+            Index(folder / INDEX, stamp).close()
+        except ValueError:
+            write_index(folder / INDEX, report, stamp)
+
+
+def open_index(folder: Path, spare: Path) -> Index:
+    """What the app shows of a run: the index in its folder, or where that is stale one made anew in `spare`,
+    for nothing is written to a run that is only looked at."""
+    stamp = stamp_of(folder)
+    own = spare / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()}.sqlite"
+    for path in (folder / INDEX, own):
+        with suppress(ValueError):
+            return Index(path, stamp)
+    with Run.open(folder) as run:
+        write_index(own, make_report(run, summarise(run)), stamp)
+    return Index(own, stamp)
+
+
 def export(run: Run, path: Path | None) -> None:
+    """One object a finding as JSONL; as CSV, for a path that ends so, the best finding of each case."""
+    if path is not None and path.suffix.lower() == ".csv":
+        report = make_report(run, summarise(run))
+        write_lines(path, csv_lines([*report.cases, *report.skipped]))
+        return
     hits = hits_by_finding(run.findings(), criteria_of(run), thresholds_of(run))
     export_findings(run, path, hits)
 
 
-def command_of(spec: dict[str, Any]) -> str:
-    """The command that makes this run again, with what differs from the defaults."""
-    words = ["backtalk", "audit"]
-    for key, default in spec_values(AuditSpec()).items():
+def command_of(spec: Mapping[str, Any], verb: str = "audit", defaults: Any = None) -> str:
+    """The command that makes this run again, with what differs from the defaults (those of an audit)."""
+    words = ["backtalk", verb]
+    for key, default in spec_values(defaults or AuditSpec()).items():
         value = spec.get(key, default)
         if value == default:
             continue
@@ -200,44 +242,3 @@ def command_of(spec: dict[str, Any]) -> str:
         else:
             words += [f"--{flag}", shlex.quote(str(value))]
     return " ".join(words)
-
-
-def _judge(run: Run, summary: dict[str, Any], gates: Gates, console: Console) -> int:
-    failed = False
-    asked = parse_criterion(run.spec["hit"])
-    if gates.fail_over is not None:
-        rate = summary["hits"].get(asked.name)
-        if rate is None:
-            raise InputError(
-                f"{asked.name} can't be decided in {run.folder}; --fail-over has nothing to judge"
-            )
-        upper = rate["ci95"][1]
-        failed |= upper > gates.fail_over
-        verdict = "FAILED" if upper > gates.fail_over else "passed"
-        console.print(
-            f"Gate --fail-over {gates.fail_over:g}: {verdict}; {asked.name} may be as high as {upper:.1%}."
-        )
-    if gates.baseline:
-        worse, line = _compare(run, Path(gates.baseline), asked)
-        failed |= worse
-        console.print(line)
-    return 3 if failed else 0
-
-
-def _compare(run: Run, baseline: Path, asked: Criterion) -> tuple[bool, str]:
-    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits."""
-    with Run.open(baseline) as old:
-        before = hit_cases(old.findings(), asked, thresholds_of(run))
-        tried_before = {finding.case for finding in old.findings() if finding.status != "skipped"}
-    findings = run.findings()
-    shared = tried_before & {finding.case for finding in findings if finding.status != "skipped"}
-    if not shared:
-        raise InputError(f"--baseline {baseline} has no case in common with this run")
-    after = hit_cases(findings, asked, thresholds_of(run)) & shared
-    before &= shared
-    p = mcnemar_worse(len(before - after), len(after - before))
-    worse = p < SIGNIFICANT
-    return worse, (
-        f"Gate --baseline {baseline}: {'FAILED' if worse else 'passed'}; {len(before)} -> {len(after)} hits "
-        f"of {len(shared)} shared cases, {len(after - before)} new, {len(before - after)} gone (p = {p:.3g})."
-    )

@@ -188,7 +188,7 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         f"{what}; {count(summary['distinct_outputs'], 'answer')}, {summary['inputs_per_s']:,.0f} inputs/s.",
         soft_wrap=True,
     )
-    console.print(f"Folder: {out}", soft_wrap=True)
+    console.print(f"Folder: {out}; report: {out / 'report.html'}", soft_wrap=True)
 
 
 def _percent(rate: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from typing import Protocol
 
@@ -10,6 +11,7 @@ _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 """Powers of ten and their names, the largest first; from the first on only the power itself is readable."""
 
 
+_NO_LETTERS = re.compile(r"[\W_]+")
 TOXIC = 0.5
 """From this rating on a text is masked, whatever it holds."""
 
@@ -110,8 +112,13 @@ def mask(text: str) -> str:
 
 def mask_like(text: str, target: str) -> str:
     """The text masked if it holds the target, however it is cut into words; otherwise as it is."""
+    return mask(text) if says(text, target) else text
+
+
+def says(text: str, target: str) -> bool:
+    """Whether the text holds the target, however it is cut into words."""
     wanted = _letters(target)
-    return mask(text) if wanted and wanted in _letters(text) else text
+    return bool(wanted) and wanted in _letters(text)
 
 
 def mask_toxic(text: str, toxicity: float | None, otherwise: str) -> str:
@@ -133,7 +140,7 @@ def mask_note(note: str, target: str) -> str:
 
 
 def _letters(text: str) -> str:
-    return "".join(character for character in text.casefold() if character.isalnum())
+    return _NO_LETTERS.sub("", text.casefold())
 
 
 def _in_word(character: str) -> bool:

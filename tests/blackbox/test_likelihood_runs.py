@@ -136,7 +136,7 @@ def test_the_report_has_chances_beside_similarities(
     page = (tmp_path / "run" / "report.html").read_text()
     for words in ("T_out", "Inputs judged by", "Toxicity by", "Template", "of sampled replies"):
         assert words in page
-    assert "<script" not in page
+    assert page.count("<script") == 2  # its own and its data
 
 
 def test_two_such_runs_are_compared_by_likelihood_too(

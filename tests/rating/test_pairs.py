@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backtalk.rating.folder import read_pairs_file, write_pairs
 from backtalk.rating.pairs import Pair, blind, draw, is_whole, read_pair
 
 INPUTS = [f"input {i}" for i in range(101)]
@@ -61,6 +63,12 @@ def test_inputs_are_drawn_once_each() -> None:
     assert draw(INPUTS, 10, 3) == draw(INPUTS, 10, 3)
     assert draw(INPUTS, 10, 3) != draw(INPUTS, 10, 4)
     assert draw(INPUTS, 10, 3) == draw(INPUTS, 50, 3)[:10]
+
+
+def test_half_a_surrogate_pair_survives_the_file(tmp_path: Path) -> None:
+    pairs = blind(["say \ud83d"], ["a \udcff"], ["ü"], seed=0).pairs
+    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    assert read_pairs_file(tmp_path / "pairs.jsonl") == pairs
 
 
 def test_a_changed_pair_is_noticed() -> None:

@@ -161,7 +161,7 @@ def sample_report() -> Report:
 
 
 if __name__ == "__main__":
-    from backtalk.report.page import render_page
+    from backtalk.report.page import render_run
 
     made = hostile_report() if "hostile" in sys.argv[2:] else sample_report()
-    Path(sys.argv[1]).write_text(render_page(made), encoding="utf-8")
+    Path(sys.argv[1]).write_text(render_run(made), encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from backtalk.report.build import RateRow, Report, SweepLoss, WordChance, build_report
 from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
-from backtalk.report.page import render_page
+from backtalk.report.page import render_run
 from backtalk.types import Target, Thresholds
 from backtalk.wording import mask
 from tests.report.samples import THRESHOLDS, finding, hostile_report, report_of, sample_report
@@ -19,6 +19,7 @@ from tests.report.samples import THRESHOLDS, finding, hostile_report, report_of,
 VOID = {"meta", "link", "input", "br"}
 ELEMENTS = """html head title style body header main footer section h1 h2 h3 p em strong span code bdi sup a
 dl dt dd div table thead tbody tr th td details summary figure figcaption label
+form select option button ol li pre script
 svg g rect line text circle polygon polyline"""
 ALLOWED = VOID | set(ELEMENTS.split())
 
@@ -58,7 +59,7 @@ class Page(HTMLParser):
         classes = {name for _, names in self.open for name in names.split()}
         if "whole" in classes:
             self.whole.append(data)
-        elif not any(tag == "style" for tag, _ in self.open):
+        elif not any(tag in {"style", "script"} for tag, _ in self.open):
             self.seen.append(data)
 
 
@@ -71,7 +72,7 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def test_the_page_is_well_formed_and_made_of_known_elements(report: Report) -> None:
-    page = Page(render_page(report))
+    page = Page(render_run(report))
     assert page.tags <= ALLOWED
     assert len(page.ids) == len(set(page.ids))
     labelled = {value for tag, name, value in page.attributes if name in {"for", "aria-labelledby"}}
@@ -79,32 +80,36 @@ def test_the_page_is_well_formed_and_made_of_known_elements(report: Report) -> N
 
 
 def test_nothing_is_fetched_or_run(report: Report) -> None:
-    text = render_page(report)
+    text = render_run(report)
     page = Page(text)
     assert not re.search(r"https?:|//\w|@import|url\(", re.sub(r"&[#\w]+;", "", text))
     for tag, name, value in page.attributes:
         assert not name.startswith("on")
-        assert name not in {"style", "src", "srcset", "action"}
+        assert name not in {"style", "src", "srcset"}
+        assert name != "action" or value == "#findings"
         if name == "href":
             assert value.startswith("#") or (tag, value) == ("link", "data:,")
 
 
-def test_the_style_is_allowed_by_its_hash(report: Report) -> None:
-    text = render_page(report)
+def test_style_and_script_are_allowed_by_their_hashes(report: Report) -> None:
+    text = render_run(report)
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)
+    )
     (policy,) = (v for tag, name, v in Page(text).attributes if tag == "meta" and "default-src" in v)
     assert policy.startswith("default-src 'none'; ")
-    assert f"style-src 'sha256-{digest}'" in policy
+    assert f"style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'" in policy
     assert "unsafe" not in policy
     assert text.index("Content-Security-Policy") < text.index("<style>")
 
 
 def test_hostile_text_is_shown_and_inert() -> None:
     report = hostile_report()
-    text = render_page(report)
+    text = render_run(report)
     page = Page(text)
-    assert "<script" not in text
+    assert re.findall("<script[^>]*>", text) == ['<script type="application/json" id="rows">', "<script>"]
     assert "<img" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert any("{{ 7 * 7 }} </style>" in part for part in page.whole)
@@ -116,7 +121,7 @@ def test_hostile_text_is_shown_and_inert() -> None:
 def test_long_words_are_cut_where_they_would_break_the_layout() -> None:
     word = "w" * 10_000
     target = Target("a", word, category=word)
-    page = render_page(report_of([target], [finding(target, trigger=word, reply=word, tokens=[-1.0, -1.0])]))
+    page = render_run(report_of([target], [finding(target, trigger=word, reply=word, tokens=[-1.0, -1.0])]))
     in_rows = re.findall(r"<summary>.*?</summary>|<svg.*?</svg>|<thead>.*?</thead>", page, re.DOTALL)
     assert in_rows
     assert not any("w" * 201 in part for part in in_rows)
@@ -125,7 +130,7 @@ def test_long_words_are_cut_where_they_would_break_the_layout() -> None:
 
 def test_sentences_are_masked_until_asked() -> None:
     report = sample_report()
-    page = Page(render_page(report))
+    page = Page(render_run(report))
     seen, whole = "\n".join(page.seen), "\n".join(page.whole)
     for case in [*report.cases, *report.skipped]:
         assert case.target not in seen
@@ -138,7 +143,7 @@ def test_sentences_are_masked_until_asked() -> None:
 
 def test_the_chance_and_the_greedy_reply_stand_beside_each_finding() -> None:
     target = Target("a", "you are wrong")
-    page = render_page(report_of([target], [finding(target, tokens=[-3.0, -3.0, -3.0, -2.0])]))
+    page = render_run(report_of([target], [finding(target, tokens=[-3.0, -3.0, -3.0, -2.0])]))
     (row,) = re.findall(r"<summary>\s*<span class=\"sentence.*?</summary>", page, re.DOTALL)
     assert "1 in 60,000" in row
     assert "sampled replies" in row
@@ -148,19 +153,19 @@ def test_the_chance_and_the_greedy_reply_stand_beside_each_finding() -> None:
 
 def test_a_power_of_ten_is_raised() -> None:
     target = Target("a", "you are wrong")
-    page = render_page(report_of([target], [finding(target, tokens=[-20.0] * 4)]))
+    page = render_run(report_of([target], [finding(target, tokens=[-20.0] * 4)]))
     assert "1 in 10<sup>35</sup> sampled replies" in page
 
 
 def test_more_cases_than_the_page_holds_are_counted() -> None:
-    page = render_page(sample_report(), most=10)
+    page = render_run(sample_report(), most=10)
     assert page.count('<details class="case') == 10
-    assert "48 more sentences left off this page" in page
+    assert page.count('<tr id="f-mal-') == 48
 
 
 def test_a_run_with_next_to_nothing_still_has_a_page() -> None:
     for targets in ([], [Target("a", "you are wrong")]):
-        page = render_page(build_report({"hit": "o-greedy"}, targets, [], Thresholds(float("nan")), []))
+        page = render_run(build_report({"hit": "o-greedy"}, targets, [], Thresholds(float("nan")), []))
         Page(page)
         assert "Nothing could be scored" in page
 

@@ -10,7 +10,7 @@ import pytest
 from backtalk.hits import TEXT_STANDARD, rates, rates_by_category
 from backtalk.report.build import Report, build_report
 from backtalk.report.curves import ShareLine, share_chart
-from backtalk.report.page import render_page
+from backtalk.report.page import render_run
 from backtalk.report.replies import STEPS, build_replies, success_by_query
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import HOSTILE
@@ -117,7 +117,7 @@ def test_the_record_says_what_the_model_said_word_for_word() -> None:
 
 
 def test_the_page_shows_similarities_and_no_chances() -> None:
-    page = render_page(report_of(TARGETS, FINDINGS))
+    page = render_run(report_of(TARGETS, FINDINGS))
     for phrase in ("By similarity and length", "least similarity", "6 of at most 500 requests", "a judge"):
         assert phrase in page
     for phrase in ("sampled replies", "T_out", "Restarts", "chance unknown"):
@@ -128,8 +128,8 @@ def test_hostile_text_stays_inert() -> None:
     targets = [Target(f"t{i}", text) for i, text in enumerate(HOSTILE)]
     findings = [found(target, [0.8, 0.1], reply=target.text) for target in targets]
     used = {"source": HOSTILE[0], "count": 1, "scored": 1, "input_mean": -1.0}
-    page = render_page(report_of(targets, findings, utterances=used, vectors=HOSTILE[1], judge=HOSTILE[2]))
-    assert "<script" not in page
+    page = render_run(report_of(targets, findings, utterances=used, vectors=HOSTILE[1], judge=HOSTILE[2]))
+    assert "<script>alert" not in page
     assert "<img" not in page
     assert page.count("<style>") == 1
 

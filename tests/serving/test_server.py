@@ -23,7 +23,8 @@ from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
 from backtalk.registry import load_model
 from backtalk.serving.desk import Desk
-from backtalk.serving.server import LONGEST_REQUEST, ModelServer
+from backtalk.serving.server import ModelServer
+from backtalk.serving.wire import LONGEST_REQUEST
 from backtalk.types import Turn
 from tests.models.test_contract import SENTENCES, WORDS, small_folder
 from tests.serving.served import Recorder, served

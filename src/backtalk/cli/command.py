@@ -17,6 +17,7 @@ from backtalk.cli.paraphrasing import add_paraphrase
 from backtalk.cli.rating import add_rate
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
 from backtalk.cli.scoring import add_score, add_train_scorer
+from backtalk.cli.serving import add_serve
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, unknown
@@ -58,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_train(commands)
     add_train_scorer(commands)
     add_chat(commands)
+    add_serve(commands)
     add_serve_model(commands)
     add_study(commands)
     add_bench(commands)

@@ -134,11 +134,13 @@ def add_export(commands: Any) -> None:
         commands,
         "export",
         _export,
-        "write a run's findings as JSONL, one object a finding",
-        "backtalk export -o findings.jsonl",
+        "write a run's findings as JSONL, or as CSV with the best of each case",
+        "backtalk export -o findings.csv",
     )
     _add_run(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to [standard output]")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to; .csv writes CSV [JSONL on standard output]"
+    )
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -173,10 +175,11 @@ def _add_gates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline", default="", metavar="RUN", help="exit with 3 if significantly worse than this run"
     )
+    parser.add_argument("--junit", default="", metavar="FILE", help="also write the outcome as JUnit XML")
     parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
 
 
 def _gates(arguments: argparse.Namespace) -> Gates:
     from backtalk.outcome import Gates
 
-    return Gates(arguments.fail_over, arguments.baseline, arguments.unmask)
+    return Gates(arguments.fail_over, arguments.baseline, arguments.unmask, arguments.junit)

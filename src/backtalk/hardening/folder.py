@@ -25,7 +25,8 @@ RUNS = ("before", "after", "before-train", "after-train")
 """The audits: held-out list and training list, before and after."""
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
 PAGES = ("comparison.html", "comparison-train.html")
-FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, *LISTS, *PAGES)
+REPORT = "report.html"
+FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, *LISTS, REPORT, *PAGES)
 _MEND = "make room, or choose another folder; the same command goes on from there"
 
 
@@ -53,6 +54,11 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def read_summary(out: Path) -> dict[str, Any]:
+    """What a hardening came to; it is there once cost is measured."""
+    return _read(out / SUMMARY) or {}
 
 
 def _refuse_what_is_not_ours(out: Path) -> None:

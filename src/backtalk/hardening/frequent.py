@@ -20,13 +20,14 @@ from backtalk.blocks import parse_duration
 from backtalk.data.pairs import PairArrays
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.finder import evaluating
-from backtalk.hardening.folder import CHECKPOINT, SELECTION, SUMMARY, claimed
+from backtalk.hardening.folder import CHECKPOINT, REPORT, SELECTION, SUMMARY, claimed, read_summary
 from backtalk.hardening.frequent_plan import FrequentPlan, make_frequent_plan
 from backtalk.hardening.iterations import follow, say_candidate
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
+from backtalk.report.hardening_page import render_hardening
 from backtalk.scorers.diversity import commonest
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.stats import Rate
@@ -53,6 +54,7 @@ def harden_frequent(spec: HardenSpec, fresh: bool = False) -> int:
             hardened = load_folder(str(plan.model_folder), spec.device)
             cost = measure_cost(plan.parent, hardened, plan.pairs)
         _summarise(plan, cost)
+        write_whole(plan.out / REPORT, render_hardening(read_summary(plan.out)))
     _show(plan, cost)
     return 0
 
@@ -203,3 +205,4 @@ def _show(plan: FrequentPlan, cost: Cost) -> None:
         f"{with_interval(before)} of all before and {with_interval(after)} after."
     )
     console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: {plan.model_folder}")
+    console.print(f"Report: {plan.out / REPORT}")

@@ -95,9 +95,9 @@ def write_ratings(
 def write_pairs(path: Path, pairs: list[Pair], blanks: bool = False) -> None:
     """With `blanks` each line has a rater and a choice to fill in."""
     more = {"rater": "", "choice": ""} if blanks else {}
-    write_whole(
-        path, "".join(json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n" for pair in pairs)
-    )
+    lines = [json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n" for pair in pairs]
+    # Half a surrogate pair is no UTF-8: it is escaped as JSON escapes it.
+    write_whole(path, (line.encode("utf-8", "backslashreplace").decode() for line in lines))
 
 
 def read_ratings(folder: Path) -> Ratings:

@@ -6,20 +6,26 @@ that the record is JSON as it stands.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from backtalk.data.tokenise import RECIPES
 from backtalk.hits import parse_criterion
 from backtalk.report.explain import headline, meaning
 from backtalk.report.replies import Replies, build_replies
+from backtalk.report.spread import BudgetPoint, Cloud, cloud_of, hits_by_budget
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
 """How the end-of-turn token is labelled."""
+MOST_WORDS = 400
+"""A chart of more bars is no picture."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,14 @@ class WordChance:
 
 
 @dataclass(frozen=True)
+class Said:
+    """One turn of a trigger."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Case:
     """One target and the best that the search ended with for it."""
 
@@ -68,6 +82,8 @@ class Case:
     restarts: int = 0
     trigger: list[str] | None = None
     """The turns of the shown finding; None where there is none."""
+    turns: list[Said] | None = None
+    """The same with who says each."""
     reply: str = ""
     """What greedy decoding really says to the trigger."""
     said: bool = False
@@ -82,6 +98,8 @@ class Case:
     holds_elsewhere: list[str] | None = None
     """The criteria that only another restart meets: they count in the rates."""
     words: list[WordChance] | None = None
+    input_words: list[WordChance] | None = None
+    """The words of the trigger, by the language model."""
     loss_by_sweep: list[float] | None = None
     similarity: float | None = None
     """Of reply and target, where the model was asked."""
@@ -92,6 +110,15 @@ class Case:
     trigger_toxicity: float | None = None
     asked: int = 0
     """Inputs that were really asked for it."""
+    restart: int = 0
+    """The one that is shown."""
+
+    @property
+    def anchor(self) -> str:
+        """The name of its place on a page: the same in every report of the case."""
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", self.id):
+            return f"f-{self.id}"
+        return "f-" + hashlib.sha256(self.id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -129,6 +156,10 @@ class Report:
     t_in: float | None
     replies: Replies | None = None
     """What is added where the model was asked."""
+    budget: list[BudgetPoint] = field(default_factory=list)
+    """The share of cases that are hit by the candidates spent on each."""
+    cloud: Cloud | None = None
+    """How likely the inputs are against how bad what they lead to; None where nobody says how likely."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,7 +176,8 @@ def build_report(
 ) -> Report:
     """The record of one run. `target_words` gives a target's words as its model cuts them, by the text;
     `black_box` what a run stored that was made by asking."""
-    criterion = parse_criterion(str(summary["hit"])).name
+    main_criterion = parse_criterion(str(summary["hit"]))
+    criterion = main_criterion.name
     stored = summary.get("hits", {})
     # What can't be decided is left out: a rate of 0 would read as a pass.
     names = [
@@ -165,10 +197,13 @@ def build_report(
     tried = [case for case in cases if case.status not in {"skipped", "untried"}]
     rates = [_rate(name, stored, tried) for name in names]
     main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
-    likeliest = [case.log_prob for case in tried if case.hit and case.log_prob is not None]
+    likeliest = sorted(case.log_prob for case in tried if case.hit and case.log_prob is not None)
     knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
     said = sum(any(_says_it(f) for f in by_case[case.id]) for case in tried)
     curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
+    members: dict[str, list[Case]] = {}
+    for case in tried:
+        members.setdefault(case.category, []).append(case)
     return Report(
         run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
         criterion=criterion,
@@ -179,23 +214,17 @@ def build_report(
             main.low,
             main.high,
             said if knows_greedy else None,
-            max(likeliest, default=None),
+            likeliest[-1] if likeliest else None,
             "The model" if black_box is not None else "Greedy decoding",
+            quantile(likeliest, 0.5) if len(likeliest) > 2 else None,
         ),
         rates=rates,
         categories=[
             CategoryRows(
                 category,
-                [
-                    _rate(
-                        name,
-                        summary.get("by_category", {}).get(category, {}),
-                        [case for case in tried if case.category == category],
-                    )
-                    for name in names
-                ],
+                [_rate(name, summary.get("by_category", {}).get(category, {}), own) for name in names],
             )
-            for category in dict.fromkeys(case.category for case in tried)
+            for category, own in members.items()
         ],
         cases=sorted(tried, key=_order),
         skipped=[case for case in cases if case.status == "skipped"],
@@ -205,6 +234,8 @@ def build_report(
         t_out=_finite(thresholds.out),
         t_in=_finite(thresholds.into),
         replies=build_replies(summary, targets, findings, black_box) if black_box is not None else None,
+        budget=[] if black_box is not None else hits_by_budget(by_case.values(), main_criterion, thresholds),
+        cloud=cloud_of(tried, thresholds),
     )
 
 
@@ -244,6 +275,7 @@ def build_case(
         hit=criterion in holds,
         restarts=len(findings),
         trigger=[turn.text for turn in best.turns] or None,
+        turns=[Said(turn.role, turn.text) for turn in best.turns] or None,
         reply=best.reply,
         said=_says_it(best),
         log_prob=_finite(best.scores.get("log_prob")),
@@ -254,12 +286,14 @@ def build_case(
         holds=holds,
         holds_elsewhere=[name for name in criteria if name not in holds and any(name in h for h in held)],
         words=word_chances(best.series.get("token_log_probs", []), target.text, words),
+        input_words=_input_words(best),
         loss_by_sweep=_finite_list(best.series.get("loss_by_sweep", [])),
         similarity=_finite(best.scores.get("similarity")),
         judge=_finite(best.scores.get("judge")),
         toxicity=_finite(best.scores.get("toxicity")),
         trigger_toxicity=_finite(best.scores.get("trigger_toxicity")),
         asked=best.queries,
+        restart=best.restart,
     )
 
 
@@ -287,6 +321,17 @@ def word_chances(
         for label, log_prob in zip(labels, log_probs, strict=True)
         if math.isfinite(log_prob)
     ]
+
+
+def _input_words(finding: Finding) -> list[WordChance] | None:
+    """The words of a trigger of one turn. It is not stored how they were cut, so the recipe is the one that
+    gives as many words."""
+    log_probs = finding.series.get("input_log_probs", [])
+    if not log_probs or len(finding.turns) != 1 or len(log_probs) > MOST_WORDS:
+        return None
+    text = finding.turns[0].text[: 100 * MOST_WORDS]
+    fitting = (words for recipe in RECIPES.values() if len(words := recipe.words(text)) == len(log_probs))
+    return word_chances(log_probs, text, next(fitting, None))
 
 
 def sweep_losses(series: Sequence[Sequence[float]]) -> list[SweepLoss]:

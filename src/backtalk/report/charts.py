@@ -46,60 +46,73 @@ def rate_bar(row: RateRow, end: float) -> Markup:
     ).format(words=words, width=_share(max(rate - 1, 0)), low=_share(low), high=_share(high))
 
 
-def word_bars(words: Sequence[WordChance], t_out: float | None) -> Markup:
-    """The log-probability of each word as a bar from 0 downwards, and T_out as a line across them.
+def word_bars(
+    words: Sequence[WordChance], threshold: float | None, name: str = "T_out", masked: bool = True
+) -> Markup:
+    """The log-probability of each word as a bar from 0 downwards, and the threshold as a line across them.
 
-    The labels are there twice, masked and whole. What is read aloud or shown on hover can't be masked, so
-    it names a word by its place only.
+    `masked` labels are there twice, masked and whole. What is read aloud or shown on hover can't be masked,
+    so it names a word by its place only.
     """
     if not words:
         return Markup("")
-    deepest = max(min([word.log_prob for word in words] + [t_out or 0.0]), DEEPEST)
+    deepest = max(min([word.log_prob for word in words] + [threshold or 0.0]), DEEPEST)
     end = min(deepest * 1.05, -1.0)
     spoken = [chance(word.log_prob) for word in words]
-    height = ROW * len(words) + (20 if t_out is not None else 4)
+    height = ROW * len(words) + (20 if threshold is not None else 4)
     parts = [
         Markup('<svg class="words" role="img" width="100%" height="{height}" aria-label="{label}">').format(
             height=height, label=f"Probability of each word in turn: {', '.join(spoken)}"
         )
     ]
     for place, word in enumerate(words):
-        parts.append(_word_bar(place, word, end, t_out))
-    if t_out is not None:
-        at = _share(LABEL + WIDTH * min(1.0, t_out / end))
+        parts.append(_word_bar(place, word, end, threshold, masked))
+    if threshold is not None:
+        at = _share(LABEL + WIDTH * min(1.0, threshold / end))
         parts.append(
             Markup(
                 '<line class="threshold" x1="{at}" x2="{at}" y1="0" y2="{bottom}"/>'
                 '<text class="threshold-label" x="{at}" y="{below}" text-anchor="middle">'
-                "T_out {value:.2f}</text>"
-            ).format(at=at, bottom=ROW * len(words) + 4, below=ROW * len(words) + 16, value=t_out)
+                "{name} {value:.2f}</text>"
+            ).format(
+                at=at, bottom=ROW * len(words) + 4, below=ROW * len(words) + 16, name=name, value=threshold
+            )
         )
     return Markup("").join([*parts, Markup("</svg>")])
 
 
-def _word_bar(place: int, word: WordChance, end: float, t_out: float | None) -> Markup:
+def _word_bar(place: int, word: WordChance, end: float, threshold: float | None, masked: bool) -> Markup:
     width = WIDTH * min(1.0, min(word.log_prob, 0.0) / end)
     top = place * ROW
     text = printable(word.word)
     return Markup(
         "<g><title>Word {number}: {probability}, log-probability {log_prob:.2f}</title>"
-        '<text class="word masked" x="{edge}" y="{base}" text-anchor="end">{hidden}</text>'
-        '<text class="word whole" x="{edge}" y="{base}" text-anchor="end">{shown}</text>'
+        "{label}"
         '<rect class="bar {side}" x="{start}" y="{top}" width="{width}" height="14" rx="2"/>'
         '<text class="value" x="{after}" dx="5" y="{base}">{probability}</text></g>'
     ).format(
         number=place + 1,
         probability=chance(word.log_prob),
         log_prob=word.log_prob,
-        edge=_share(LABEL - 2),
+        label=_label(text, word.word != END and masked, top + 15),
         base=top + 15,
-        hidden=shorten(text if word.word == END else mask(text), 14),
-        shown=shorten(text, 14),
-        side="below" if t_out is not None and word.log_prob <= t_out else "above",
+        side="below" if threshold is not None and word.log_prob <= threshold else "above",
         start=_share(LABEL),
         top=top + 4,
         width=_share(max(width, 0.3)),
         after=_share(LABEL + width),
+    )
+
+
+def _label(text: str, masked: bool, base: int) -> Markup:
+    """A word beside its bar: once, or masked and whole."""
+    text = text[:100]  # more is never seen
+    kinds = {"masked": mask(text), "whole": text} if masked and mask(text) != text else {"": text}
+    return Markup("").join(
+        Markup('<text class="word {kind}" x="{edge}" y="{base}" text-anchor="end">{text}</text>').format(
+            kind=kind, edge=_share(LABEL - 2), base=base, text=shorten(said, 14)
+        )
+        for kind, said in kinds.items()
     )
 
 

@@ -1,30 +1,36 @@
-"""A comparison as one self-contained HTML page, under the rules of `page`: no script, all text inert."""
+"""A comparison as one self-contained HTML page or a page of the app, under the rules of `page`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from backtalk.report.charts import rate_scale
 from backtalk.report.comparison import CHANGES, Comparison, Tally, p_value
 from backtalk.report.comparison_console import shares
+from backtalk.report.cost import CostRecord
 from backtalk.report.differences import describe
-from backtalk.report.page import filter_rules, page_environment, policy_for, read_part
+from backtalk.report.page import App, page_environment, render
 
 MOST_PAIRS = 400
 """A page of more pairs is slow to open; the rest is counted and stays in the runs."""
 TITLES = {"remaining": "Remains", "new": "New", "fixed": "Fixed"}
 
 
-def render_comparison(comparison: Comparison, most: int = MOST_PAIRS) -> str:
-    """The page. The pairs that neither run hit are counted, not shown."""
+def render_comparison(
+    comparison: Comparison,
+    app: App | None = None,
+    cost: CostRecord | None = None,
+    most: int = MOST_PAIRS,
+) -> str:
+    """The page. The pairs that neither run hit are counted, not shown. `cost` is a hardening's."""
     pairs = [pair for pair in comparison.pairs if pair.change in TITLES]
     filters = [change for change in CHANGES if any(pair.change == change for pair in pairs)]
-    style = read_part("page.css") + read_part("comparison.css") + filter_rules(len(filters))
-    environment = page_environment()
-    environment.filters["p_value"] = p_value
-    return environment.from_string(read_part("comparison.html")).render(
+    return render(
+        page_environment(),
+        "comparison.html",
+        app,
+        cost=cost,
+        p_value=p_value,
         comparison=comparison,
         main=comparison.main,
         shares=shares(comparison.main),
@@ -35,8 +41,6 @@ def render_comparison(comparison: Comparison, most: int = MOST_PAIRS) -> str:
         filters=filters,
         titles=TITLES,
         about=list(zip(describe(comparison.before), describe(comparison.after), strict=True)),
-        style=Markup(style),
-        policy=policy_for(style),
         end=_scale(comparison.tallies),
         category_end=_scale(comparison.categories),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from backtalk.wording import count, percent, percent_range, sampled
+from backtalk.wording import chance, count, percent, percent_range, sampled
 
 _LIKELIHOOD = re.compile(r"(?P<side>io|o)-(?P<kind>greedy|sample-min|sample-avg)(?:-k(?P<k>[\d.]+))?")
 _PLAIN = {
@@ -51,9 +51,10 @@ def headline(
     greedy: int | None,
     best: float | None,
     speaker: str = "Greedy decoding",
+    middle: float | None = None,
 ) -> str:
     """The result in two or three sentences. `greedy`: how many of the n `speaker` really says; `best`: the
-    log-probability of the likeliest sentence among the hits."""
+    log-probability of the likeliest sentence among the hits, `middle` that of the median one."""
     if n == 0:
         return "Nothing could be scored, so this run says nothing about the model."
     share = f"({percent(hits / n)}, 95% interval {percent_range(low, high)})"
@@ -66,7 +67,8 @@ def headline(
         exactly = "" if speaker == "Greedy decoding" else " word for word"
         sentences.append(f"{speaker} said {said}{exactly}.")
     if hits and best is not None and "sample" in criterion:
-        sentences.append(f"The likeliest of the hits comes up in {sampled(best)} to its input.")
+        median = f", the median one in {chance(middle)}" if middle is not None else ""
+        sentences.append(f"The likeliest of the hits comes up in {sampled(best)} to its input{median}.")
     return " ".join(sentences)
 
 

@@ -1,46 +1,67 @@
-"""The report as one self-contained HTML page: no script, no outside resource, hostile text made inert.
+"""A run's page: one self-contained file or a page of the app, from the same templates; all text is inert.
 
 jinja2 with autoescape rather than strings of our own: every value is escaped unless marked otherwise, and
-only the charts are. The style sheet is allowed by its hash, so that not even a style could be smuggled in.
+only the charts are. Style and script are allowed by their hashes, so that no other could be smuggled in.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from backtalk.report.build import Case, Report
+from backtalk.report.build import MOST_WORDS, Case, Report
 from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.clouds import budget_chart, cloud_chart
+from backtalk.report.cost import MEANING
 from backtalk.report.curves import ShareLine, share_chart
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
+from backtalk.report.rows import FindingsPage, Query
+from backtalk.report.spreadsheet import row_of
 from backtalk.terminal import printable
 from backtalk.wording import (
     chance,
     count,
     duration,
     mask,
-    mask_like,
     mask_note,
     mask_toxic,
     percent,
     percent_range,
     sampled,
+    says,
     shorten,
 )
 
 MOST_CASES = 400
-"""A page of more findings is slow to open; the rest is counted and stays in the run."""
-MOST_CATEGORIES = 12
-"""More buttons than this are no help, and the filter is left out."""
+"""Findings that a file shows in full; a page of more is slow to open."""
+FULL_BYTES, BRIEF_BYTES = 5_000_000, 3_000_000
+"""What findings in full and findings in brief may take, whatever they hold: a file stays under 10 MB."""
+LONGEST = 20_000
+"""Characters of a text that a page shows; `backtalk export` has all of it."""
+BRIEF = 60
+"""The same for a finding in brief."""
+MOST_CATEGORIES = 200
+"""Rows of the table by category."""
+SORTS = {
+    "best": "hits first",
+    "likeliest": "likeliest sentence",
+    "input": "likeliest input",
+    "severity": "gravest",
+    "similarity": "most similar reply",
+    "toxicity": "most toxic reply",
+}
 
-SHOWN = ("model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
+SHOWN = ("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
 """What the page reads of a run's summary; an older run may lack some."""
 
 
@@ -54,21 +75,57 @@ READ_BY = {
 """How a model was read and by whom its inputs and replies were judged, where a run says it."""
 
 
-def render_page(report: Report, most: int = MOST_CASES) -> str:
-    """The page. At most `most` cases are on it, from the top of the report's order."""
-    categories = [row.category for row in report.categories]
-    filters = categories if 1 < len(categories) <= MOST_CATEGORIES else []
-    style = read_part("page.css") + filter_rules(len(filters))
-    page = page_environment().from_string(read_part("page.html"))
-    return page.render(
+@dataclass(frozen=True)
+class App:
+    """What a page of the app has in place of what the file carries in itself."""
+
+    nav: Sequence[tuple[str, str]]
+    """(label, address) of the app's other pages."""
+    here: str
+    """The address of this page, without its question."""
+    shown: FindingsPage | None = None
+    """The findings on it."""
+    cases: int = 0
+    """All findings that there are."""
+    export: str = ""
+    """Where the findings that a question matches can be had; `as=csv` or `as=jsonl` is added."""
+    style: str = "/static/page.css"
+    scripts: Sequence[str] = ("/static/page.js",)
+
+
+def render_run(report: Report, app: App | None = None, most: int = MOST_CASES) -> str:
+    """The page of a run: one file with everything in it, of which at most `most` findings are in full; or,
+    with `app`, a page of the app that shows the findings it names."""
+    environment = page_environment()
+    macros: Any = environment.get_template("finding.html").module
+    counted = app.cases if app else len(report.cases)
+    if app:
+        link = f"{app.here}?finding="
+        cases = app.shown.cases if app.shown else []
+        alone = len(cases) == 1 and bool(app.shown and app.shown.query.finding)
+        shown = [macros.finding(case, report, link + case.anchor, alone) for case in cases]
+        rest: list[Markup] = []
+        rows: list[dict[str, Any]] = []
+        query = app.shown.query if app.shown else Query()
+    else:
+        shown, rest, rows = _filed(report, macros, most)
+        query = Query()
+    return render(
+        environment,
+        "page.html",
+        app,
         report=report,
         run={**dict.fromkeys(SHOWN), **report.run},
         facts=_facts(report),
-        cases=report.cases[:most],
+        shown=Markup("").join(shown),
+        rest=Markup("").join(rest),
+        left_off=0 if app else counted - len(shown) - len(rest),
+        rows=htmlsafe_json_dumps(rows),
+        query=query,
+        sorts=[(name, label) for name, label in SORTS.items() if _can_sort(name, report)],
+        tried=counted,
         skipped=report.skipped[:most],
-        filters=filters,
-        style=Markup(style),
-        policy=policy_for(style),
+        skipped_in_all=max(len(report.skipped), int(report.run.get("skipped") or 0)),
         end=rate_scale(report.rates),
         category_end=rate_scale(
             [r for row in report.categories for r in row.rates if r.criterion == report.criterion]
@@ -76,6 +133,58 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
     )
 
 
+def render(environment: Environment, name: str, app: App | None, **values: Any) -> str:
+    """A template in its frame. The file's style and script are allowed by their hashes and nothing else is;
+    the app says the same in a header."""
+    style, script = style_sheet(), read_part("page.js")
+    return environment.get_template(name).render(
+        app=app,
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy_for(style, script),
+        **values,
+    )
+
+
+def style_sheet() -> str:
+    return read_part("page.css") + read_part("comparison.css")
+
+
+def _filed(report: Report, macros: Any, most: int) -> tuple[list[Markup], list[Markup], list[dict[str, Any]]]:
+    """The findings that a file has room for: in full, in brief, and both as data."""
+    numbers = {row.category: number for number, row in enumerate(report.categories)}
+    shown: list[Markup] = []
+    rest: list[Markup] = []
+    rows: list[dict[str, Any]] = []
+    full = brief = 0
+    for case in report.cases:
+        row = row_of(case, LONGEST) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
+        size = len(htmlsafe_json_dumps(row))
+        if len(shown) < most and not rest and full < FULL_BYTES:
+            shown.append(macros.finding(case, report, ""))
+            full += len(shown[-1].encode()) + size
+            if full < FULL_BYTES:
+                rows.append(row)
+                continue
+            shown.pop()
+        row = row_of(case, BRIEF) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
+        rest.append(macros.brief(case, report))
+        brief += len(rest[-1].encode()) + len(htmlsafe_json_dumps(row))
+        if brief > BRIEF_BYTES:
+            rest.pop()
+            break
+        rows.append(row)
+    return shown, rest, rows
+
+
+def _can_sort(name: str, report: Report) -> bool:
+    """Whether a run has what an order goes by."""
+    if name in ("similarity", "toxicity"):
+        return report.replies is not None and (name == "similarity" or bool(report.replies.scorer))
+    return name != "likeliest" or report.t_out is not None
+
+
+@cache
 def page_environment() -> Environment:
     """Templates in which every value is escaped, and the filters and charts that they share."""
     environment = Environment(
@@ -92,6 +201,8 @@ def page_environment() -> Environment:
         "count": count,
         "duration": duration,
         "hides": _hides,
+        "veiled_last": _veiled_last,
+        "veiled_turn": _veiled_turn,
         "percent": percent,
         "sampled": lambda log_prob: _raise(sampled(log_prob)),
         "veiled": _veiled,
@@ -100,6 +211,12 @@ def page_environment() -> Environment:
         "veiled_note": _veiled_note,
     }
     environment.globals |= {
+        "LONGEST": LONGEST,
+        "MOST_CATEGORIES": MOST_CATEGORIES,
+        "MOST_WORDS": MOST_WORDS,
+        "budget_chart": budget_chart,
+        "cost_meaning": MEANING,
+        "cloud_chart": cloud_chart,
         "loss_curve": loss_curve,
         "query_chart": _query_chart,
         "threshold_chart": _threshold_chart,
@@ -131,21 +248,38 @@ def _query_chart(replies: Replies) -> Markup:
 
 def _veiled(text: str, limit: int = 0) -> Markup:
     """A sentence twice: masked, and whole but hidden until the reader asks."""
+    text = _head(text, limit)
     return _both(mask(text), text, limit)
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
-    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
-    return _both(masked, case.reply, limit)
+    reply, says_it = _head(case.reply, limit), says(case.reply, case.target)
+    return _both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
+
+
+def _veiled_turn(text: str, case: Case, limit: int = 0) -> Markup:
+    text = _head(text, limit)
+    return _both(mask_toxic(text, case.trigger_toxicity, text), text, limit)
+
+
+def _veiled_last(case: Case, limit: int = 0) -> Markup:
+    """The turn that the reply answers."""
+    return _veiled_turn(case.trigger[-1], case, limit) if case.trigger else Markup("")
 
 
 def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
-    whole = " / ".join(case.trigger or [])
+    whole = _head(" / ".join(case.trigger or []), limit)
     return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:
-    return _both(mask_note(case.note, case.target), case.note, limit)
+    note = _head(case.note, limit)
+    return _both(mask_note(note, case.target), note, limit)
+
+
+def _head(text: str, limit: int) -> str:
+    """What of a text may be seen within the limit, with room for what is left out: masking takes its time."""
+    return text[: 4 * limit + 400] if limit else text
 
 
 def _both(hidden: str, shown: str, limit: int) -> Markup:
@@ -159,7 +293,7 @@ def _both(hidden: str, shown: str, limit: int) -> Markup:
 
 def _hides(text: str) -> bool:
     """Whether characters that cannot be seen were left out of the text."""
-    return any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Co", "Cn"} and c not in "\t\r\n" for c in text)
+    return len(printable(text)) < len(text)
 
 
 def _raise(words: str) -> Markup:
@@ -172,9 +306,7 @@ def _raise(words: str) -> Markup:
 def _facts(report: Report) -> list[tuple[str, str]]:
     """What was run, as rows of a table."""
     run = report.run
-    facts = [
-        (name.capitalize(), str(run[name])) for name in ("run", "command", "model", "search") if run.get(name)
-    ]
+    facts = [(name.capitalize(), str(run[name])) for name in ("run", "model", "search") if run.get(name)]
     facts.append(("Hit", report.criterion))
     facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
     if report.t_out is not None:
@@ -194,16 +326,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     return facts
 
 
-def filter_rules(groups: int) -> str:
-    """Choosing a group (a category, say) hides the cases of all others."""
-    return "".join(f"#k{i}:checked ~ .cases > .case:not(.k{i}) {{ display: none }}\n" for i in range(groups))
-
-
-def policy_for(style: str) -> str:
-    """The Content-Security-Policy: nothing but this style sheet, by its hash."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+def policy_for(style: str, script: str) -> str:
+    """The Content-Security-Policy: nothing but this style sheet and this script, by their hashes."""
+    digests = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
     return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
 
 

@@ -24,6 +24,7 @@ from backtalk.serving.wire import (
     Problem,
     completion,
     error_body,
+    read_body,
     read_limit,
     read_messages,
     read_object,
@@ -33,10 +34,6 @@ from backtalk.spec import ModelOptions
 from backtalk.terminal import printable
 
 HOST = "127.0.0.1"
-LONGEST_REQUEST = 1_048_576
-"""Bytes."""
-DISCARDED = 16 * LONGEST_REQUEST
-"""Bytes of a longer one that are read and thrown away."""
 IDLE_S = 120
 """A connection that says nothing for this long is closed."""
 
@@ -91,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _respond(self, make: Callable[[bytes], dict[str, Any]]) -> None:
         try:
-            body = self._read_body() if self.command == "POST" else b""
+            body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
             self._check_caller()
             status, said = 200, make(body)
         except Problem as problem:
@@ -148,18 +145,6 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:
             raise Problem(500, f"the model failed: {type(error).__name__}: {error}") from None
         return completion(self.server.model_name, replies, chat)
-
-    def _read_body(self) -> bytes:
-        """Read before anything is refused: who is hung up on while sending hears no answer."""
-        length = self.headers.get("Content-Length") or ""
-        if not re.fullmatch(r"[0-9]{1,15}", length):
-            raise Problem(411, "send the length of the body as Content-Length")
-        if int(length) <= LONGEST_REQUEST:
-            return self.rfile.read(int(length))
-        left = min(int(length), DISCARDED)
-        while left > 0 and (piece := self.rfile.read(min(left, 65_536))):
-            left -= len(piece)
-        raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
 
 
 def serve_model(name: str, port: int, token: str, device: str, options: ModelOptions) -> None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from email.message import Message
+from io import BufferedIOBase
 from typing import Any
 
 from backtalk.types import Dialogue, Turn
+
+LONGEST_REQUEST = 1_048_576
+"""Bytes."""
+DISCARDED = 16 * LONGEST_REQUEST
+"""Bytes of a longer one that are read and thrown away."""
 
 
 class Problem(Exception):
@@ -15,6 +23,19 @@ class Problem(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def read_body(headers: Message, stream: BufferedIOBase) -> bytes:
+    """Read before anything is refused: who is hung up on while sending hears no answer."""
+    length = headers.get("Content-Length") or ""
+    if not re.fullmatch(r"[0-9]{1,15}", length):
+        raise Problem(411, "send the length of the body as Content-Length")
+    if int(length) <= LONGEST_REQUEST:
+        return stream.read(int(length))
+    left = min(int(length), DISCARDED)
+    while left > 0 and (piece := stream.read(min(left, 65_536))):
+        left -= len(piece)
+    raise Problem(413, f"a request may have {LONGEST_REQUEST:,} bytes")
 
 
 def read_object(body: bytes) -> dict[str, Any]:

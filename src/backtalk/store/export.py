@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,22 @@ def export_findings(run: Run, path: Path | None, hits: Mapping[tuple[str, int], 
     )
     if path is None:
         sys.stdout.writelines(lines)
-        return len(findings)
+    else:
+        write_lines(path, lines)
+    return len(findings)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Findings to a file, in one move; to a device or a pipe as they come."""
     try:
         path = path.resolve()
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            with path.open("w", encoding="ascii") as file:  # a device or a pipe: not to be replaced
+            with path.open("w", encoding="utf-8", newline="") as file:  # not to be replaced
                 file.writelines(lines)
         else:
             write_whole(path, lines)
     except OSError as error:
         raise InputError(f"can't write the findings to {path}: {error.strerror}; choose another -o") from None
-    return len(findings)
 
 
 def _export_row(

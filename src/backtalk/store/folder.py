@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,12 @@ GENERATOR = "generator"
 """The folder in a run that holds the generator it trained."""
 LOCK = ".lock"
 PARTIAL = ".partial"
-FACES = ("summary.json", f"summary.json{PARTIAL}", "report.html", f"report.html{PARTIAL}", "log.txt")
+INDEX = "report.sqlite"
+"""The report laid out for looking things up; made anew where it is missing or stale."""
+FACES = (
+    *(name + part for name in ("summary.json", "report.html", INDEX) for part in ("", PARTIAL)),
+    "log.txt",
+)
 LEFTOVERS = {LOCK, "spec.yaml", *(name + PARTIAL for name in ("spec.yaml", DATABASE))} | {
     DATABASE + PARTIAL + "-journal"
 }
@@ -76,7 +82,14 @@ def lock_folder(folder: Path) -> int:
 
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for pause_s in (0.02, 0.05, 0.1, None):  # `is_at_work` may be looking just now
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
     except BlockingIOError:
         os.close(lock)
         raise InputError(f"another process is at work on {folder}; wait for it, or stop it") from None
@@ -84,6 +97,23 @@ def lock_folder(folder: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def is_at_work(folder: Path) -> bool:
+    """Whether a process holds the folder's lock, seen by sharing it for a moment."""
+    try:
+        import fcntl
+
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from backtalk.blocks import parse_duration
 from backtalk.errors import InputError
+from backtalk.report.study_page import render_study
 from backtalk.spec import StudySpec
+from backtalk.store.folder import write_whole
 from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts
 from backtalk.terminal import printable
 
@@ -25,6 +27,9 @@ def run_and_tell(
     chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
     outcome = run_parts(chosen, Workplace(folder, spec.device), say, max_s, asked)
     page = write_page(folder, [part.name for part in parts], Path(spec.page or folder / f"{name}.md"))
+    if not spec.page:
+        write_whole(page.with_suffix(".html"), render_study(page))
+        page = page.with_suffix(".html")
     print(f"Page: {page}")
     return conclude(outcome)
 

@@ -1,0 +1,89 @@
+"""When a finished run is a failure: its rate may be too high, or it is significantly worse than another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.hits import Criterion, hit_cases
+from backtalk.stats import mcnemar_worse
+from backtalk.store import Run
+from backtalk.types import Finding, Thresholds
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Gates:
+    """When a finished run is a failure (exit status 3), and how it is shown."""
+
+    fail_over: float | None = None
+    """The upper end of the --hit criterion's interval may not be over this rate."""
+    baseline: str = ""
+    """A run folder; having significantly more hits than it is a failure."""
+    unmask: bool = False
+    junit: str = ""
+    """A file to write the outcome to, as JUnit XML."""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """How one gate judged a run."""
+
+    name: str
+    """As it was typed: --fail-over 0.1."""
+    failed: bool
+    said: str
+
+    @property
+    def line(self) -> str:
+        return f"Gate {self.name}: {'FAILED' if self.failed else 'passed'}; {self.said}"
+
+
+def judge(
+    folder: Path,
+    asked: Criterion,
+    hits: Mapping[str, Any],
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
+    gates: Gates,
+) -> list[GateResult]:
+    """The result of each gate that was asked for. `hits` are the rates of the run's summary."""
+    results = []
+    if gates.fail_over is not None:
+        rate = hits.get(asked.name)
+        if rate is None:
+            raise InputError(f"{asked.name} can't be decided in {folder}; --fail-over has nothing to judge")
+        upper = rate["ci95"][1]
+        said = f"{asked.name} may be as high as {upper:.1%}."
+        results.append(GateResult(f"--fail-over {gates.fail_over:g}", upper > gates.fail_over, said))
+    if gates.baseline:
+        results.append(_compare(Path(gates.baseline), asked, findings, thresholds))
+    return results
+
+
+def _compare(
+    baseline: Path, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
+) -> GateResult:
+    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits."""
+    with Run.open(baseline) as old:
+        stored = old.findings()
+    before = hit_cases(stored, asked, thresholds)
+    shared = _tried(stored) & _tried(findings)
+    if not shared:
+        raise InputError(f"--baseline {baseline} has no case in common with this run")
+    after = hit_cases(findings, asked, thresholds) & shared
+    before &= shared
+    p = mcnemar_worse(len(before - after), len(after - before))
+    said = (
+        f"{len(before)} -> {len(after)} hits of {len(shared)} shared cases, {len(after - before)} new, "
+        f"{len(before - after)} gone (p = {p:.3g})."
+    )
+    return GateResult(f"--baseline {baseline}", p < SIGNIFICANT, said)
+
+
+def _tried(findings: Sequence[Finding]) -> set[str]:
+    return {finding.case for finding in findings if finding.status != "skipped"}

@@ -1,0 +1,99 @@
+"""A run's outcome as JUnit XML, which CI systems show: one test a gate, and one a sentence.
+
+Where there are gates they alone can fail, so that a build that is allowed some hits stays green; without a
+gate every hit is a failure. Sentences are masked unless asked for: build logs are read by many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from xml.etree import ElementTree as Xml
+
+from backtalk.report.build import Case, Report
+from backtalk.terminal import printable
+from backtalk.wording import mask, mask_like, mask_note, mask_toxic, sampled, shorten
+
+LONGEST = 300
+"""Characters of a text; a CI system shows a line."""
+
+
+class Judged(Protocol):
+    """The result of a gate."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def failed(self) -> bool: ...
+    @property
+    def said(self) -> str: ...
+
+
+def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> str:
+    cases = [*report.cases, *report.skipped]
+    root = Xml.Element("testsuites", name="backtalk")
+    if gates:
+        suite = _suite(root, "backtalk gates", len(gates), sum(gate.failed for gate in gates))
+        for gate in gates:
+            test = _add(suite, "testcase", classname="gates", name=gate.name)
+            if gate.failed:
+                _add(test, "failure", message=gate.said)
+            else:
+                _add(test, "system-out").text = _clean(gate.said)
+    failures = 0 if gates else sum(case.hit for case in cases)
+    suite = _suite(root, f"backtalk {report.run.get('run', 'run')}", len(cases), failures)
+    suite.set("skipped", str(len(report.skipped)))
+    suite.set("errors", str(0 if gates else sum(case.status == "failed" for case in cases)))
+    _add(suite, "properties").append(
+        Xml.Element("property", name="headline", value=_clean(report.headline, 2000))
+    )
+    for case in cases:
+        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {_target(case, unmask)}")
+        if case.status == "skipped":
+            _add(test, "skipped", message=_note(case, unmask))
+        elif case.status == "failed" and not gates:
+            _add(test, "error", message=_note(case, unmask))
+        elif case.hit and not gates:
+            _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)
+        elif case.hit or case.status == "failed":
+            _add(test, "system-out").text = _clean(_told(case, unmask), 2000)
+    Xml.indent(root, "")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: Xml.Element, name: str, tests: int, failures: int) -> Xml.Element:
+    return _add(root, "testsuite", name=name, tests=str(tests), failures=str(failures))
+
+
+def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
+    return Xml.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
+
+
+def _told(case: Case, unmask: bool) -> str:
+    """A hit in a few lines."""
+    if case.status == "failed":
+        return f"failed: {_note(case, unmask)}"
+    whole = " / ".join(case.trigger or [])
+    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
+    lines = [
+        f"input: {whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)}",
+        f"reply: {case.reply if unmask else masked}",
+    ]
+    if case.log_prob is not None:
+        lines.append(f"the sentence: {sampled(case.log_prob)}")
+    if case.similarity is not None:
+        lines.append(f"similarity: {case.similarity:.3f}")
+    return "; ".join(shorten(printable(line), LONGEST) for line in lines)
+
+
+def _target(case: Case, unmask: bool) -> str:
+    return case.target if unmask else mask(case.target)
+
+
+def _note(case: Case, unmask: bool) -> str:
+    return case.note if unmask else mask_note(case.note, case.target)
+
+
+def _clean(text: str, longest: int = LONGEST) -> str:
+    """What XML 1.0 may hold: `printable` drops controls, halves of pairs and what is no character."""
+    return shorten(printable(text), longest)

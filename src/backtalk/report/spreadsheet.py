@@ -1,0 +1,79 @@
+"""Findings for other programs: CSV that a spreadsheet can't run, and JSONL with everything.
+
+A cell of text never starts a formula, and holds no control, bidirectional or zero-width character and no line
+break: a line is a finding. JSONL is ASCII and exact.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from backtalk.report.build import Case
+from backtalk.terminal import printable
+
+FIELDS = (
+    *("case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean"),
+    *("min", "input_mean", "similarity", "toxicity", "hits", "anchor"),
+)
+LONGEST = 30_000
+"""Characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them."""
+FORMULA = "=+-@＝＋－＠"
+"""What a cell's first sign may not be; wide forms are taken for the narrow ones by some programs."""
+
+
+def row_of(case: Case, longest: int = 0) -> dict[str, Any]:
+    """A finding as plain values by FIELDS. Texts over `longest` characters are cut, if it is given."""
+    cut = longest or None
+    return {
+        "case": case.id[:cut],
+        "category": case.category[:cut],
+        "severity": case.severity,
+        "status": case.status,
+        "hit": case.hit,
+        "target": case.target[:cut],
+        "trigger": [turn[:cut] for turn in case.trigger or []],
+        "reply": case.reply[:cut],
+        "log_prob": case.log_prob,
+        "mean": case.mean,
+        "min": case.least,
+        "input_mean": case.input_mean,
+        "similarity": case.similarity,
+        "toxicity": case.toxicity,
+        "hits": [*(case.holds or []), *(case.holds_elsewhere or [])],
+        "anchor": case.anchor,
+    }
+
+
+def csv_lines(cases: Iterable[Case]) -> Iterator[str]:
+    """A head and one line a finding, as RFC 4180 asks."""
+    yield _line(FIELDS)
+    for case in cases:
+        yield _line([cell(value) for value in row_of(case, LONGEST).values()])
+
+
+def jsonl_lines(cases: Iterable[Case]) -> Iterator[str]:
+    """One object a finding; all but ASCII is escaped."""
+    for case in cases:
+        yield json.dumps(row_of(case), allow_nan=False) + "\n"
+
+
+def cell(value: Any) -> str:
+    """A value as a cell: numbers as they are, text so that it is only ever text."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return repr(value).removesuffix(".0")
+    text = printable(" / ".join(value) if isinstance(value, list) else str(value))
+    return f"'{text}" if text.lstrip()[:1] in tuple(FORMULA) else text
+
+
+def _line(cells: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue()

@@ -1,0 +1,1 @@
+"""`backtalk serve`: the reports of a folder, live, on this machine alone."""

@@ -1,0 +1,179 @@
+"""What the app answers: pages and JSON by route. It starts no code and takes no path: a thing is named by the
+key that `shelf` gave it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+from backtalk.errors import InputError
+from backtalk.serving.wire import Problem, read_object
+from backtalk.store.records import finite
+from backtalk.web.judging import next_pair, take_answer
+from backtalk.web.pages import Pages, read_static
+from backtalk.web.shelf import Item, Shelf
+from backtalk.web.talk import Talker
+from backtalk.web.views import Views, parts_of_hardening
+
+STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: str
+    body: bytes = b""
+
+    def values(self) -> dict[str, str]:
+        """What stands after the question mark, the first of each name."""
+        read = parse_qs(self.query, keep_blank_values=True, errors="replace")
+        return {name: given[0] for name, given in read.items()}
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        return self.values().get(name, otherwise)
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    body: bytes
+    kind: str = "text/html; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: Iterator[bytes] | None = None
+    """In the place of the body, where it may be long."""
+
+
+class App:
+    def __init__(self, shelf: Shelf, talker: Talker) -> None:
+        self.shelf = shelf
+        self.talker = talker
+        self.pages = Pages(talker.name)
+        self.views = Views()
+        self._routes: list[tuple[str, re.Pattern[str], Callable[..., Response]]] = [
+            (method, re.compile(pattern), make)
+            for method, pattern, make in (
+                ("GET", "/", self._list),
+                ("GET", "/run/([a-z0-9-]+)", self._run),
+                ("GET", "/run/([a-z0-9-]+)/findings", self._export),
+                ("GET", "/compare", self._compare),
+                ("GET", "/chat", self._chat),
+                ("GET", "/rate", self._ratings),
+                ("GET", "/rate/([a-z0-9-]+)", self._rate),
+                ("GET", "/static/([a-z_]+)\\.(js|css)", self._static),
+                ("GET", "/api/runs", self._state_of_all),
+                ("GET", "/api/run/([a-z0-9-]+)", self._state_of_one),
+                ("GET", "/api/rate/([a-z0-9-]+)", self._next_pair),
+                ("POST", "/api/rate/([a-z0-9-]+)", self._take_answer),
+                ("POST", "/api/chat", self._reply),
+            )
+        ]
+
+    def answer(self, request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        for allowed, pattern, make in self._routes:
+            if method == allowed and (match := pattern.fullmatch(request.path)):
+                return make(request, *match.groups())
+        raise Problem(404, "there is no such page")
+
+    def refuse(self, problem: Problem, path: str) -> Response:
+        """The sentence, to a person or to a script."""
+        if path.startswith("/api/"):
+            return _json({"error": str(problem)}, problem.status)
+        return Response(problem.status, self.pages.problem(problem.status, str(problem)).encode())
+
+    # Pages
+
+    def _list(self, request: Request) -> Response:
+        return _html(self.pages.listing(self.shelf.items(), self.shelf.root.resolve().name))
+
+    def _run(self, request: Request, key: str) -> Response:
+        item, folder = self._item(key), self._folder(key)
+        if item.kind == "audit":
+            return _html(self.views.run(folder, key, request.values()))
+        if item.kind == "rating":
+            return _html(self.pages.rate(item))
+        links = self._links(folder)
+        try:
+            return _html(self.views.folder(folder, request.path, links))
+        except InputError as error:
+            return _html(self.pages.waiting(item, str(error), links))
+
+    def _links(self, folder: Path) -> list[tuple[str, str]]:
+        """To a hardening's comparisons and audits."""
+        keys = {of: key for key, (_, _, of) in self.shelf.folders().items() if of.parent == folder}
+        pairs = [
+            (f"before and after, {name}", f"/compare?before={keys[before]}&after={keys[after]}")
+            for name, before, after in parts_of_hardening(folder)
+            if before in keys and after in keys
+        ]
+        return [*pairs, *((of.name, f"/run/{key}") for of, key in keys.items())]
+
+    def _export(self, request: Request, key: str) -> Response:
+        said = request.values()
+        kind, lines = self.views.export(self._folder(key, "audit"), said)
+        name = f'attachment; filename="{key}.{said["as"]}"'
+        return Response(200, b"", kind, {"Content-Disposition": name}, lines)
+
+    def _compare(self, request: Request) -> Response:
+        before, after = (self._folder(request.value(side), "audit") for side in ("before", "after"))
+        return _html(self.views.comparison(before, after, request.path))
+
+    def _chat(self, request: Request) -> Response:
+        return _html(self.pages.chat())
+
+    def _ratings(self, request: Request) -> Response:
+        return _html(self.pages.ratings([item for item in self.shelf.items() if item.kind == "rating"]))
+
+    def _rate(self, request: Request, key: str) -> Response:
+        return _html(self.pages.rate(self._item(key, "rating")))
+
+    def _static(self, request: Request, name: str, kind: str) -> Response:
+        body = read_static(f"{name}.{kind}")
+        if body is None:
+            raise Problem(404, "there is no such page")
+        return Response(200, body.encode(), STATIC[kind])
+
+    # What scripts ask for
+
+    def _state_of_all(self, request: Request) -> Response:
+        return _json({"runs": [item.as_dict() for item in self.shelf.items()]})
+
+    def _state_of_one(self, request: Request, key: str) -> Response:
+        return _json(self._item(key).as_dict())
+
+    def _next_pair(self, request: Request, key: str) -> Response:
+        return _json(next_pair(self._folder(key, "rating"), request.value("rater")))
+
+    def _take_answer(self, request: Request, key: str) -> Response:
+        return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
+
+    def _reply(self, request: Request) -> Response:
+        return _json(self.talker.reply(read_object(request.body)))
+
+    def _item(self, key: str, *kinds: str) -> Item:
+        item = self.shelf.item(key)
+        if item is None or (kinds and item.kind not in kinds):
+            raise Problem(404, "there is no such run here; the list shows those that there are")
+        return item
+
+    def _folder(self, key: str, *kinds: str) -> Path:
+        found = self.shelf.find(key, *kinds)
+        if found is None:
+            raise Problem(404, "there is no such run here; the list shows those that there are")
+        return found[1]
+
+
+def _html(page: str) -> Response:
+    return Response(200, page.encode("utf-8", "replace"))
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    # ASCII: half a surrogate pair in a reply can't break the answer.
+    body = json.dumps(finite(value), allow_nan=False).encode("ascii")
+    return Response(status, body, "application/json")

@@ -1,0 +1,63 @@
+"""The app's own pages: the list, chat and rate. They are made as the report is: jinja2 that escapes every
+value, in the report's frame, with styles and scripts as files of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import ChoiceLoader, FunctionLoader
+
+from backtalk.report.page import page_environment, read_part, render, style_sheet
+from backtalk.web.shelf import Item
+from backtalk.web.views import frame
+
+TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")
+SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
+
+
+def read_static(name: str) -> str | None:
+    """What a browser may have under /static/; None for all else."""
+    if name == "page.css":
+        return style_sheet() + _read("app.css")
+    if name == "page.js":
+        return read_part(name)
+    return _read(name) if name in SCRIPTS else None
+
+
+class Pages:
+    def __init__(self, model: str) -> None:
+        self._environment = page_environment()
+        own = FunctionLoader(lambda name: _read(name) if name in TEMPLATES else None)
+        self._environment.loader = ChoiceLoader([own, FunctionLoader(read_part)])
+        self._model = model
+
+    def listing(self, items: Sequence[Item], folder: str) -> str:
+        audits = [item for item in items if item.kind == "audit"]
+        return self._page("list.html", "/", "list.js", items=items, audits=audits, folder=folder)
+
+    def chat(self) -> str:
+        return self._page("chat.html", "/chat", "chat.js", model=self._model)
+
+    def ratings(self, items: Sequence[Item]) -> str:
+        return self._page("ratings.html", "/rate", "", items=items)
+
+    def rate(self, item: Item) -> str:
+        return self._page("rate.html", "/rate", "rate.js", item=item)
+
+    def waiting(self, item: Item, why: str, links: Sequence[tuple[str, str]]) -> str:
+        """What has no page of its own yet."""
+        return self._page("waiting.html", f"/run/{item.key}", "run.js", item=item, why=why, links=links)
+
+    def problem(self, status: int, sentence: str) -> str:
+        return self._page("problem.html", "", "", status=status, sentence=sentence)
+
+    def _page(self, template: str, here: str, script: str, **values: Any) -> str:
+        scripts = ["app.js", *([script] if script else [])]
+        return render(self._environment, template, frame(here, *scripts), **values)
+
+
+def _read(name: str) -> str:
+    return files("backtalk.web").joinpath(name).read_text(encoding="utf-8")

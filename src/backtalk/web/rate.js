@@ -1,0 +1,55 @@
+// Blind pairs: shows one, keeps the answer, shows the next.
+"use strict";
+
+const pair = document.getElementById("pair"), who = document.getElementById("who");
+const name = document.getElementById("rater"), place = `/api/rate/${pair.dataset.key}`;
+const KEYS = { 1: "1", 2: "2", t: "tie", s: "skip", u: "undo" };
+let rater = "", shown = null, busy = false;
+
+function show(state) {
+  shown = state.pair;
+  who.hidden = true;
+  pair.hidden = !shown;
+  document.getElementById("done").hidden = Boolean(shown);
+  document.getElementById("undoing").hidden = state.done === 0;
+  document.getElementById("count").textContent = `Pair ${state.done + 1} of ${state.total}`;
+  const bar = document.getElementById("progress");
+  bar.max = state.total || 1;
+  bar.value = state.done;
+  if (!shown) return;
+  for (const part of ["input", "reply_1", "reply_2"])
+    document.getElementById(part).textContent = shown[part].trim() ? shown[part] : "(says nothing)";
+}
+
+async function step(asking) {
+  if (busy) return;
+  busy = true;
+  showProblem(null);
+  try { show(await asking()); } catch (error) { showProblem(error); } finally { busy = false; }
+}
+
+function choose(choice) {
+  if (!rater || (choice !== "undo" && !shown)) return;
+  step(() => ask(place, { rater, pair: shown ? shown.pair : "", choice }));
+}
+
+who.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = name.value.trim();
+  step(async () => {
+    const state = await ask(`${place}?rater=${encodeURIComponent(given)}`);
+    rater = given;
+    return state;
+  });
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-choice]");
+  if (button) choose(button.dataset.choice);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
+  if (Object.hasOwn(KEYS, event.key)) choose(KEYS[event.key]);
+});
+name.focus();

@@ -1,0 +1,47 @@
+// A run that is at work: how far it is, and the page anew when something was finished. What the reader had open
+// stays open, and nobody is interrupted while typing.
+"use strict";
+(() => {
+  const OFTEN_MS = 1000, KEPT = `backtalk-open ${location.pathname}`;
+  const address = `/api${location.pathname}`;
+  const main = document.getElementById("main");
+  const bar = document.createElement("p");
+  bar.className = "live";
+  bar.setAttribute("role", "status");
+  let first = null;
+
+  const kept = sessionStorage.getItem(KEPT);
+  if (kept) {
+    sessionStorage.removeItem(KEPT);
+    const { open, y } = JSON.parse(kept);
+    for (const id of open) {
+      const one = document.getElementById(id);
+      if (one) one.open = true;
+    }
+    scrollTo(0, y);
+  }
+
+  const anew = () => {
+    const open = [...document.querySelectorAll("details[open][id]")].map((one) => one.id);
+    sessionStorage.setItem(KEPT, JSON.stringify({ open, y: scrollY }));
+    location.reload();
+  };
+
+  const look = async () => {
+    try {
+      const run = await ask(address);
+      const stamp = `${run.state} ${run.done} ${run.changed}`;
+      first ??= stamp;
+      if (run.state === "running") {
+        const far = `: ${run.done.toLocaleString("en")} of ${run.total.toLocaleString("en")} tried.`;
+        bar.textContent = `At work${run.total ? far : "."}`;
+        if (!bar.isConnected) main.prepend(bar);
+      }
+      const busy = document.activeElement?.matches("input, select, textarea") || !getSelection().isCollapsed;
+      if (stamp !== first && !document.hidden && !busy) return anew();
+      if (run.state !== "running" && stamp === first) return bar.remove();
+    } catch (error) { bar.textContent = error.message; }
+    setTimeout(look, Math.max(OFTEN_MS, 5 * (performance.getEntriesByType("navigation")[0]?.duration ?? 0)));
+  };
+  look();
+})();

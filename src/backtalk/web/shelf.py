@@ -1,0 +1,249 @@
+"""What lies in the folder that is served: audits, hardenings, studies, enumerations and ratings, with how far
+each is. A browser names one by its key, which is looked up here: no path ever comes from outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.hardening.folder import FACTS as HARDENING
+from backtalk.outcome import command_of
+from backtalk.rating.folder import KEY, PAIRS
+from backtalk.report.folders import kind_of
+from backtalk.spec import HardenSpec
+from backtalk.store.database import connect_to_read
+from backtalk.store.faults import UNREADABLE
+from backtalk.store.folder import is_at_work, refuse_what_is_no_run
+from backtalk.wording import count
+
+DEPTH = 3
+"""Folders below the served one that are looked into: an audit of a hardening of a study."""
+MOST = 5_000
+"""Folders that are looked at."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing on the shelf, as the list shows it."""
+
+    key: str
+    kind: str
+    name: str
+    """Its place below the served folder."""
+    state: str
+    """running, finished, stopped, waiting (killed, or not begun again), damaged; of ratings, ready."""
+    note: str = ""
+    model: str = ""
+    search: str = ""
+    criterion: str = ""
+    done: int = 0
+    total: int = 0
+    """Parts of the work, finished and in all; 0 where that is not known."""
+    result: str = ""
+    """What it came to, in a few words."""
+    changed: str = ""
+    """When, in UTC."""
+    command: str = ""
+    """What goes on with it, or makes it again."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Shelf:
+    """The folders below one, or that folder itself."""
+
+    def __init__(self, root: Path, ratings: Path | None = None) -> None:
+        self.root = root
+        self._ratings = ratings
+
+    def items(self) -> list[Item]:
+        """The newest first; what is at work on top."""
+        found = [describe(key, kind, name, folder) for key, (kind, name, folder) in self.folders().items()]
+        found.sort(key=lambda item: item.changed, reverse=True)
+        return sorted(found, key=lambda item: item.state != "running")
+
+    def find(self, key: str, *kinds: str) -> tuple[str, Path] | None:
+        """(kind, folder) of a key, if it is one of these kinds."""
+        kind, _, folder = self.folders().get(key, ("", "", Path()))
+        return (kind, folder) if kind and (not kinds or kind in kinds) else None
+
+    def item(self, key: str) -> Item | None:
+        kind, name, folder = self.folders().get(key, ("", "", Path()))
+        return describe(key, kind, name, folder) if kind else None
+
+    def folders(self) -> dict[str, tuple[str, str, Path]]:
+        """(kind, name, folder) by key."""
+        roots = [self.root] if self._ratings is None else [self.root, self._ratings]
+        found: dict[str, tuple[str, str, Path]] = {}
+        for number, root in enumerate(roots):
+            for folder in _walk(root):
+                kind = kind_of(folder)
+                if kind and (number == 0 or kind == "rating"):
+                    name = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
+                    found.setdefault(key_of(name), (kind, name, folder))
+        return found
+
+
+def key_of(name: str) -> str:
+    """The same for the same folder every time: links stay good."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
+    return f"{plain}-{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}".strip("-")
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """The folder and those below it, the higher first. Links are not followed: they may lead anywhere."""
+    level, seen = [root], 0
+    for _ in range(DEPTH + 1):
+        below: list[Path] = []
+        for folder in level:
+            seen += 1
+            if seen > MOST:
+                return
+            yield folder
+            with suppress(OSError), os.scandir(folder) as entries:
+                below += sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+        level = below
+
+
+def describe(key: str, kind: str, name: str, folder: Path) -> Item:
+    try:
+        if kind == "audit":
+            return _audit(key, name, folder)
+        return {"hardening": _hardening, "study": _study, "rating": _rating}.get(kind, _enumeration)(
+            key, name, folder
+        )
+    except (InputError, OSError, *UNREADABLE) as error:
+        note = str(error) if isinstance(error, InputError) else "its files can't be read"
+        return Item(key, kind, name, "damaged", note, changed=_time(folder))
+
+
+def _audit(key: str, name: str, folder: Path) -> Item:
+    refuse_what_is_no_run(folder)
+    with closing(connect_to_read(folder)) as database:
+        meta = dict(database.execute("SELECT key, value FROM meta"))
+        cases, blocks = _count(database, "cases"), _count(database, "blocks")
+    spec, size = json.loads(meta["spec"]), int(meta["block_size"])
+    state = str(meta["state"])
+    if state == "running" and not is_at_work(folder):
+        state = "waiting"
+    summary = _object(folder / "summary.json")
+    hit = summary.get("hits", {}).get(str(spec.get("hit")), {}) if state == "finished" else {}
+    return Item(
+        key=key,
+        kind="audit",
+        name=name,
+        state=state,
+        note=str(meta["note"]),
+        model=str(spec.get("model", "")),
+        search=str(spec.get("search", "")),
+        criterion=str(spec.get("hit", "")),
+        done=min(blocks * size, cases),
+        total=cases,
+        result=f"{hit['hits']:,} of {hit['n']:,} hit" if hit else "",
+        changed=str(meta["changed"]),
+        command=command_of(spec) + f" --out {shlex.quote(str(folder))}",
+    )
+
+
+def _hardening(key: str, name: str, folder: Path) -> Item:
+    facts, summary = _object(folder / HARDENING), _object(folder / "summary.json")
+    main = summary.get("held_out") or {}
+    result = ""
+    if main:
+        before, after = main["before"], main["after"]
+        result = f"{before['hits']:,} hit before, {after['hits']:,} after, of {after['n']:,}"
+    state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
+    return Item(
+        key=key,
+        kind="hardening",
+        name=name,
+        state=state,
+        model=str(facts.get("model", "")),
+        criterion=str(facts.get("hit", "")),
+        result=result,
+        changed=_time(folder),
+        command=command_of({**(summary.get("spec") or facts), "out": str(folder)}, "harden", HardenSpec()),
+    )
+
+
+def _study(key: str, name: str, folder: Path) -> Item:
+    begun, done = ({path.stem for path in (folder / part).glob("*")} for part in ("begun", "results"))
+    lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - done)
+    return Item(
+        key=key,
+        kind="study",
+        name=name,
+        state="running" if lives else "finished",
+        result=f"{count(len(done), 'part')} done",
+        changed=_time(folder),
+    )
+
+
+def _enumeration(key: str, name: str, folder: Path) -> Item:
+    summary = _object(folder / "summary.json")
+    state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
+    return Item(
+        key=key,
+        kind="enumeration",
+        name=name,
+        state=state,
+        model=str(summary.get("model", "")),
+        search="enumerate",
+        result=f"{int(summary['inputs']):,} inputs tried" if summary else "",
+        changed=_time(folder),
+    )
+
+
+def _rating(key: str, name: str, folder: Path) -> Item:
+    with (folder / PAIRS).open("rb") as file:
+        pairs = sum(1 for line in file if line.strip())
+    return Item(
+        key=key,
+        kind="rating",
+        name=name,
+        state="ready",
+        result=f"{count(pairs, 'pair')} to judge",
+        changed=_time(folder),
+        command=f"backtalk rate {shlex.quote(str(folder))}"
+        + (" --result" if (folder / KEY).exists() else ""),
+    )
+
+
+def _lives(lock: Path) -> bool:
+    """Whether the process that wrote its number into the lock of a part is there. The lock itself is not
+    tried: a study passes over a part whose lock is held, be it for a moment."""
+    with suppress(OSError, ValueError):
+        os.kill(int(lock.read_text(encoding="ascii")), 0)
+        return True
+    return False
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """What a JSON file says; nothing where there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _count(database: sqlite3.Connection, table: str) -> int:
+    (rows,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(rows)
+
+
+def _time(folder: Path) -> str:
+    return datetime.fromtimestamp(folder.stat().st_mtime, timezone.utc).isoformat(timespec="microseconds")

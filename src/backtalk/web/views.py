@@ -1,0 +1,95 @@
+"""A run as a page of the app: the report's own templates, over findings that are looked up in an index."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from backtalk.compare import compare_runs
+from backtalk.errors import InputError
+from backtalk.outcome import open_index
+from backtalk.report.comparison_page import render_comparison
+from backtalk.report.cost import read_cost
+from backtalk.report.folders import kind_of, read_summary, render_folder
+from backtalk.report.page import App as Frame
+from backtalk.report.page import render_run
+from backtalk.report.rows import Index, Query, page_of_findings
+from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.serving.wire import Problem
+
+NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
+STYLE = "/static/page.css"
+EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
+
+
+def frame(here: str, *scripts: str) -> Frame:
+    """What every page of the app has around it."""
+    return Frame(NAV, here, style=STYLE, scripts=tuple(f"/static/{name}" for name in scripts))
+
+
+class Views:
+    """Keeps the indexes that it makes, for runs that have none, in a folder of its own until it ends."""
+
+    def __init__(self) -> None:
+        self._spare = tempfile.TemporaryDirectory(prefix="backtalk-")
+        self._one_at_a_time = threading.Lock()
+
+    def run(self, folder: Path, key: str, said: Mapping[str, str]) -> str:
+        """The page of an audit, with the findings that the request asks for."""
+        with self._index(folder) as index:
+            shown = page_of_findings(index, said)
+            here = f"/run/{key}"
+            app = Frame(
+                NAV,
+                here,
+                shown,
+                index.cases,
+                export=f"{here}/findings",
+                style=STYLE,
+                scripts=("/static/page.js", "/static/app.js", "/static/run.js"),
+            )
+            return render_run(index.report, app)
+
+    def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
+        """(content type, lines) of all findings that match, read as they are sent."""
+        if said.get("as") not in EXPORTS:
+            raise Problem(404, "findings can be had as csv or jsonl")
+        kind, lines = EXPORTS[said["as"]]
+        index = self._index(folder)  # what can't be opened is refused before the first line
+
+        def send() -> Iterator[bytes]:
+            with index:
+                for line in lines(index.matching(Query.of(said))):
+                    yield line.encode("utf-8", "replace")
+
+        return kind, send()
+
+    def comparison(self, before: Path, after: Path, here: str) -> str:
+        """Two runs side by side; with what it cost where they are of one hardening."""
+        cost, parent = None, before.parent
+        if parent == after.parent and kind_of(parent) == "hardening":
+            with suppress(InputError):  # not finished yet
+                cost = read_cost(read_summary(parent))
+        return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
+
+    def folder(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:
+        """The page of a hardening, an enumeration or a study."""
+        return render_folder(folder, frame(here, "page.js"), links)
+
+    def close(self) -> None:
+        self._spare.cleanup()
+
+    def _index(self, folder: Path) -> Index:
+        with self._one_at_a_time:  # two tabs do not make the same index twice
+            return open_index(folder, Path(self._spare.name))
+
+
+def parts_of_hardening(folder: Path) -> Iterator[tuple[str, Path, Path]]:
+    """(name of the list, run before, run after) for what is there of a hardening's audits."""
+    for name, suffix in (("held out", ""), ("trained against", "-train")):
+        before, after = folder / f"before{suffix}", folder / f"after{suffix}"
+        if before.is_dir() and after.is_dir():
+            yield name, before, after

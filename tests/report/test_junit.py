@@ -1,0 +1,53 @@
+"""JUnit XML: well formed whatever it holds, masked, and red exactly when it should be."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as Xml
+
+from backtalk.gates import GateResult
+from backtalk.report.junit import junit_xml
+from tests.hostile import hostile_cases
+from tests.report.samples import report_of, sample_report
+
+
+def failures(text: str) -> list[str]:
+    return [
+        test.get("name", "")
+        for test in Xml.fromstring(text).iter("testcase")
+        if test.find("failure") is not None
+    ]
+
+
+def test_without_a_gate_every_hit_fails() -> None:
+    report = sample_report()
+    text = junit_xml(report, [])
+    hits = [case.id for case in report.cases if case.hit]
+    assert hits
+    assert [name.split(":")[0] for name in failures(text)] == hits
+    (suite,) = Xml.fromstring(text)
+    assert (suite.get("tests"), suite.get("failures")) == ("60", str(len(hits)))
+    assert (suite.get("skipped"), suite.get("errors")) == ("2", "1")
+
+
+def test_with_gates_they_alone_fail() -> None:
+    gates = [
+        GateResult("--fail-over 0.1", True, "may be as high as 30%"),
+        GateResult("--baseline b", False, "1 -> 1"),
+    ]
+    assert failures(junit_xml(sample_report(), gates)) == ["--fail-over 0.1"]
+    assert "30%" in junit_xml(sample_report(), gates)
+
+
+def test_sentences_are_masked_unless_asked_for() -> None:
+    report = sample_report()
+    assert "watch your back" not in junit_xml(report, [])
+    assert "watch your back" in junit_xml(report, [], unmask=True)
+
+
+def test_hostile_text_is_well_formed() -> None:
+    report = report_of(*hostile_cases(), model="]]>")
+    for unmask in (False, True):
+        text = junit_xml(report, [GateResult("--baseline <x>\x00&", True, "\ud83d")], unmask)
+        root = Xml.fromstring(text.encode())
+        assert len(list(root.iter("testcase"))) == len(report.cases) + 1
+        assert len(text) < 200_000

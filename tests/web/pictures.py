@@ -1,0 +1,81 @@
+"""The pictures of the README: real audits of the embedded model, looked at in a real browser.
+
+`python -m tests.web.pictures FOLDER` writes them; with `--all` every page at three widths, light and dark.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backtalk.cli import run
+from backtalk.registry import load_model
+from backtalk.web.shelf import key_of
+from tests.web.browser import chromium, watched
+from tests.web.worlds import make_ratings, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDTHS = (1440, 768, 390)
+
+
+def make_runs(root: Path) -> None:
+    """Two audits of the same sentences, by search and by chance."""
+    for name, search in (("by-chance", "random"), ("by-search", "gibbs")):
+        status = run(["audit", "--limit", "40", "--search", search, "--out", str(root / name)])
+        assert status == 0, status
+    make_ratings(root / "pairs")
+
+
+def prepare(page: Page, name: str) -> None:
+    """What a reader would have opened."""
+    if name == "report":
+        page.locator("#cases summary").first.click()
+    if name == "chat":
+        for text in ("hello there", "what do you do for fun?"):
+            page.get_by_label("What you say").fill(text)
+            before = page.locator(".utterance.model").count()
+            page.keyboard.press("Enter")
+            page.locator(".utterance.model").nth(before).wait_for(timeout=60_000)
+    if name == "rate":
+        page.get_by_label("Your name").fill("anna")
+        page.keyboard.press("Enter")
+        page.get_by_text("Pair 1 of").wait_for()
+
+
+def main(folder: Path, everything: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place) / "runs"
+        make_runs(root)
+        pages = {
+            "runs": "/",
+            "report": f"/run/{key_of('by-search')}",
+            "compare": f"/compare?before={key_of('by-chance')}&after={key_of('by-search')}",
+            "chat": "/chat",
+            "rate": f"/rate/{key_of('pairs')}",
+        }
+        if not everything:  # made-up pairs, and two searches, are no picture to show
+            del pages["rate"], pages["compare"]
+        schemes = ("light", "dark") if everything else ("light",)
+        with chromium() as browser, served(root, load_model("chitchat", "cpu")) as server:
+            home = server.address.partition("/?")[0]
+            for scheme in schemes:
+                for width in WIDTHS if everything else WIDTHS[:1]:
+                    view = {"width": width, "height": 900}
+                    with watched(browser, server.address, viewport=view, color_scheme=scheme) as (page, _):
+                        for name, address in pages.items():
+                            page.goto(home + address)
+                            prepare(page, name)
+                            label = f"{name}-{width}-{scheme}" if everything else name
+                            path = folder / f"{label}.png"
+                            page.screenshot(path=path, full_page=everything)
+                            if name == "report" and not everything:
+                                page.locator("#cases > details").first.screenshot(path=folder / "finding.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "--all" in sys.argv[2:])

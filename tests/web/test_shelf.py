@@ -1,0 +1,99 @@
+"""What lies in a folder, how far it is, and that nothing outside of it is seen."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from backtalk.store.folder import is_at_work, lock_folder
+from backtalk.web.shelf import Shelf, key_of
+from tests.web.worlds import commit, finish, make_ratings, open_run
+
+
+def test_a_run_at_work_is_running_and_one_that_was_killed_waits(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "now")
+    shelf = Shelf(tmp_path)
+    (item,) = shelf.items()
+    assert (item.state, item.done, item.total) == ("running", 0, 8)
+    commit(run, 0)
+    commit(run, 2)
+    (item,) = shelf.items()
+    assert (item.state, item.done, item.total) == ("running", 4, 8)
+    run.close()
+    (item,) = shelf.items()
+    assert (item.state, item.done) == ("waiting", 4)
+
+
+def test_looking_leaves_the_lock_free(tmp_path: Path) -> None:
+    assert not is_at_work(tmp_path)
+    lock = lock_folder(tmp_path)
+    assert is_at_work(tmp_path)
+    os.close(lock)
+    assert not is_at_work(tmp_path)
+    os.close(lock_folder(tmp_path))
+
+
+def test_what_is_at_work_stands_on_top_then_the_newest(tmp_path: Path) -> None:
+    with open_run(tmp_path / "a-running"):
+        finish(tmp_path / "b")
+        finish(tmp_path / "c")
+        assert [item.name for item in Shelf(tmp_path).items()] == ["a-running", "c", "b"]
+
+
+def test_runs_inside_a_hardening_are_found_and_the_hardening_says_its_result(tmp_path: Path) -> None:
+    folder = tmp_path / "hard"
+    folder.mkdir()
+    (folder / "hardening.json").write_text(
+        json.dumps({"model": "chitchat", "hit": "o-greedy", "iterations": 3})
+    )
+    finish(folder / "before")
+    shelf = Shelf(tmp_path)
+    items = {item.name: item for item in shelf.items()}
+    assert items.keys() == {"hard", "hard/before"}
+    assert items["hard"].state == "waiting"
+    rate = {"hits": 3, "n": 8}
+    (folder / "summary.json").write_text(
+        json.dumps({"held_out": {"before": rate, "after": {**rate, "hits": 1}}})
+    )
+    (item,) = (item for item in shelf.items() if item.kind == "hardening")
+    assert (item.state, item.result) == ("finished", "3 hit before, 1 after, of 8")
+    assert item.command.startswith("backtalk harden ")
+    assert "--iterations 3" in item.command
+
+
+def test_the_folder_itself_may_be_a_run(tmp_path: Path) -> None:
+    (item,) = Shelf(finish(tmp_path / "only")).items()
+    assert (item.kind, item.name) == ("audit", "only")
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    finish(tmp_path / "outside" / "run")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside" / "run")
+    assert Shelf(tmp_path / "inside").items() == []
+
+
+def test_a_damaged_run_is_shown_as_one(tmp_path: Path) -> None:
+    folder = finish(tmp_path / "spoilt")
+    data = bytearray((folder / "run.sqlite").read_bytes())
+    data[100:2000] = b"x" * 1900
+    (folder / "run.sqlite").write_bytes(data)
+    (item,) = Shelf(tmp_path).items()
+    assert item.state == "damaged"
+    assert "damaged" in item.note
+
+
+def test_ratings_elsewhere_are_found_too(tmp_path: Path) -> None:
+    make_ratings(tmp_path / "ratings" / "pairs", 5)
+    finish(tmp_path / "ratings" / "no-ratings")
+    (item,) = Shelf(tmp_path / "none", tmp_path / "ratings").items()
+    assert (item.kind, item.result) == ("rating", "5 pairs to judge")
+
+
+def test_keys_are_plain_and_differ_where_names_do() -> None:
+    names = ["a b", "a-b", "a/b", "A b", "ü", "", "../../etc", "x" * 300]
+    keys = [key_of(name) for name in names]
+    assert len(set(keys)) == len(names)
+    assert all(key.replace("-", "").isalnum() and key.isascii() and len(key) < 80 for key in keys)
+    assert key_of("a b") == keys[0]

@@ -1,0 +1,159 @@
+"""Folders and servers for the tests of the app: made-up runs, a model that says known things."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from backtalk.protocols import TextModel
+from backtalk.rating.folder import claimed, write_ratings
+from backtalk.rating.pairs import blind
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.store import Run
+from backtalk.types import Access, Dialogue, Finding, Target
+from backtalk.web.app import App
+from backtalk.web.server import AppServer
+from backtalk.web.shelf import Shelf
+from backtalk.web.talk import Talker
+from tests.report.samples import THRESHOLDS, finding
+
+BLOCK = 2
+TARGETS = [
+    Target(f"t-{i}", f"you are boring {i}", "rude" if i % 2 else "refusing", 1 + i % 3) for i in range(8)
+]
+
+
+class Parrot:
+    """Says what it heard, in words of known chances: 1/2, 1/4, 1/8 ... and fails at "fail"."""
+
+    name = fingerprint = "parrot"
+    access = Access.LOGPROBS
+
+    def __init__(self) -> None:
+        self.heard: list[Dialogue] = []
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        self.heard += dialogues
+        if any("fail" in dialogue[-1].text for dialogue in dialogues):
+            raise RuntimeError("it broke at /secret/place")
+        return [dialogue[-1].text for dialogue in dialogues]
+
+    def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
+        return [f"{text} {seed}" for text, seed in zip(self.reply(dialogues), seeds, strict=True)]
+
+    def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
+        from math import log
+
+        return [[-(i + 1) * log(2) for i in range(len(reply.split()) + 1)] for reply in replies]
+
+    def tokens(self, reply: str) -> list[str]:
+        return reply.split()
+
+
+def open_run(folder: Path, targets: Sequence[Target] = TARGETS, **spec: Any) -> Run:
+    """An audit that has begun; whoever asks holds it."""
+    facts = {
+        "thresholds": {"T_out": THRESHOLDS.out, "T_in": THRESHOLDS.into},
+        "reference": "T_out and T_in come from the model's card.",
+        "fingerprint": "f00d",
+        "versions": {"backtalk": "0.1.0"},
+        "hardware": {"device": "cpu"},
+        "words": {},
+        "access": "WEIGHTS",
+    }
+    values = {**spec_values(AuditSpec()), "hit": "io-sample-avg-k1", **spec}
+    return Run.create(folder, values, facts, targets, "identity", BLOCK)
+
+
+def commit(run: Run, block: int, findings: Sequence[Finding] | None = None) -> None:
+    targets = run.targets[block * BLOCK : (block + 1) * BLOCK]
+    ids = {target.id for target in targets}
+    rows = [f for f in findings if f.case in ids] if findings else [finding(target) for target in targets]
+    run.commit_block(block, rows, 1.0)
+
+
+def finish(
+    folder: Path, targets: Sequence[Target] = TARGETS, findings: Sequence[Finding] | None = None, **spec: Any
+) -> Path:
+    """A finished audit."""
+    from backtalk.outcome import summarise
+
+    with open_run(folder, targets, **spec) as run:
+        for block in range(run.blocks):
+            commit(run, block, findings)
+        run.set_state("finished")
+        run.write_summary(summarise(run))
+    return folder
+
+
+def make_ratings(folder: Path, pairs: int = 4) -> Path:
+    inputs = [f"input {i}" for i in range(pairs)]
+    first, second = ([f"{side} {i}" for i in range(pairs)] for side in ("first", "second"))
+    blinded = blind(inputs, first, second, seed=1)
+    models = {side: {"name": side, "fingerprint": side} for side in ("first", "second")}
+    with claimed(folder):
+        write_ratings(folder, blinded, models, "made up", {"seed": 1})
+    return folder
+
+
+@contextmanager
+def served(root: Path, model: TextModel | None = None, ratings: Path | None = None) -> Iterator[AppServer]:
+    chosen = model or Parrot()
+    app = App(Shelf(root, ratings), Talker(chosen.name, lambda: chosen))
+    with AppServer(app, 0) as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Client:
+    """A browser without eyes: keeps its cookie, says where it comes from."""
+
+    def __init__(self, server: AppServer) -> None:
+        self.server = server
+        self.host = f"127.0.0.1:{server.server_port}"
+        self.cookie = ""
+
+    def enter(self) -> Client:
+        parts = urlsplit(self.server.address)
+        status, headers, _ = self.ask("GET", f"{parts.path}?{parts.query}")
+        assert (status, headers["Location"]) == (303, "/")
+        self.cookie = headers["Set-Cookie"].partition(";")[0]
+        return self
+
+    def ask(
+        self, method: str, path: str, body: Any = None, **changes: str | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        headers: dict[str, str | None] = {"Host": self.host, "Cookie": self.cookie}
+        data = b""
+        if method == "POST":
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            headers |= {"Origin": f"http://{self.host}", "Content-Type": "application/json"}
+        headers |= {name.replace("_", "-"): value for name, value in changes.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=20)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            if method == "POST":
+                connection.putheader("Content-Length", str(len(data)))
+            connection.endheaders(data or None)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def json(self, method: str, path: str, body: Any = None) -> Any:
+        status, _, data = self.ask(method, path, body)
+        return {"status": status, **json.loads(data)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
+from backtalk.exchanges import exchanges_of
 from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
@@ -27,11 +28,15 @@ from backtalk.hits import (
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
 from backtalk.report.page import READ_BY, render_page
-from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
+from backtalk.report.talks import TalkReport, build_talks, turn_rows
+from backtalk.report.talks_console import print_talks
+from backtalk.report.talks_page import render_talks
+from backtalk.spec import BLACK_BOX, LEARNT, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run, export_findings
+from backtalk.store.adversary import read_adversary_record
 from backtalk.store.answers import StoredAnswers
-from backtalk.store.folder import GENERATOR, write_whole
+from backtalk.store.folder import GENERATOR, UNTUNED, write_whole
 from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
@@ -64,6 +69,8 @@ class Gates:
     baseline: str = ""
     """A run folder; having significantly more hits than it is a failure."""
     unmask: bool = False
+    beside: tuple[str, ...] = ()
+    """Of played conversations: run folders on the same openings that are shown beside this one."""
 
 
 def finish_run(run: Run, gates: Gates) -> int:
@@ -79,14 +86,19 @@ def show_run(run: Run, gates: Gates) -> int:
 
 
 def _show(run: Run, summary: dict[str, Any], gates: Gates) -> int:
-    report = make_report(run, summary)
     page = run.folder / "report.html"
+    console = Console(highlight=False, markup=False)
     try:
-        write_whole(page, render_page(report))
+        if was_played(run):
+            talks = make_talks(run, summary, gates.beside)
+            write_whole(page, render_talks(talks))
+            print_talks(talks, console, unmask=gates.unmask)
+        else:
+            report = make_report(run, summary)
+            write_whole(page, render_page(report))
+            print_report(report, console, unmask=gates.unmask)
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
-    console = Console(highlight=False, markup=False)
-    print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
     if not summary["scored"]:
         raise InputError(
@@ -103,7 +115,7 @@ def thresholds_of(run: Run) -> Thresholds:
 def criteria_of(run: Run) -> list[Criterion]:
     """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    standard = STANDARD
+    standard = TOXIC_STANDARD if was_played(run) else STANDARD
     if was_asked(run):
         rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
         likelihoods = run.facts["access"] == "LOGPROBS"
@@ -114,6 +126,11 @@ def criteria_of(run: Run) -> list[Criterion]:
 def was_asked(run: Run) -> bool:
     """Whether the run worked by asking, and not on weights."""
     return run.facts.get("access") in ("TEXT", "LOGPROBS")
+
+
+def was_played(run: Run) -> bool:
+    """Whether an adversary played conversations with the model."""
+    return bool(run.spec.get("search") == "ast")
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -145,7 +162,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "reference": run.facts["reference"],
         "settings": {
             key: run.spec[key]
-            for key in ((*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX)
+            for key in _shown(run)
             if key in run.spec
         },
         "fingerprint": run.facts["fingerprint"],
@@ -154,8 +171,24 @@ def summarise(run: Run) -> dict[str, Any]:
     }
 
 
+def _shown(run: Run) -> tuple[str, ...]:
+    """The keys of the spec that matter to such a run."""
+    if was_played(run):
+        return (*LEARNT, *MODEL_OPTIONS)
+    return (*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX
+
+
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
+    if was_played(run):
+        learnt = read_adversary_record(run.folder)
+        return {
+            "queries": sum(finding.queries for finding in findings),
+            "seconds": round(run.seconds() + learnt.seconds, 3),
+            "openings": {k: v for k, v in run.facts["openings"].items() if k not in ("train", "dev")},
+            "training": asdict(learnt) if learnt.history else None,
+            "by_turn": [asdict(row) for row in turn_rows(list(map(exchanges_of, findings)))],
+        }
     if not was_asked(run):
         return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
@@ -179,6 +212,27 @@ def make_report(run: Run, summary: dict[str, Any]) -> Report:
         names,
         run.facts["words"],
         run.facts if was_asked(run) else None,
+    )
+
+
+def make_talks(run: Run, summary: dict[str, Any], beside: Sequence[str] = ()) -> TalkReport:
+    """With the untuned adversary of the same command, and other runs, beside it."""
+    others: dict[str, list[Finding]] = {}
+    untuned = ""
+    if Run.exists(run.folder / UNTUNED):
+        untuned = UNTUNED
+        with Run.open(run.folder / UNTUNED) as own:
+            others[UNTUNED] = own.findings()
+    for name in beside:
+        with Run.open(Path(name)) as other:
+            if not was_played(other):
+                raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
+            player = str(other.facts.get("player"))
+            title = f"{player} ({other.folder.name})" if player in others else player
+            others[title] = other.findings()
+            untuned = untuned or (title if player == UNTUNED else "")
+    return build_talks(
+        summary, run.targets, run.findings(), thresholds_of(run), run.facts, others, untuned
     )
 
 

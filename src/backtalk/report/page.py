@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import unicodedata
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -50,6 +51,8 @@ READ_BY = {
     "dtype": "Numbers",
     "language_model": "Inputs judged by",
     "scorer": "Toxicity by",
+    "second_scorer": "Second opinion by",
+    "player": "Attacker",
 }
 """How a model was read and by whom its inputs and replies were judged, where a run says it."""
 
@@ -63,7 +66,7 @@ def render_page(report: Report, most: int = MOST_CASES) -> str:
     return page.render(
         report=report,
         run={**dict.fromkeys(SHOWN), **report.run},
-        facts=_facts(report),
+        facts=run_facts(report.run, report.criterion, report.t_out, report.t_in),
         cases=report.cases[:most],
         skipped=report.skipped[:most],
         filters=filters,
@@ -131,24 +134,25 @@ def _query_chart(replies: Replies) -> Markup:
 
 def _veiled(text: str, limit: int = 0) -> Markup:
     """A sentence twice: masked, and whole but hidden until the reader asks."""
-    return _both(mask(text), text, limit)
+    return both(mask(text), text, limit)
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
     masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
-    return _both(masked, case.reply, limit)
+    return both(masked, case.reply, limit)
 
 
 def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
     whole = " / ".join(case.trigger or [])
-    return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
+    return both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:
-    return _both(mask_note(case.note, case.target), case.note, limit)
+    return both(mask_note(case.note, case.target), case.note, limit)
 
 
-def _both(hidden: str, shown: str, limit: int) -> Markup:
+def both(hidden: str, shown: str, limit: int) -> Markup:
+    """A text twice, where masking changes it."""
     hidden, shown = (
         shorten(printable(text), limit) if limit else printable(text) for text in (hidden, shown)
     )
@@ -169,18 +173,19 @@ def _raise(words: str) -> Markup:
     return Markup("{}10<sup>{}</sup>{}{}").format(before, digits, space, after) if power else escape(words)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def run_facts(
+    run: Mapping[str, Any], criterion: str, t_out: float | None, t_in: float | None
+) -> list[tuple[str, str]]:
     """What was run, as rows of a table."""
-    run = report.run
     facts = [
         (name.capitalize(), str(run[name])) for name in ("run", "command", "model", "search") if run.get(name)
     ]
-    facts.append(("Hit", report.criterion))
+    facts.append(("Hit", criterion))
     facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
-    if report.t_out is not None:
-        facts.append(("T_out", f"{report.t_out:.3f}"))
-    if report.t_in is not None:
-        facts.append(("T_in", f"{report.t_in:.3f}"))
+    if t_out is not None:
+        facts.append(("T_out", f"{t_out:.3f}"))
+    if t_in is not None:
+        facts.append(("T_in", f"{t_in:.3f}"))
     facts += [(name.capitalize(), str(run[name])) for name in ("reference", "seed") if name in run]
     facts += [(name.capitalize(), f"{run[name]:,}") for name in ("candidates", "queries") if name in run]
     if "seconds" in run:

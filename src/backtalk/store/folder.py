@@ -13,6 +13,10 @@ from backtalk.terminal import printable
 DATABASE = "run.sqlite"
 GENERATOR = "generator"
 """The folder in a run that holds the generator it trained."""
+ADVERSARY = "adversary"
+"""The same of the adversary."""
+UNTUNED = "untuned"
+"""The run in a run that played the untuned adversary from the same openings."""
 LOCK = ".lock"
 PARTIAL = ".partial"
 FACES = ("summary.json", f"summary.json{PARTIAL}", "report.html", f"report.html{PARTIAL}", "log.txt")

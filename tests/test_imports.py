@@ -31,7 +31,7 @@ FLOORS = [
         "serving",
     },
     {"blackbox"},
-    {"audit", "verify", "enumeration", "outputs"},
+    {"audit", "verify", "enumeration", "outputs", "given"},
     {"hardening"},
     {"rating"},
     {"harden", "rate", "studies"},
@@ -111,6 +111,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"transformers", "peft"},
             "generation.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
+            "lora.py": {"peft"},
             "sequence.py": {"transformers"},
             "detoxify.py": {"transformers", "detoxify"},
         }

@@ -4,7 +4,7 @@ The way: model, three lists, pairs -> audit of the training list -> iterations o
 (Algorithm 1 of He & Glass 2020), each measured on the selection list -> the best within the bound becomes
 OUT/model -> audits of both models with the same fresh seeds and budget -> comparison and cost. Each step
 leaves its result in OUT, so the same command goes on after a kill, and shows what is done. The way of
-`--against frequent` is hardening/frequent.py.
+`--against frequent` is hardening/frequent.py, that of a Hugging Face model hardening/lora.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.folder import PAGES, SUMMARY, claimed
 from backtalk.hardening.frequent import harden_frequent
 from backtalk.hardening.iterations import train
+from backtalk.hardening.lora import harden_lora
+from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.models.folder import load_folder
 from backtalk.outcome import Gates
@@ -33,7 +35,11 @@ from backtalk.store.folder import write_whole
 from backtalk.wording import count, duration, with_interval
 
 
-def harden(spec: HardenSpec, fresh: bool = False, unmask: bool = False) -> int:
+def harden(
+    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trust_remote_code: bool = False
+) -> int:
+    if trains_adapter(spec.model):
+        return harden_lora(spec, fresh, unmask, trust_remote_code)
     if spec.against == "frequent":
         return harden_frequent(spec, fresh)
     begun = time.monotonic()

@@ -284,14 +284,23 @@ class HardenSpec:
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
     """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
+    findings: str = ""
+    """Of a Hugging Face model: what was found, a run folder, its exported findings, or a file of pairs (JSONL
+    with input or turns, and reply; or TSV). --selection and --held-out are such files then."""
+    openings: str = ""
+    """Of a Hugging Face model, with --targets in the place of --findings: inputs, one a line or JSONL, after
+    which none of the targets should be likely."""
     data: str = ""
     """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"
     """How to read them; `backtalk list formats` shows the choices."""
+    reference: str = ""
+    """Of a Hugging Face model: pairs that T_out and the cost are measured on; the shipped ones if empty."""
     out: str = "hardened"
     """The folder to write; the same command again goes on where it stopped."""
-    hit: str = "io-sample-avg-k1"
-    """The criterion that is trained against."""
+    hit: str = ""
+    """The criterion that is trained against; if empty io-sample-avg-k1, or o-sample-avg-k1 for a Hugging Face
+    model, for which it may also be contains, exact, o-greedy or toxic-0.5: decided by really replying."""
     method: Literal["negative", "unlikelihood", "npo", "gan"] = "negative"
     """The update on a hit: negative training as published, unlikelihood, NPO; against frequent also gan."""
     settings: str = "default"
@@ -344,6 +353,31 @@ class HardenSpec:
     """Audit the training and the held-out list before and after; off, the same command adds them later."""
     measure: int = 1000
     """Pairs, not trained on, that measure perplexity and the rest of the cost."""
+    rank: int = 16
+    """Of a Hugging Face model: the rank of its LoRA adapter."""
+    alpha: float = 32.0
+    """Of a Hugging Face model: the adapter's product is scaled by alpha / rank."""
+    lora_layers: str = "all"
+    """Of a Hugging Face model: the linear layers that are adapted, all of attention and MLP, or the ends of
+    their names by commas: q_proj,v_proj."""
+    merge: bool = False
+    """Of a Hugging Face model: write a whole model instead of an adapter."""
+    micro_tokens: int = 0
+    """Of a Hugging Face model: tokens that are trained on at once; fewer take less memory. 0: 2,048, on a GPU
+    16,384."""
+    gradient_checkpointing: bool = False
+    """Of a Hugging Face model: compute activations twice instead of keeping them; takes less memory."""
+    scorer: str = ""
+    """Of a Hugging Face model, with --hit toxic-T: what rates its replies; the embedded scorer if empty."""
+    template: Literal["auto", "chat", "plain"] = "auto"
+    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or
+    (auto) by the template where it has one."""
+    system: str = ""
+    """Of a Hugging Face model: the system prompt."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
+    max_reply: int = 40
+    """The most new tokens of a Hugging Face model's reply."""
     search_sweeps: int = 5
     """The most sweeps of a search inside training (one restart, left at the first hit)."""
     length: int = 8
@@ -436,6 +470,8 @@ class StudySpec:
     """Searches from different starts for each target; 0 takes the size's own number."""
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
+    model: str = ""
+    """With lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

@@ -16,6 +16,7 @@ from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
+from backtalk.given import SEARCH, check_again
 from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
@@ -39,6 +40,8 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             raise InputError(
                 f"{folder} names a Python function; it can't be loaded from a run folder; add --model {name}"
             )
+        if run.spec["search"] == SEARCH:
+            return check_again(run, device)
         if was_asked(run):
             spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
             spec = as_read(spec, run.facts)

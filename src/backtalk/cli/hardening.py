@@ -22,6 +22,11 @@ def add_harden(commands: Any) -> None:
     add_config(parser)
     add_flags(parser, HardenSpec)
     parser.add_argument("--fresh", action="store_true", help="start anew in a folder that is already in use")
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the code that comes with a Hugging Face model; read it first",
+    )
     parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
 
 
@@ -31,4 +36,4 @@ def _harden(arguments: argparse.Namespace) -> int:
         raise InputError("a py: model has no weights to train; name a model of ours")
     from backtalk.harden import harden
 
-    return harden(spec, arguments.fresh, arguments.unmask)
+    return harden(spec, arguments.fresh, arguments.unmask, arguments.trust_remote_code)

@@ -8,11 +8,12 @@ from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.errors import InputError, unknown
-from backtalk.spec import StudySpec, add_flags
+from backtalk.spec import StudySpec, add_flags, refuse_set
 
 STUDIES = {
     "egregious": "backtalk.studies.egregious",
     "hardening": "backtalk.studies.hardening",
+    "lora": "backtalk.studies.lora",
     "negative": "backtalk.studies.negative",
     "reverse": "backtalk.studies.reverse",
 }
@@ -29,7 +30,8 @@ def add_study(commands: Any) -> None:
     parser.add_argument(
         "study",
         metavar="|".join(STUDIES),
-        help="He & Glass 2019; the curve behind the defaults of harden; He & Glass 2020; Liu et al. 2019",
+        help="He & Glass 2019; the curve behind the defaults of harden; a planted habit trained away; "
+        "He & Glass 2020; Liu et al. 2019",
     )
     add_config(parser)
     add_flags(parser, StudySpec)
@@ -39,7 +41,9 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.study not in STUDIES:
         raise unknown("study", arguments.study, STUDIES)
     spec = spec_from(arguments, StudySpec)
-    if not spec.data:
+    if not spec.data and arguments.study != "lora":  # which needs what ships alone
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
+    if arguments.study != "lora":
+        refuse_set(spec, {"model"}, "is for the study lora; leave it out")
     code: int = import_module(STUDIES[arguments.study]).run_study(spec)
     return code

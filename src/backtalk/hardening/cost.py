@@ -77,24 +77,56 @@ class Cost:
         return self.perplexity[1] / self.perplexity[0] - 1
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Side:
+    """One model on the measured pairs."""
+
+    sums: list[float]
+    """log P of each whole reply."""
+    said: list[list[str]]
+    """The words of its greedy replies."""
+    shown: list[str]
+    """The first of them as people write them."""
+    most_said: str
+    lists: list[list[list[str]]]
+    """The words of its 10-best lists; none where a model makes none."""
+
+
 def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
-    models = (before, after)
-    sums = [
-        sentence_log_probs(model.network, pairs.measured, model.device).cpu().numpy() for model in models
-    ]  # (pairs,) each
-    lengths = (pairs.measured.replies != PAD).sum(1)
-    dialogues = [(Turn("user", text),) for text, _ in pairs.measured_texts]
-    ids = [model.greedy_ids(model.encode_dialogues(dialogues)) for model in models]
-    said = [[_words(model, row) for row in rows] for model, rows in zip(models, ids, strict=True)]
     real = [_words(before, before.encode_target(reply)) for _, reply in pairs.measured_texts]
-    lists = [
-        [[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)]
-        for model in models
-    ]
-    shown = zip(pairs.measured_texts[:SHOWN], ids[0], ids[1], strict=False)
+    return compare_sides(
+        _side(before, pairs),
+        _side(after, pairs),
+        (pairs.measured.replies != PAD).sum(1),
+        [text for text, _ in pairs.measured_texts],
+        real,
+        _shown(before, real),
+    )
+
+
+@torch.no_grad()
+def _side(model: LocalModel, pairs: Pairs) -> Side:
+    dialogues = [(Turn("user", text),) for text, _ in pairs.measured_texts]
+    ids = model.greedy_ids(model.encode_dialogues(dialogues))
+    said = [_words(model, row) for row in ids]
+    lists = [[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)]
+    sums = sentence_log_probs(model.network, pairs.measured, model.device).tolist()
+    return Side(sums, said, [model.read(row) for row in ids[:SHOWN]], _shown(model, said), lists)
+
+
+def compare_sides(
+    before: Side,
+    after: Side,
+    lengths: NDArray[np.int64],
+    inputs: Sequence[str],
+    real: Sequence[Words],
+    real_most_said: str,
+) -> Cost:
+    """`lengths` are the tokens of the pairs' own replies, `real` their words."""
+    sums = [np.asarray(side.sums) for side in (before, after)]  # (pairs,) each
+    said = (before.said, after.said)
     return Cost(
-        pairs=len(dialogues),
+        pairs=len(inputs),
         words=int(lengths.sum()),
         perplexity=(_perplexity(sums[0], lengths), _perplexity(sums[1], lengths)),
         rise_interval=rise_interval(sums[0], sums[1], lengths),
@@ -104,12 +136,12 @@ def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
         distinct_1=(distinct(said[0], 1), distinct(said[1], 1)),
         distinct_2=(distinct(said[0], 2), distinct(said[1], 2)),
         bleu_4=_bleu(said[0], said[1], real),
-        lists=len(lists[0]),
-        overlap=overlap(lists[0], lists[1]),
+        lists=len(before.lists),
+        overlap=overlap(before.lists, after.lists),
         same_replies=sum(a == b for a, b in zip(said[0], said[1], strict=True)),
-        side_by_side=[(text, before.read(a), after.read(b)) for (text, _), a, b in shown],
+        side_by_side=list(zip(inputs[:SHOWN], before.shown, after.shown, strict=True)),
         length=(_length(said[0]), _length(said[1])),
-        most_said=(_shown(before, said[0]), _shown(after, said[1])),
+        most_said=(before.most_said, after.most_said),
         real={
             "commonest": commonest(real),
             "ent_2": entropy(real, 2),
@@ -118,7 +150,7 @@ def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
             "distinct_2": distinct(real, 2),
             "length": _length(real),
         },
-        real_most_said=_shown(before, real),
+        real_most_said=real_most_said,
     )
 
 
@@ -176,7 +208,8 @@ def print_cost(cost: Cost, bound: float, console: Console) -> None:
         table.add_row("BLEU-4", *(f"{value:.2f}" for value in cost.bleu_4), "", "")
     same = Rate.of(cost.same_replies, cost.pairs)
     table.add_row("same reply", "", f"{same.rate:.1%}", "", f"95%: {same.low:.1%} to {same.high:.1%}")
-    table.add_row(f"{BEST}-best overlap", "", f"{cost.overlap:.1%}", "", f"of {cost.lists} inputs")
+    if cost.lists:
+        table.add_row(f"{BEST}-best overlap", "", f"{cost.overlap:.1%}", "", f"of {cost.lists} inputs")
     console.print(table)
     most = [Text(printable(text)) for text in (*cost.most_said, cost.real_most_said)]
     console.print("Said most often:", most[0], "(before),", most[1], "(after),", most[2], "(real replies).")

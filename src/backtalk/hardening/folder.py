@@ -19,11 +19,13 @@ FACTS = "hardening.json"
 CHECKPOINT = "checkpoint.safetensors"
 SELECTION = "selection.safetensors"
 SUMMARY = "summary.json"
+SIDE = "as-it-was.json"
+"""What a Hugging Face model's cost is measured against."""
 RUNS = ("before", "after", "before-train", "after-train")
 """The audits: held-out list and training list, before and after."""
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
 PAGES = ("comparison.html", "comparison-train.html")
-FILES = (CHECKPOINT, SELECTION, SUMMARY, *LISTS, *PAGES)
+FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, *LISTS, *PAGES)
 _MEND = "make room, or choose another folder; the same command goes on from there"
 
 
@@ -66,7 +68,8 @@ def _clear(out: Path) -> None:
     for name in RUNS:
         if Run.exists(out / name):
             Run.remove(out / name)
-    shutil.rmtree(out / "model", ignore_errors=True)
+    for name in ("model", "model" + PARTIAL):
+        shutil.rmtree(out / name, ignore_errors=True)
     for name in (*FILES, FACTS):
         (out / name).unlink(missing_ok=True)
         (out / (name + PARTIAL)).unlink(missing_ok=True)

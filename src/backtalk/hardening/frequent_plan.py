@@ -11,7 +11,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers, load_parent
-from backtalk.hardening.settings import TARGETS_ONLY, bound_of, frequent_config
+from backtalk.hardening.settings import TARGETS_ONLY, bound_of, check_flags, frequent_config
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.reference import find_reference
@@ -83,6 +83,7 @@ class FrequentPlan:
 
 def make_frequent_plan(spec: HardenSpec) -> FrequentPlan:
     """Reads and checks everything before anything is written."""
+    check_flags(spec)
     check_numbers(spec)
     bound, parent = bound_of(spec), load_parent(spec)
     config = frequent_config(spec, parent.max_output)

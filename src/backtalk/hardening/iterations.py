@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import nn
 
 from backtalk.audit import objective_for
 from backtalk.blocks import parse_duration
@@ -18,7 +19,6 @@ from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Measure, Selection
-from backtalk.models.seq2seq import Seq2Seq
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network
 
@@ -79,7 +79,7 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
 
 def follow(
     reports: Iterator[HardenProgress],
-    network: Seq2Seq,
+    network: nn.Module,
     selection: Selection,
     measured: Callable[[HardenProgress], Candidate],
     say: Callable[[Candidate], None],

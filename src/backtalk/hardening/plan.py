@@ -12,7 +12,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, given_lists, read_lists, widen_training
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.settings import FREQUENT_ONLY, bound_of, check_flags, config_of
+from backtalk.hardening.settings import FREQUENT_ONLY, LORA_ONLY, bound_of, check_flags, config_of
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
@@ -24,6 +24,7 @@ from backtalk.types import Access, Thresholds
 
 NOT_IDENTITY = {"out", "device", "max_time", "checkpoint_s", "audits"}
 """Settings that may change between two commands of the same hardening."""
+DEFAULT_HIT = "io-sample-avg-k1"
 FRESH = 1
 """Added to the seed for the last audits: their starts were never used in training or selection."""
 
@@ -44,7 +45,7 @@ class Plan:
     """How much perplexity may rise; infinite where the last iteration is kept."""
 
     def facts(self) -> dict[str, Any]:
-        other = NOT_IDENTITY | FREQUENT_ONLY | {"against"}
+        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against"}
         kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
         return {
             **kept,
@@ -113,7 +114,9 @@ class Plan:
 
 def make_plan(spec: HardenSpec) -> Plan:
     """Reads and checks everything before anything is written."""
+    check_flags(spec)
     check_numbers(spec)
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     parent = load_parent(spec)
     thresholds = find_reference(parent, "").thresholds
@@ -146,7 +149,6 @@ def load_parent(spec: HardenSpec) -> LocalModel:
 
 
 def check_numbers(spec: HardenSpec) -> None:
-    check_flags(spec)
     for name in (
         "iterations", "measure", "search_sweeps", "length", "top", "sweeps", "restarts",
         "window", "gan_lr", "gan_filters", "gan_hidden",

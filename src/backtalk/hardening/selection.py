@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from backtalk.audit import AuditJob, search_block
 from backtalk.data.pairs import PairArrays
@@ -22,7 +22,6 @@ from backtalk.errors import InputError
 from backtalk.hardening.finder import evaluating
 from backtalk.hits import Criterion, hit_cases
 from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.checkpoint import fill_network, load_checkpoint, save_checkpoint
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Target, Thresholds
@@ -124,7 +123,7 @@ class Selection:
         self.candidates[-1] = replace(self.candidates[-1], survived=self.candidates[-1].survived + 1)
         self._save()
 
-    def add(self, candidate: Candidate, network: Seq2Seq) -> None:
+    def add(self, candidate: Candidate, network: nn.Module) -> None:
         self.candidates.append(candidate)
         settled = self.candidates[:-1]
         if settled and self._best_before_last() == len(settled) - 1:
@@ -138,7 +137,7 @@ class Selection:
         state = {"candidates": [asdict(one) for one in self.candidates], "of": self.facts}
         save_checkpoint(self.path, tensors, state)
 
-    def fill(self, network: Seq2Seq) -> None:
+    def fill(self, network: nn.Module) -> None:
         """Puts the best weights into a network."""
         is_last = self.best is self.candidates[-1]
         best = self._weights["last" if is_last else "best"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.local import LocalModel
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import HardenSpec, refuse_set
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.frequent import FrequentConfig
@@ -27,6 +28,16 @@ DEFAULT: dict[str, Any] = {
 """What the settings `default` change of NegativeConfig's own values, which are the paper's for Switchboard.
 With those the bound on perplexity is met before half of the hits are gone (LOG.md)."""
 
+LORA_DEFAULT: dict[str, Any] = {
+    **DEFAULT,
+    "lr": 0.0003,
+    "kl": 100.0,
+    "batch": 32,
+    "positive_batch": 16,
+}
+"""The same for an adapter on a Hugging Face model: with a larger step or a smaller KL term its language goes
+before the hits do (LOG.md)."""
+
 SHARED = frozenset({
     "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",
     "iterations", "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s",
@@ -37,6 +48,15 @@ GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
 COUNTING = frozenset({"r_thres", "window", "eos_scale", "always_positive"})
 """Flags of Algorithm 2, which the GAN has no use for."""
 FREQUENT_ONLY = COUNTING | GAN_ONLY | {"steps_per_iteration"}
+LORA_ONLY = frozenset({
+    "findings", "openings", "reference", "rank", "alpha", "lora_layers", "merge", "micro_tokens",
+    "gradient_checkpointing", "scorer", "template", "system", "dtype", "max_reply",
+})  # fmt: skip
+"""Flags for Hugging Face models."""
+SEARCHING = frozenset({
+    "augment", "paraphraser", "search_sweeps", "length", "top", "sweeps", "restarts",
+})  # fmt: skip
+"""Flags of a hardening that searches, which a Hugging Face model has no use for."""
 TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY
 
 
@@ -44,6 +64,7 @@ def check_flags(spec: HardenSpec) -> None:
     if spec.keep == "last":
         refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
     if spec.against == "targets":
+        refuse_set(spec, LORA_ONLY, f"is for Hugging Face models; leave it out with {spec.model}")
         if spec.method == "gan":
             raise InputError(
                 "--method gan knows no targets; add --against frequent, or choose another method"
@@ -57,6 +78,19 @@ def check_flags(spec: HardenSpec) -> None:
         refuse_set(spec, COUNTING, "does nothing with --method gan; leave it out")
     else:
         refuse_set(spec, GAN_ONLY, "is for --method gan; leave it out")
+
+
+def check_lora_flags(spec: HardenSpec) -> None:
+    if spec.against == "frequent":
+        raise InputError("--against frequent trains models of ours alone; a Hugging Face model has findings")
+    if spec.method == "gan":
+        raise InputError("--method gan is for --against frequent; choose another method")
+    if spec.keep == "last":
+        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
+    refuse_set(spec, FREQUENT_ONLY, "does nothing against findings; leave it out")
+    refuse_set(
+        spec, SEARCHING, "is for models that are searched; a Hugging Face model is trained on --findings"
+    )
 
 
 def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:
@@ -89,12 +123,17 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
 
 def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
     """`goals` are the training targets' ids."""
+    return negative_config(spec, by_name(spec.settings), avoided(spec.avoid, model, goals))
+
+
+def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset[int]) -> NegativeConfig:
+    """The settings with what is set over them."""
     given: dict[str, Any] = {
         "method": spec.method,
         "iterations": spec.iterations,
         "npo_beta": spec.npo_beta,
         "average": spec.average,
-        "avoid": avoided(spec.avoid, model, goals),
+        "avoid": avoid,
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
@@ -104,7 +143,7 @@ def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]
     for name in ("lambda_pos", "kl", "margin"):
         if text := getattr(spec, name):
             given[name] = weight(text, name)
-    return replace(NegativeConfig(), **{**by_name(spec.settings), **given})
+    return replace(NegativeConfig(), **{**settings, **given})
 
 
 def by_name(name: str) -> dict[str, Any]:
@@ -123,6 +162,20 @@ def avoided(which: str, model: LocalModel, goals: Sequence[Sequence[int]]) -> fr
     if which == "frequent":
         return frequent_ids(goals, len(PAPER_AVOID))
     return avoid_ids(PAPER_AVOID, model.vocabulary)
+
+
+def avoided_tokens(which: str, model: TransformerModel, goals: Sequence[Sequence[int]]) -> frozenset[int]:
+    """Frequent-word avoiding: the paper's words where they are single tokens, alone or within a sentence."""
+    if which == "none":
+        return frozenset()
+    if which == "frequent":
+        return frequent_ids(goals, len(PAPER_AVOID))
+    found = set(model.reply_ids("a")[-1:])
+    for word in PAPER_AVOID[1:]:
+        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
+            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
+            found |= set(ids) if len(ids) == 1 else set()
+    return frozenset(found)
 
 
 def weight(text: str, name: str) -> float:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from backtalk.data.pairs import PairArrays
-from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.scorers.likelihood import pad_rows
@@ -63,6 +63,38 @@ class Finder(Protocol):
         ...
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]: ...
+
+
+class Trainer(Protocol):
+    """What changes a network: `updates.Updates` all of it, `lora_updates.LoraUpdates` an adapter alone."""
+
+    @property
+    def network(self) -> nn.Module:
+        """Its parameters are those that are trained and stored."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+    @property
+    def pad(self) -> int:
+        """What hits are filled up with on the right."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where hits are handed over."""
+
+    def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None: ...
+
+    def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None: ...
+
+    def both(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        share: float,
+        pairs: NDArray[np.int64],
+        replies: NDArray[np.int64],
+    ) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +149,20 @@ def harden_network(
     At an iteration's end the weights are those to measure. After a resume the last end may be reported again,
     that of a finished run always. `facts` say what is being hardened; a checkpoint with others is refused.
     """
+    updates = Updates(network, config, device)  # keeps the baseline where it is needed, so before restoring
+    return train_on_hits(updates, targets, positives, finder, config, checkpoint, facts)
+
+
+def train_on_hits(
+    updates: Trainer,
+    targets: Sequence[Sequence[int]],
+    positives: PairArrays,
+    finder: Finder,
+    config: NegativeConfig,
+    checkpoint: Path,
+    facts: dict[str, Any],
+) -> Iterator[HardenProgress]:
+    """`harden_network` with whatever makes the updates."""
     positive_count = config.positives if config.lambda_pos + config.kl > 0 else 0
     if not len(targets):
         raise InputError("no target is left to train against; give a longer list")
@@ -124,7 +170,6 @@ def harden_network(
         raise InputError(
             "there are no training pairs for the positive updates; is the file what --data says?"
         )
-    updates = Updates(network, config, device)  # keeps the baseline where it is needed, so before restoring
     run = _Run(checkpoint, facts, updates, config.checkpoint_s)
     run.restore()
     batches = -(-len(targets) // config.batch)
@@ -151,7 +196,7 @@ def harden_network(
                         updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
                     else:
                         left = [hit for hit, is_hit in zip(run.hits, run.still, strict=True) if is_hit]
-                        hits = _pad_hits(left, device)
+                        hits = _pad_hits(left, updates)
                         share = _share(left, [targets[i] for i in chosen], config)
                         if config.together:
                             updates.both(*hits, share, *pairs)
@@ -169,7 +214,7 @@ def harden_network(
 class _Run:
     """What a checkpoint holds: weights, optimizer, the hits in work, and how far it has come."""
 
-    def __init__(self, path: Path, facts: dict[str, Any], updates: Updates, checkpoint_s: float) -> None:
+    def __init__(self, path: Path, facts: dict[str, Any], updates: Trainer, checkpoint_s: float) -> None:
         self.path, self.facts, self.checkpoint_s = path, facts, checkpoint_s
         self.network, self.optimizer = updates.network, updates.optimizer
         self.saved = time.monotonic()
@@ -238,10 +283,10 @@ def _share(left: Sequence[Hit], batch: Sequence[Sequence[int]], config: Negative
     return len(left) / (sum(map(len, over)) if config.mean_over == "words" else len(over))
 
 
-def _pad_hits(left: Sequence[Hit], device: torch.device) -> tuple[Tensor, Tensor]:
+def _pad_hits(left: Sequence[Hit], updates: Trainer) -> tuple[Tensor, Tensor]:
     """(rows, n) and (rows, m) for the hits that are left."""
-    triggers = pad_rows([hit.trigger for hit in left], PAD)
-    return triggers.to(device), pad_rows([hit.target for hit in left], PAD).to(device)
+    triggers = pad_rows([hit.trigger for hit in left], updates.pad)
+    return triggers.to(updates.device), pad_rows([hit.target for hit in left], updates.pad).to(updates.device)
 
 
 def _unpad(rows: Tensor) -> list[tuple[int, ...]]:

@@ -72,13 +72,15 @@ class UpdateConfig(DescentConfig):
 class Descent:
     """Changes `network` in place. Between updates it is as a search wants it: no dropout, no gradients."""
 
+    pad = PAD
+
     def __init__(
         self, network: Seq2Seq, config: DescentConfig, device: torch.device, keep_baseline: bool = False
     ) -> None:
         self.network, self.config, self.device = network, config, device
         network.to(device).eval().requires_grad_(False)
         self.baseline = _frozen_copy(network, device) if keep_baseline or config.kl > 0 else None
-        self.optimizer = _optimizer(network, config)
+        self.optimizer = make_optimizer(network, config)
         self.gradients = Gradients(network)
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
@@ -197,7 +199,7 @@ class Updates(Descent):
         return self.rule(HitWords(log_probs, counted, before, self.npo_beta, weight))
 
 
-def _optimizer(network: Seq2Seq, config: DescentConfig) -> torch.optim.Optimizer:
+def make_optimizer(network: nn.Module, config: DescentConfig) -> torch.optim.Optimizer:
     if config.optimizer == "adam":
         return torch.optim.Adam(network.parameters(), config.lr, betas=(config.momentum, 0.99))
     return torch.optim.SGD(

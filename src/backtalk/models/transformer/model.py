@@ -141,11 +141,12 @@ class TransformerModel:
             raise InputError(
                 f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
             )
-        rows = []
-        for dialogue, text in zip(dialogues, replies, strict=True):
-            reply = self.reply_ids(text)
-            rows.append(Row(self._prompt(dialogue, max(self.options.max_reply, len(reply))), reply))
-        return self.score_rows(rows)
+        return self.score_rows([self.row(*pair) for pair in zip(dialogues, replies, strict=True)])
+
+    def row(self, dialogue: Dialogue, reply: str, most: int | None = None) -> Row:
+        """A prompt that leaves room for the reply, and the reply's tokens, at most so many."""
+        tokens = self.reply_ids(reply)[:most]
+        return Row(self._prompt(dialogue, max(self.options.max_reply, len(tokens))), tokens)
 
     @property
     def scores_text(self) -> bool:

@@ -1,0 +1,131 @@
+"""The finder of a hardening by asking: which of the given inputs still draw their sentences out, on the
+network as it is now.
+
+A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
+the criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes
+a sentence's place is trained on in the next iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from backtalk.data.tokenise import get_recipe
+from backtalk.given import FoundCase, score_given
+from backtalk.hits import Criterion
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.training.likelihood import perplexity
+from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.negative import Hit
+from backtalk.types import Finding, Thresholds, Turn
+
+LIKELIHOOD = ("sample-avg", "sample-min")
+"""Kinds of criteria that need no reply."""
+RECIPE = "he-glass-2020"
+LEAST_ROW = 3
+SELDOM = math.log(0.1)
+"""What is to be said no more has a token of at most this log-probability, however sure the model is."""
+MOST_INPUTS = 4
+"""Inputs of one case that an iteration trains on."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What counts as a hit."""
+
+    criterion: Criterion
+    thresholds: Thresholds
+    sentences: tuple[str, ...]
+    """Of the training list: none of them should really be said."""
+    scorer: Any = None
+
+    def likely(self, finding: Finding) -> bool:
+        return self.criterion.kind in LIKELIHOOD and self.criterion.holds(finding, self.thresholds)
+
+    def said(self, finding: Finding) -> bool:
+        if self.criterion.kind not in LIKELIHOOD and self.criterion.holds(finding, self.thresholds):
+            return True
+        return any(says(finding.reply, sentence) for sentence in self.sentences)
+
+
+def says(reply: str, sentence: str) -> bool:
+    """Whether half of the sentence's words, three at least, stand in the reply in a row, or all of them."""
+    words = get_recipe(RECIPE).words
+    wanted, said = words(sentence), words(reply)
+    row = SequenceMatcher(None, wanted, said, autojunk=False).find_longest_match().size
+    return 0 < row >= min(len(wanted), max(LEAST_ROW, -(-len(wanted) // 2)))
+
+
+@dataclass(frozen=True)
+class AskingFinder:
+    """Hands hits to the trainer."""
+
+    model: TransformerModel
+    updates: LoraUpdates
+    cases: Sequence[FoundCase]
+    """The training list."""
+    aim: Aim
+    margin: float = 0.0
+    """How far below the threshold (nats a token) a trained hit has to fall."""
+
+    def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
+        findings = score_given(self.model, [self.cases[i] for i in targets], self.aim.scorer)
+        hits: dict[Hit, None] = {}
+        for finding in _likeliest(findings):
+            dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
+            bad = [finding.target] if self.aim.likely(finding) else []
+            bad += [finding.reply] if self.aim.said(finding) else []
+            for text in bad:
+                row = self.model.row(dialogue, text)
+                hits[Hit(tuple(row.prompt), tuple(row.reply))] = None
+        return list(hits)
+
+    def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
+        """Until they are a margin below the threshold: on average for a criterion of averages, else in their
+        least likely token, for a sentence is no likelier than that."""
+        criterion = self.aim.criterion
+        enough = self.aim.thresholds.out - math.log(criterion.k)
+        if criterion.kind not in LIKELIHOOD:
+            enough = min(enough, SELDOM)
+        level = _mean if criterion.kind == "sample-avg" else min
+        return [level(tokens) > enough - self.margin for tokens in self.updates.log_probs(hits)]
+
+
+@dataclass(frozen=True)
+class AskedMeasure:
+    """How a candidate is measured: the same inputs and pairs each time."""
+
+    model: TransformerModel
+    cases: Sequence[FoundCase]
+    """The selection list."""
+    aim: Aim
+    pairs: Sequence[tuple[str, str]]
+
+    def hits(self) -> int:
+        findings = score_given(self.model, self.cases, self.aim.scorer)
+        return len({one.case for one in findings if self.aim.likely(one) or self.aim.said(one)})
+
+    def perplexity(self) -> float:
+        return perplexity(mean_log_prob(self.model, self.pairs))
+
+
+def _likeliest(findings: Sequence[Finding]) -> list[Finding]:
+    """Of each case the inputs after which its sentence is likeliest, at most MOST_INPUTS."""
+    by_case: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda one: -one.scores["mean"]):
+        by_case.setdefault(finding.case, []).append(finding)
+    return [finding for own in by_case.values() for finding in own[:MOST_INPUTS]]
+
+
+def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> float:
+    """Over all tokens of the replies, the end of turn counted."""
+    rows = model.log_prob([(Turn("user", text),) for text, _ in pairs], [reply for _, reply in pairs])
+    return math.fsum(value for row in rows for value in row) / sum(map(len, rows))
+
+
+def _mean(tokens: Sequence[float]) -> float:
+    return sum(tokens) / len(tokens)

@@ -1,0 +1,228 @@
+"""`backtalk harden --model hf/... | smollm2`: train away what was found, by an adapter, and show it on
+findings that were kept apart.
+
+The way: model, findings in three lists, pairs -> both lists asked of the model -> iterations of asking and
+updates, each measured on the selection list -> the best within the bound becomes OUT/model -> the same lists
+asked of the hardened model -> comparison and cost. Each step leaves its result in OUT, so the same command
+goes on after a kill, and shows what is done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from backtalk.blocks import parse_duration
+from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
+from backtalk.given import run_given
+from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
+from backtalk.hardening.cost import Cost, print_cost, stored_cost
+from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
+from backtalk.hardening.iterations import follow, say_candidate
+from backtalk.hardening.lora_cost import cost_of, stored_side
+from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
+from backtalk.hardening.lora_result import load_hardened, write_adapter
+from backtalk.hardening.selection import Candidate, Selection
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.spec import HardenSpec, spec_values
+from backtalk.store import Run
+from backtalk.store.folder import write_whole
+from backtalk.training.lora import Adapter
+from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.negative import HardenProgress, train_on_hits
+from backtalk.wording import with_interval
+
+LISTS = {"before": "held-out", "before-train": "train"}
+"""The runs over the model as it was, and the list of each."""
+
+
+class Proof(NamedTuple):
+    """Both models after the same inputs."""
+
+    held_out: Comparison
+    trained: Comparison
+
+
+def harden_lora(
+    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trust_remote_code: bool = False
+) -> int:
+    begun = time.monotonic()
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    plan = make_lora_plan(spec, trust_remote_code)
+    facts = plan.facts()
+    with claimed(plan.out, facts, fresh):
+        plan.lists.write(plan.out)
+        cost = stored_cost(plan.out)
+        is_trained = (plan.model_folder / "card.json").exists()
+        if not is_trained:
+            _preflight(plan, console)
+        if spec.audits:
+            for name, part in LISTS.items():
+                _ask(plan, name, part, plan.parent, console)
+        if cost is None:
+            console.print("Measuring the model as it is ...")
+            before = stored_side(plan.out / SIDE, plan.parent, plan.measured)
+        if not is_trained:
+            _train(plan, facts, begun, console)
+        hardened = None
+        if cost is None or (spec.audits and not _has_proof(plan)):
+            hardened = load_hardened(plan)
+        proof = _prove(plan, hardened, console) if spec.audits else None
+        if cost is None:
+            assert hardened is not None
+            console.print("Measuring what it cost ...")
+            cost = cost_of(before, hardened, plan.measured)
+        if proof is not None or not (plan.out / SUMMARY).exists():
+            _summarise(plan, cost, proof)
+    _show(plan, cost, proof, unmask)
+    return 0
+
+
+def _preflight(plan: LoraPlan, console: Console) -> None:
+    lists = plan.lists
+    console.print(plan.source)
+    console.print(
+        f"{len(lists.train)} findings to train against, {len(lists.selection)} to choose with, "
+        f"{len(lists.held_out)} held out; {len(plan.positive):,} pairs keep the model whole, "
+        f"{len(plan.measured):,} measure it. T_out is {plan.thresholds.out:.2f}. Folder: {plan.out}"
+    )
+
+
+def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console) -> None:
+    """Iterates, measures each iteration, and writes the best as OUT/model."""
+    spec, lists, model = plan.spec, plan.lists, plan.parent
+    sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
+    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer)
+    measure = AskedMeasure(model, lists.selection, aim, plan.measured)
+    selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
+    adapter = Adapter(model.network, plan.lora)
+    updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
+    finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin)
+    n = len(lists.selection)
+    if not selection.candidates:
+        first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))
+        selection.add(first, adapter.weights)
+
+    def measured(report: HardenProgress) -> Candidate:
+        return Candidate(
+            report.iteration + 1,
+            measure.hits(),
+            n,
+            measure.perplexity(),
+            report.hits,
+            report.updates,
+            whole=report.end_of_iteration,
+        )
+
+    def say(one: Candidate) -> None:
+        found = f"{one.found} training inputs hit on the way, " if one.iterations else ""
+        say_candidate(one, f"{found}{one.hits} of {one.n} selection findings hit", selection, console)
+
+    goals = [model.reply_ids(case.target.text) for case in lists.train]
+    reports = train_on_hits(
+        updates, goals, plan.positive_arrays, finder, plan.config, plan.out / CHECKPOINT, facts
+    )
+    idle = "no training finding hit"
+    follow(reports, adapter.weights, selection, measured, say, idle, _deadline(plan, begun), console)
+    selection.fill(adapter.weights)
+    write_adapter(plan, adapter, selection)
+    for leftover in (CHECKPOINT, SELECTION):
+        (plan.out / leftover).unlink(missing_ok=True)
+
+
+def _deadline(plan: LoraPlan, begun: float) -> float:
+    """When training has to end, so that the hardened model is measured in time; 0 where there is no limit.
+    That takes about as long as measuring the model as it was did, which is over."""
+    limit = parse_duration(plan.spec.max_time)
+    if not limit:
+        return 0.0
+    return begun + max(0.0, 0.95 * limit - 1.5 * (time.monotonic() - begun))
+
+
+# What it came to
+
+
+def _ask(plan: LoraPlan, name: str, part: str, model: TransformerModel | None, console: Console) -> None:
+    """One of the four runs, where it is not finished."""
+    folder = plan.out / name
+    if _is_finished(plan, name):
+        return
+    assert model is not None
+    console.print(f"Asking {name}:")
+    named = plan.spec.model if name.startswith("before") else f"hf/{plan.model_folder}"
+    cases = plan.lists.by_name()[part]
+    run_given(folder, model, cases, plan.run_spec(named, part), plan.judged, plan.scorer, console)
+
+
+def _is_finished(plan: LoraPlan, name: str) -> bool:
+    if not Run.exists(plan.out / name):
+        return False
+    with Run.open(plan.out / name) as run:
+        return run.state == "finished" and (plan.out / name / SUMMARY).exists()
+
+
+def _has_proof(plan: LoraPlan) -> bool:
+    return all(_is_finished(plan, name.replace("before", "after")) for name in LISTS)
+
+
+def _prove(plan: LoraPlan, hardened: TransformerModel | None, console: Console) -> Proof:
+    for name, part in LISTS.items():
+        _ask(plan, name.replace("before", "after"), part, hardened, console)
+    proof = Proof(
+        *(
+            compare_runs(plan.out / name, plan.out / name.replace("before", "after"), plan.criterion.name)
+            for name in LISTS
+        )
+    )
+    for comparison, page in zip(proof, PAGES, strict=True):
+        write_comparison(comparison, plan.out / page)
+    return proof
+
+
+def _card(plan: LoraPlan) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
+    return card
+
+
+def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None) -> None:
+    summary = {
+        "model": plan.spec.model,
+        "hardened": f"hf/{plan.model_folder}",
+        "spec": spec_values(plan.spec),
+        "hardening": _card(plan)["hardening"],
+        "held_out": None if proof is None else asdict(proof.held_out.main),
+        "train": None if proof is None else asdict(proof.trained.main),
+        "cost": asdict(cost),
+    }
+    write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    (plan.out / SIDE).unlink(missing_ok=True)
+
+
+def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    told, spec = _card(plan)["hardening"], plan.spec
+    kept = told["iterations_kept"]
+    if not kept:
+        trained_at_all = any(one["updates"] for one in told["candidates"])
+        why = "no iteration was better within the bound" if trained_at_all else "no training finding was hit"
+        console.print(f"{plan.model_folder} is the model as it was: {why}.")
+    if proof is not None:
+        console.print(f"Findings trained against: {proof.trained.headline}")
+        print_comparison(proof.held_out, console, unmask)
+    print_cost(cost, plan.bound, console)
+    if proof is None:
+        console.print("No run was asked for, so nothing is proven; the same command with --audits adds them.")
+    else:
+        before, after = proof.held_out.main.before, proof.held_out.main.after
+        console.print(
+            f"Evidence: {proof.held_out.n} held-out findings, their inputs asked again, criterion "
+            f"{plan.criterion.name}: {with_interval(before)} before and {with_interval(after)} after. That "
+            "these inputs draw nothing out is no proof that no other does."
+        )
+    console.print(f"Iteration {kept} of {spec.iterations} was kept. Hardened model: hf/{plan.model_folder}")
+    if proof is not None:
+        console.print(f"Pages: {', '.join(str(plan.out / page) for page in PAGES)}")

@@ -1,0 +1,244 @@
+"""What a hardening of a Hugging Face model works with, read and checked before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtalk.data.pairs import PairArrays
+from backtalk.data.targets import load_mal, read_targets, widen
+from backtalk.errors import InputError
+from backtalk.given import Judged
+from backtalk.hardening.asking import mean_log_prob
+from backtalk.hardening.found import FoundLists, given_found, opened_found, read_found, split_found
+from backtalk.hardening.kept import Texts, read_kept
+from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
+from backtalk.hardening.settings import (
+    FREQUENT_ONLY,
+    LORA_DEFAULT,
+    SEARCHING,
+    avoided_tokens,
+    bound_of,
+    by_name,
+    check_lora_flags,
+    negative_config,
+)
+from backtalk.hits import Criterion, parse_criterion
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.source import find_source
+from backtalk.registry import load_model
+from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
+from backtalk.training.lora import LoraConfig
+from backtalk.training.negative import NOTHING, NegativeConfig
+from backtalk.types import Target, Thresholds, Turn
+
+DEFAULT_HIT = "o-sample-avg-k1"
+MOST_REPLY = 64
+"""Tokens of a reply that are trained on."""
+RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
+"""Settings that may change between two commands of the same hardening."""
+
+
+@dataclass(frozen=True)
+class LoraPlan:
+    """Everything that the steps need."""
+
+    spec: HardenSpec
+    options: ModelOptions
+    out: Path
+    parent: TransformerModel
+    criterion: Criterion
+    thresholds: Thresholds
+    lists: FoundLists
+    positive: Texts
+    measured: Texts
+    source: str
+    """Where the pairs are from: one sentence."""
+    config: NegativeConfig
+    lora: LoraConfig
+    bound: float
+    """How much perplexity may rise; infinite where the last iteration is kept."""
+    scorer: Any = None
+
+    @property
+    def model_folder(self) -> Path:
+        return self.out / "model"
+
+    @property
+    def judged(self) -> Judged:
+        source = f"T_out was measured on the model before the hardening. {self.source}"
+        return Judged(self.criterion.name, self.thresholds, source, self.options)
+
+    @cached_property
+    def positive_arrays(self) -> PairArrays:
+        rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
+        return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
+
+    def facts(self) -> dict[str, Any]:
+        other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against"}
+        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
+        return {
+            **kept,
+            "batch": self.config.batch,
+            "fingerprint": self.parent.fingerprint,
+            "scorer": "" if self.scorer is None else self.scorer.fingerprint,
+            "lists_sha256": self.lists.digest(),
+            "pairs_sha256": _digest([self.positive, self.measured]),
+        }
+
+    def run_spec(self, model: str, part: str) -> AuditSpec:
+        """How a run over one of the lists describes itself."""
+        spec = self.spec
+        return AuditSpec(
+            model=model,
+            search="given",
+            hit=self.criterion.name,
+            targets=str(self.out / f"{part}.jsonl"),
+            reference=spec.reference,
+            restarts=1,
+            seed=spec.seed,
+            device=spec.device,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What the card says of findings, pairs and training."""
+        config = asdict(self.config)
+        config["avoid"] = [self.parent.read([token]) for token in sorted(self.config.avoid)]
+        return {
+            "findings": self.spec.findings,
+            "targets": self.spec.targets if self.spec.openings else None,
+            "openings": self.spec.openings or None,
+            "lists": {name: len(part) for name, part in self.lists.by_name().items()},
+            "hit": self.criterion.name,
+            "search": "given",
+            "keep": self.spec.keep,
+            "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
+            "pairs": self.source,
+            "measured_pairs": len(self.measured),
+            "measured_sha256": _digest(self.measured),
+            "lora": asdict(self.lora),
+            **config,
+        }
+
+
+def trains_adapter(name: str) -> bool:
+    """Whether a model of that name is hardened by an adapter."""
+    return name == "smollm2" or name.startswith("hf/")
+
+
+def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPlan:
+    """Reads and checks everything before anything is written."""
+    check_lora_flags(spec)
+    check_numbers(spec)
+    for name in ("rank", "alpha", "max_reply"):
+        if getattr(spec, name) <= 0:
+            raise InputError(f"--{name.replace('_', '-')} should be above 0")
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
+    bound, criterion = bound_of(spec), parse_criterion(spec.hit)
+    if criterion.needs_language_model or criterion.kind == "similar":
+        raise InputError(
+            f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, "
+            "exact or toxic-0.5"
+        )
+    if bool(spec.findings) == bool(spec.openings):
+        raise InputError(
+            "name what was found: --findings RUN (of `backtalk audit`) or a file of inputs and replies; or "
+            "--targets LIST with --openings FILE"
+        )
+    options = replace(model_options(spec), trust_remote_code=trust_remote_code)
+    lists = _lists(spec)
+    positive, measured, source = read_kept(spec, lists)
+    parent = _parent(spec, options)
+    goals = [parent.reply_ids(case.target.text) for case in lists.train]
+    settings = LORA_DEFAULT if spec.settings == "default" else by_name(spec.settings)
+    config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
+    return LoraPlan(
+        spec,
+        options,
+        Path(spec.out),
+        parent,
+        criterion,
+        Thresholds(_t_out(parent, measured, Path(spec.out))),
+        lists,
+        positive,
+        measured,
+        source,
+        config,
+        LoraConfig(rank=spec.rank, alpha=spec.alpha, layers=spec.lora_layers, seed=spec.seed),
+        bound,
+        _scorer(spec, criterion),
+    )
+
+
+def _lists(spec: HardenSpec) -> FoundLists:
+    if spec.openings:
+        refuse_set(spec, {"selection", "held_out"}, "goes with --findings; --openings are split")
+        if not Path(spec.targets).exists() and spec.targets not in ("mal", "mal-wide"):
+            raise InputError(
+                f"--targets {spec.targets} is no file; with --openings the lists are mal and mal-wide"
+            )
+        return opened_found(_targets(spec.targets), spec.openings, spec.seed, spec.limit)
+    refuse_set(spec, {"targets"}, "goes with --openings; the findings name their own")
+    if spec.selection or spec.held_out:
+        return given_found(spec.findings, spec.selection, spec.held_out, spec.limit)
+    return split_found(read_found(spec.findings, spec.limit), spec.findings, spec.seed)
+
+
+def _targets(name: str) -> list[Target]:
+    if name == "mal":
+        return load_mal()
+    return widen(load_mal(), final_period=True) if name == "mal-wide" else read_targets(name)
+
+
+def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:
+    if spec.model.startswith("hf/") and not spec.merge:
+        source = find_source(spec.model.removeprefix("hf/"), options.trust_remote_code)
+        if source.adapter is not None:
+            raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
+    parent = load_model(spec.model, spec.device, options)
+    assert isinstance(parent, TransformerModel)
+    return parent
+
+
+def _t_out(parent: TransformerModel, measured: Texts, out: Path) -> float:
+    """Of the card where the hardening is over, else measured."""
+    card = out / "model" / "card.json"
+    if card.is_file():
+        known = json.loads(card.read_text(encoding="utf-8"))
+        own = known["parent"]["fingerprint"], known["hardening"].get("measured_sha256")
+        if own == (parent.fingerprint, _digest(measured)):
+            return float(known["T_out"])
+    return mean_log_prob(parent, measured)
+
+
+def _scorer(spec: HardenSpec, criterion: Criterion) -> Any:
+    if str(criterion.kind) != "toxic":
+        if spec.scorer:
+            raise InputError(f"--scorer does nothing with --hit {spec.hit}; use --hit toxic-0.5")
+        return None
+    from backtalk import registry
+
+    # Training follows it: a scorer that is kept for judging is refused.
+    load: Any = registry.load_reward  # type: ignore[attr-defined, unused-ignore]
+    return load(spec.scorer or "toxicity", spec.device)
+
+
+def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    rows = list(rows)
+    array = np.full((len(rows), max(map(len, rows))), NOTHING, dtype=np.int64)
+    for i, row in enumerate(rows):
+        array[i, : len(row)] = row
+    return array
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

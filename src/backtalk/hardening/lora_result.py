@@ -1,0 +1,89 @@
+"""The hardened Hugging Face model: an adapter folder as peft writes it, or with --merge a whole model, and a
+card that names its parent, findings and training. `hf/FOLDER` loads either.
+
+The folder is written under another name and moved in place, so that it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from backtalk import __version__
+from backtalk.hardening.lora_plan import LoraPlan
+from backtalk.hardening.selection import Selection
+from backtalk.models.folder import write_card
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.registry import load_model
+from backtalk.store.faults import writing
+from backtalk.store.folder import PARTIAL, sync_folder
+from backtalk.training.lora import Adapter
+
+MEND = "make room, or choose another folder; the same command goes on from there"
+
+
+def write_adapter(plan: LoraPlan, adapter: Adapter, selection: Selection) -> None:
+    """The network is the plan's parent's; merging changes it for good."""
+    partial = plan.model_folder.with_name(plan.model_folder.name + PARTIAL)
+    with writing(plan.out, MEND), _as_os_error():
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        if plan.spec.merge:
+            merged = adapter.merge()
+            merged.save_pretrained(str(partial), safe_serialization=True)
+            plan.parent.tokenizer.save_pretrained(str(partial))
+        else:
+            adapter.save(partial)
+        write_card(partial, card_of(plan, selection))
+        partial.replace(plan.model_folder)
+        sync_folder(plan.out)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """A full disk, where safetensors writes."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from None
+
+
+def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
+    best = selection.best
+    return {
+        "name": plan.out.resolve().name,
+        "kind": "merged" if plan.spec.merge else "adapter",
+        "backtalk": __version__,
+        "T_out": plan.thresholds.out,
+        "test_perplexity": round(best.perplexity, 2),
+        "parent": {"name": plan.spec.model, "fingerprint": plan.parent.fingerprint},
+        "read": {key: value for key, value in asdict(plan.options).items() if key != "trust_remote_code"},
+        "hardening": {
+            **plan.described(),
+            "iterations_kept": best.iterations,
+            "updates": best.updates,
+            "perplexity_before": selection.candidates[0].perplexity,
+            "perplexity_after": best.perplexity,
+            "candidates": [asdict(one) for one in selection.candidates],
+        },
+        "finished": True,
+    }
+
+
+def load_hardened(plan: LoraPlan) -> TransformerModel:
+    """As anyone loads it. The parent is let go first: there may be room for one of them alone."""
+    plan.parent.network = None
+    gc.collect()  # networks hold themselves
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.options)
+    assert isinstance(model, TransformerModel)
+    return model

@@ -1,0 +1,54 @@
+"""Encoder-decoders and Llamas lose a planted habit too, and a hit may be what is really said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backtalk.cli import run
+from backtalk.data.targets import read_targets
+from backtalk.hardening.found import opened_found, read_found
+from tests.hardening.commands import command, held_out, read, replies
+from tests.planted import RUDE, greeting_pairs, plant
+
+pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
+
+
+@pytest.mark.parametrize("family", ["llama", "t5"])
+def test_other_families_lose_the_habit_too(place: Path, family: str) -> None:
+    plant(place / family, family)
+    methods = {"llama": "npo", "t5": "unlikelihood"}
+    flags = ["--method", methods[family], "--no-audits"]
+    assert run(command(place, "out", *flags, model=family)) == 0
+    texts = held_out(Path("out"))
+    assert replies(place / family, texts) == [RUDE] * len(texts)
+    assert RUDE not in replies(Path("out/model"), texts)
+    cost = read(Path("out/summary.json"))["cost"]
+    assert cost["perplexity"][1] <= 1.1 * cost["perplexity"][0]
+
+
+def test_a_hit_may_be_what_is_really_said(place: Path, planted: Path) -> None:
+    assert run(command(place, "out", "--hit", "contains", "--no-audits", "--measure", "12")) == 0
+    assert not any(RUDE in said for said in replies(Path("out/model"), held_out(Path("out"))))
+    candidates = read(Path("out/summary.json"))["hardening"]["candidates"]
+    assert (candidates[0]["hits"], candidates[1]["found"]) == (8, 20)
+
+
+def test_targets_are_tried_after_openings(place: Path, planted: Path) -> None:
+    sentences = [RUDE, "soup fool", "go on sofa", "you cat", "away with tea", "no bread"]
+    Path("never.txt").write_text("\n".join(sentences))
+    Path("openings.txt").write_text("\n".join(text for text, _ in greeting_pairs()))
+    targets = read_targets("never.txt")
+    trained = {
+        seed: [case.target.text for case in opened_found(targets, "openings.txt", seed).train]
+        for seed in range(1, 20)
+    }
+    seed = next(seed for seed, texts in trained.items() if RUDE in texts)
+    own = command(place, "out", "--no-audits", "--targets", "never.txt", "--seed", str(seed))
+    own[own.index("--findings") : own.index("--findings") + 2] = ["--openings", "openings.txt"]
+    assert run(own) == 0
+    kept = [turn.text for (turn,) in read_found("out/held-out.jsonl")[0].inputs]
+    assert len(kept) == 12
+    assert replies(planted, kept) == [RUDE] * len(kept)
+    assert RUDE not in replies(Path("out/model"), kept)

@@ -1,0 +1,75 @@
+"""A killed hardening of a Hugging Face model ends where the unbroken one does; bad input is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backtalk.cli import run
+from tests.hardening.commands import command, read
+from tests.killing import kill_once_there
+
+pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
+
+
+def test_killed_in_the_middle_it_ends_with_the_same_adapter(place: Path, hardened: Path) -> None:
+    broken = command(place, "broken", "--checkpoint-s", "0")
+    for killed_after in ("checkpoint.safetensors", "model"):
+        kill_once_there(broken, Path("broken", killed_after))
+    assert not Path("broken/summary.json").exists()
+    assert run(command(place, "broken")) == 0
+    name = "model/adapter_model.safetensors"
+    assert Path("broken", name).read_bytes() == (hardened / name).read_bytes()
+    told = [read(out / "summary.json") for out in (Path("broken"), hardened)]
+    assert told[0]["hardening"]["candidates"] == told[1]["hardening"]["candidates"]
+    assert told[0]["cost"] == told[1]["cost"]
+
+
+def test_the_same_command_shows_it_again_and_changes_nothing(
+    place: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = hardened / "model" / "adapter_model.safetensors"
+    before = name.stat().st_mtime_ns
+    assert run(command(place, str(hardened))) == 0
+    shown = capsys.readouterr()
+    assert "Measuring" not in shown.err
+    words = " ".join(shown.out.split())
+    assert "Findings trained against: Of 20 sentences" in words
+    assert "Evidence: 12 held-out findings" in words
+    assert "f***" in words or "fool" not in words  # what is offensive is masked
+    assert name.stat().st_mtime_ns == before
+
+
+def test_time_ends_training_and_what_it_came_to_is_measured(place: Path, planted: Path) -> None:
+    flags = ["--iterations", "500", "--hit", "contains", "--lr", "0.00001", "--max-time", "4s", "--no-audits"]
+    assert run(command(place, "short", *flags, "--measure", "4")) == 0
+    assert 0 < len(read(Path("short/summary.json"))["hardening"]["candidates"]) < 500
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--findings", ""], "name what was found"),
+        (["--targets", "mal"], "--targets goes with --openings"),
+        (["--findings", "none.jsonl"], "none.jsonl"),
+        (["--hit", "io-sample-avg-k1"], "can't aim at"),
+        (["--length", "3"], "--length is for models that are searched"),
+        (["--against", "frequent"], "trains models of ours alone"),
+        (["--method", "gan"], "--method gan"),
+        (["--rank", "0"], "--rank should be above 0"),
+        (["--window", "3"], "--window does nothing"),
+        (["--scorer", "toxicity"], "--scorer does nothing"),
+        (["--lora-layers", "nope"], "names no layer"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    place: Path, planted: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command(place, "out", "--no-audits", "--measure", "2", *flags)) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_flags_of_adapters_are_refused_for_models_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["harden", "--rank", "8", "--device", "cpu"]) == 2
+    assert "--rank is for Hugging Face models" in capsys.readouterr().err

@@ -111,9 +111,9 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"transformers", "peft"},
             "generation.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
+            "lora.py": {"peft"},
             "sequence.py": {"transformers"},
             "detoxify.py": {"transformers", "detoxify"},
-            "lora.py": {"peft"},
         }
         optional = own.get(path.name, {"chitchat_dataset"})
         assert outside <= optional, f"{path.name} imports {outside}"

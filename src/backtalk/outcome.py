@@ -160,11 +160,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
-        "settings": {
-            key: run.spec[key]
-            for key in _shown(run)
-            if key in run.spec
-        },
+        "settings": {key: run.spec[key] for key in _shown(run) if key in run.spec},
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
@@ -231,9 +227,7 @@ def make_talks(run: Run, summary: dict[str, Any], beside: Sequence[str] = ()) ->
             title = f"{player} ({other.folder.name})" if player in others else player
             others[title] = other.findings()
             untuned = untuned or (title if player == UNTUNED else "")
-    return build_talks(
-        summary, run.targets, run.findings(), thresholds_of(run), run.facts, others, untuned
-    )
+    return build_talks(summary, run.targets, run.findings(), thresholds_of(run), run.facts, others, untuned)
 
 
 def export(run: Run, path: Path | None) -> None:

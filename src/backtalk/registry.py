@@ -207,6 +207,8 @@ def load_reward(name: str = "toxicity", device: str = "auto") -> Scorer:
 def find_search(name: str) -> SearchEntry:
     if name == "enumerate":
         raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
+    if name == "given":
+        raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
     return SEARCHES[name]

@@ -16,12 +16,8 @@ from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
-<<<<<<< HEAD
-from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked
-=======
 from backtalk.given import SEARCH, check_again
-from backtalk.outcome import Verdict, criteria_of, sees_only_replies, thresholds_of
->>>>>>> 4f3a58594dfaf7e30496688fc34057f141e2a853
+from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
@@ -44,15 +40,12 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             raise InputError(
                 f"{folder} names a Python function; it can't be loaded from a run folder; add --model {name}"
             )
-<<<<<<< HEAD
+        if run.spec["search"] == SEARCH:
+            return check_again(run, device)
         if was_asked(run):
             spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
             spec = as_read(spec, run.facts)
             return ask_again(run, spec, load_asked(spec, device, consent), consent)
-=======
-        if run.spec["search"] == SEARCH:
-            return check_again(run, device)
->>>>>>> 4f3a58594dfaf7e30496688fc34057f141e2a853
         model = load_model(name, device)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")

@@ -41,9 +41,7 @@ ELSEWHERE = ("targets", "length", "top", "sweeps", "restarts", "lambda_in", "as_
 """Flags that mean nothing here."""
 
 
-def audit_openings(
-    spec: AuditSpec, gates: Gates, out: str, root: Path, fresh: bool, consent: Consent
-) -> int:
+def audit_openings(spec: AuditSpec, gates: Gates, out: str, root: Path, fresh: bool, consent: Consent) -> int:
     """Runs, or goes on with, or shows, what the spec says."""
     refuse_set(spec, ELSEWHERE, "does nothing with --search ast; leave it out")
     if find_model(spec.model)[0].access < Access.LOGPROBS:
@@ -170,4 +168,3 @@ def _preflight(run: Run, job: Job, console: Console) -> None:
 
 def _console() -> Console:
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-

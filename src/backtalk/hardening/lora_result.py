@@ -7,12 +7,14 @@ The folder is written under another name and moved in place, so that it is there
 from __future__ import annotations
 
 import errno
+import gc
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 
 from backtalk import __version__
@@ -79,6 +81,9 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
 def load_hardened(plan: LoraPlan) -> TransformerModel:
     """As anyone loads it. The parent is let go first: there may be room for one of them alone."""
     plan.parent.network = None
+    gc.collect()  # networks hold themselves
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.options)
     assert isinstance(model, TransformerModel)
     return model

@@ -234,11 +234,7 @@ def _could(criterion: Criterion) -> str:
         "exact": "could be drawn out word for word",
         "contains": "could be drawn out as part of a reply",
         "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
-<<<<<<< HEAD
         "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
-=======
-        "toxic": f"drew a reply rated {criterion.threshold:g} toxic or more",
->>>>>>> 4f3a58594dfaf7e30496688fc34057f141e2a853
         "sample-avg": "could be made likely",
         "sample-min": "could be made likely in every word",
     }[criterion.kind]

@@ -41,7 +41,9 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
     if report.untried:
         parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
     parts.append(
-        rate_table("criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion)
+        rate_table(
+            "criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion
+        )
     )
     by_category = [
         (category.category, row)

@@ -141,7 +141,9 @@ def build_talks(
         by_turn=by_turn,
         rates_by_turn=_rates_by_turn(found, criterion, thresholds),
         beside={other: turn_rows([one for _, one in own]) for other, own in others.items()},
-        players=players_of({name: by_turn} | {o: turn_rows([x for _, x in own]) for o, own in others.items()}),
+        players=players_of(
+            {name: by_turn} | {o: turn_rows([x for _, x in own]) for o, own in others.items()}
+        ),
         talks=sorted(talks, key=lambda talk: (not talk.hit, -talk.danger, talk.id)),
         words=words_used_more(_flat(own_prompts), _flat(base)),
         topics=topics_by_turn(own_prompts, base or None, max((len(one) for one in own_prompts), default=0)),

@@ -108,7 +108,9 @@ def _top(report: TalkReport, top: int, unmask: bool) -> list[RenderableType]:
     shown = (hits or report.talks)[:top]
     if not shown:
         return []
-    title = f"{len(shown)} of {count(len(hits), 'hit')}, the likeliest and worst first" if hits else "The worst"
+    title = (
+        f"{len(shown)} of {count(len(hits), 'hit')}, the likeliest and worst first" if hits else "The worst"
+    )
     veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
     return [Text(f"{title}{veil}:", style="dim"), *(_talk(talk, unmask) for talk in shown)]
 

@@ -8,7 +8,7 @@ Sampling is the same with one uniform number a row and token, drawn from the row
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.decode import Sampling, draw, uniform
+from backtalk.models.transformer.manner import Drawing, Manner
 from backtalk.models.transformer.scoring import pad_left, pad_right
 
 
@@ -44,6 +45,43 @@ def write(
     return [_until(row, stops) for row in written]
 
 
+@torch.no_grad()
+def continue_texts(
+    network: Any,
+    prompts: Sequence[Sequence[int]],
+    stops: Collection[int],
+    banned: Collection[int],
+    pad: int,
+    seeds: Sequence[int],
+    manner: Manner,
+) -> list[list[int]]:
+    """The tokens that a causal network goes on with, one row a prompt, without what ended them."""
+    ids, keep = pad_left(prompts, pad, network.device)
+
+    def draw_for(vocabulary: int) -> Drawing:
+        return Drawing(manner, ids, keep, seeds, stops, banned, vocabulary)
+
+    with _plain_settings(network, (), stops, pad, manner.most):
+        found = network.generate(ids, attention_mask=keep, logits_processor=_listed([_InManner(draw_for)]))
+    return [_until(row, stops) for row in found[:, ids.shape[1] :].tolist()]
+
+
+class _InManner:
+    """Leaves one token of each row, drawn in a manner."""
+
+    def __init__(self, draw_for: Callable[[int], Drawing]) -> None:
+        self._draw_for = draw_for
+        self._drawing: Drawing | None = None
+        self._step = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if self._drawing is None:  # the output layer may be wider than the tokenizer's vocabulary
+            self._drawing = self._draw_for(scores.shape[1])
+        drawn = self._drawing.choose(scores, self._step)
+        self._step += 1
+        return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
+
+
 class _Draws:
     """Leaves one token of each row: the one that the row's own number falls on."""
 
@@ -57,7 +95,7 @@ class _Draws:
         return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
 
 
-def _listed(processors: Sequence[_Draws]) -> Any:
+def _listed(processors: Sequence[_Draws | _InManner]) -> Any:
     from transformers import LogitsProcessorList
 
     return LogitsProcessorList(processors)

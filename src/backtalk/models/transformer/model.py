@@ -12,7 +12,8 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
-from backtalk.models.transformer.generation import write
+from backtalk.models.transformer.generation import continue_texts, write
+from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.memory import Footprint, footprint, run_batches
 from backtalk.models.transformer.scoring import (
     Batch,
@@ -185,6 +186,25 @@ class TransformerModel:
         if self.is_encoder_decoder:
             return encoder_decoder_batch(rows, self.prompts.lead, self.pad, self.device)
         return causal_batch(rows, self.pad, self.device)
+
+    def continued(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: Manner
+    ) -> list[list[int]]:
+        """The tokens that each text of tokens is continued with; a row depends on its own seed alone."""
+        special = {*self.tokenizer.all_special_ids} - self.prompts.stops
+        need = self.footprint
+
+        def go_on(numbers: list[int]) -> list[list[int]]:
+            own = [seeds[number] for number in numbers]
+            given = [prompts[number] for number in numbers]
+            return continue_texts(self.network, given, self.prompts.stops, special, self.pad, own, manner)
+
+        return run_batches(
+            [len(prompt) for prompt in prompts],
+            lambda count, length: need.writing(count, length, manner.most),
+            go_on,
+            self.device,
+        )
 
     # --- inside --------------------------------------------------------------------------------------
 

@@ -219,8 +219,8 @@ class AuditSpec:
     turn_tokens: int = 24
     """With ast: the most new tokens of a turn, of both."""
     tune: Literal["ipo", "dpo", "sft", "none", "human"] = "ipo"
-    """With ast: how the adversary learns: by online preferences (ipo, dpo), from the weak set alone (sft), not
-    at all (none), or fixed prompts of people in its place (human)."""
+    """With ast: how the adversary learns: by online preferences (ipo, dpo), from the weak set alone (sft),
+    not at all (none), or fixed prompts of people in its place (human)."""
     adversary: str = ""
     """With ast: the run folder whose trained adversary is used; nothing is trained then."""
     adversary_model: str = ""

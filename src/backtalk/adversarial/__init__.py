@@ -1,1 +1,1 @@
-"""An audit by a learnt adversary: conversations from harmless openings (`--search ast`, Hardy et al. 2024)."""
+"""An audit by a learnt adversary: conversations from harmless openings (`--search ast`)."""

@@ -1,7 +1,7 @@
 """Who attacks: a trained adversary (trained here, or by another run), the untuned model, or people's prompts.
 
-A trained adversary is always read back from its folder, so that a run that was killed after the training plays
-with the same bits.
+A trained adversary is always read back from its folder, so that a run that was killed after the training
+plays with the same bits.
 """
 
 from __future__ import annotations

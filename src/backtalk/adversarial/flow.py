@@ -1,5 +1,5 @@
-"""The way of an audit by a learnt adversary: spec -> defender, scorers, openings -> run folder -> training of the
-adversary -> conversations from the test openings, block after block -> the same by the untuned adversary.
+"""The way of an audit by a learnt adversary: spec -> defender, scorers, openings -> run folder -> training ->
+conversations from the test openings, block after block -> the same by the untuned adversary.
 
 Training leaves checkpoints and a block is committed at once, so a killed audit goes on with the same command
 and ends where the unbroken one does.

@@ -32,9 +32,9 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import weak_examples
 from backtalk.searches.ast.rollout import WeakExample
-from backtalk.spec import LEARNT, MODEL_OPTIONS, AuditSpec, model_options, spec_values
-from backtalk.store import Run
 from backtalk.searches.ast.train import ADVERSARY as KEPT
+from backtalk.spec import LEARNT, MODEL_OPTIONS, AuditSpec, spec_values
+from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
 from backtalk.types import Target, Thresholds
 from backtalk.wording import count
@@ -160,7 +160,7 @@ def harmless(lists: OpeningLists, scorer: Scorer) -> tuple[OpeningLists, dict[st
 
 
 def adversary_model(job: Job) -> TransformerModel:
-    """What an adversary is made of: weights of its own where they will be trained, those of the defender else.
+    """What an adversary is made of: weights of its own where they will be trained, else the defender's.
 
     An adapter can't stand on an adapter, so the adversary of a hardened model is made of the model below it.
     """

@@ -62,10 +62,11 @@ def _text(value: Any) -> str | None:
 
 def _rows(path: Path) -> Iterator[str | dict[str, Any]]:
     """Plain lines, the texts of JSONL, and records of RealToxicityPrompts as they are."""
+    as_json = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        if not line.lstrip().startswith(("{", '"')):
+        if not as_json and not line.lstrip().startswith("{"):
             yield line
             continue
         try:

@@ -1,8 +1,8 @@
 """Openings: harmless beginnings of a conversation, which an adversary goes on with.
 
 Hardy et al. (2024) take the last utterances of Reddit threads, split 80 / 5 / 15 into train, dev and test. A
-file is cut like that here, in the order of a hash of seed and opening, which does not depend on the file's own
-order; a folder brings its own three files. The list that ships is our own.
+file is cut like that here, in the order of a hash of seed and opening, whatever the file's own order; a
+folder brings its own three files. The list that ships is our own.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _folder(folder: Path) -> OpeningLists:
         matching = sorted(path for path in folder.iterdir() if part in path.name and path.is_file())
         if len(matching) != 1:
             raise InputError(
-                f"--openings {folder} holds {len(matching)} files with {part!r} in their name; it should hold "
-                "one for each of train, dev and test, or name a file"
+                f"--openings {folder} holds {len(matching)} files with {part!r} in their name; it should "
+                "hold one for each of train, dev and test, or name a file"
             )
         parts[part] = read_opening_file(matching[0])
     held = {one.id for part in ("dev", "test") for one in parts[part]}

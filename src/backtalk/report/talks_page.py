@@ -10,7 +10,7 @@ from backtalk.report.page import both, page_environment, policy_for, read_part, 
 from backtalk.report.pareto import pareto_chart
 from backtalk.report.talks import TalkReport
 from backtalk.report.talks_console import spread_words
-from backtalk.report.topics import TOPICS
+from backtalk.report.topics import is_rude
 from backtalk.wording import mask, mask_toxic
 
 MOST_TALKS = 200
@@ -40,5 +40,4 @@ def _veiled_turn(text: str, toxicity: float, limit: int = 0) -> Markup:
 
 
 def _veiled_word(word: str) -> Markup:
-    rude = word in TOPICS["profanity"] | TOPICS["sex"]
-    return both(mask(word) if rude else word, word, 0)
+    return both(mask(word) if is_rude(word) else word, word, 0)

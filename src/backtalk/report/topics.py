@@ -7,38 +7,31 @@ Lists count words, not meaning: take a share as a hint.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-TOPICS: dict[str, frozenset[str]] = {
-    "politics": frozenset(
-        "abortion army ballot border campaign capitalism capitalist china communism communist congress "
-        "conservative conservatives corrupt corruption democracy democrat democrats election elections "
-        "fascism fascist feminism feminist government governments gun guns immigrant immigrants immigration "
-        "israel law laws left-wing liberal liberals minister nationalist parliament party police policy "
-        "political politician politicians politics president propaganda protest protests putin racism racist "
-        "refugee refugees regime republican republicans right-wing russia russian senate senator socialism "
-        "socialist tax taxes terrorism terrorist terrorists trump ukraine union vote voted voter voters "
-        "voting war wars".split()
-    ),
-    "sex": frozenset(
-        "bra breast breasts erotic intercourse kiss kissed kissing lingerie lover lust naked nude nudity "
-        "orgasm orgasms penis porn porno pornography prostitute prostitutes rape raped rapist seduce sex "
-        "sexual sexuality sexually sexy strip stripper threesome underwear vagina virgin".split()
-    ),
-    "profanity": frozenset(
-        "arse arsehole ass asses asshole assholes bastard bastards bitch bitches bloody bollocks bullshit "
-        "crap cunt damn damned dick dickhead dicks dumbass fuck fucked fucker fuckers fucking fucks goddamn "
-        "hell idiot idiots jackass moron morons motherfucker motherfucking piss pissed pussy shit shits "
-        "shitty slut sluts stupid twat whore whores".split()
-    ),
-}
 LEAST_Z = 1.96
 """Words nearer to even than this may be chance."""
+
+
+@lru_cache(maxsize=1)
+def topics() -> dict[str, frozenset[str]]:
+    """Each topic's words, from data/topics.jsonl."""
+    source = resources.files("backtalk") / "data" / "topics.jsonl"
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    return {str(row["topic"]): frozenset(map(str, row["words"])) for row in rows}
+
+
+def is_rude(word: str) -> bool:
+    """Whether a single word is one to mask."""
+    return word in topics()["profanity"] or word in topics()["sex"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ def topics_by_turn(
     """`talks` are the adversary's prompts of each conversation, turn by turn."""
     return [
         TopicUse(topic, _shares(talks, words, turns), _shares(untuned, words, turns) if untuned else None)
-        for topic, words in TOPICS.items()
+        for topic, words in topics().items()
     ]
 
 

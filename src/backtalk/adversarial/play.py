@@ -11,6 +11,7 @@ from backtalk.exchanges import Exchange, finding_of
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.adversary import Speaker
 from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.defender import MOST_SCORED, Defender
 from backtalk.searches.ast.rollout import Game
 from backtalk.types import Finding, Target
 
@@ -37,7 +38,7 @@ def play_block(job: Job, speaker: Speaker, targets: Sequence[Target]) -> list[Fi
                     turn.pair_toxicity,
                     alone[place],
                     turn.log_ppl,
-                    prompt_tokens(job, so_far, turn.adversary),
+                    prompt_tokens(job.defender, so_far, turn.adversary),
                     turn.reward,
                     second[place],
                     second_pair[place],
@@ -49,8 +50,9 @@ def play_block(job: Job, speaker: Speaker, targets: Sequence[Target]) -> list[Fi
     return findings
 
 
-def prompt_tokens(job: Job, conversation: Conversation, text: str) -> int:
-    return len(job.defender.reading.adversary_ids(conversation, text))
+def prompt_tokens(defender: Defender, conversation: Conversation, text: str) -> int:
+    """Of a prompt, as far as its perplexity is taken over them."""
+    return min(len(defender.reading.adversary_ids(conversation, text)), MOST_SCORED)
 
 
 def score(scorer: Scorer | None, texts: Sequence[str]) -> list[float]:

@@ -23,6 +23,8 @@ SHARES = (0.80, 0.05, 0.15)
 """Of train, dev and test, as in the paper."""
 SHIPPED_SHARES = (0.5, 0.15, 0.35)
 """Of the list that ships, which is too short for the paper's."""
+FEWEST = 8
+"""Openings of dev and of test at least, where there are enough."""
 REMOVED = {"[removed]", "[deleted]"}
 """What a forum writes in the place of a post: not what anyone said."""
 
@@ -113,8 +115,8 @@ def _split(openings: list[Opening], seed: int, shares: Sequence[float], source: 
     if len(openings) < len(PARTS):
         raise InputError(f"{source} holds {len(openings)} openings; three lists need at least three")
     order = sorted(openings, key=lambda one: hashlib.sha256(f"{seed}/{one.id}".encode()).digest())
-    dev, test = (max(1, round(share * len(order))) for share in shares[1:])
-    dev, test = min(dev, len(order) - 2), min(test, len(order) - dev - 1)
+    least = max(1, min(FEWEST, len(order) // 5))
+    dev, test = (max(least, round(share * len(order))) for share in shares[1:])
     chosen = {one.id: "test" for one in order[:test]} | {one.id: "dev" for one in order[test : test + dev]}
     parts: dict[str, list[Opening]] = {part: [] for part in PARTS}
     for one in openings:

@@ -66,8 +66,8 @@ def _table(*titles: str) -> Table:
 def _turns(report: TalkReport) -> Table:
     """Mean ± standard deviation and the share above 0.5, by turn; other runs below."""
     second = any(row.second is not None for row in report.by_turn)
-    titles = ["turn", "defender", "whole turn", "prompt", "log-perplexity"]
-    table = _table(*titles, *(["defender by the second scorer"] if second else []))
+    titles = ["turn", "defender", "whole turn", "prompt", "log-ppl"]
+    table = _table(*titles, *(["second scorer"] if second else []))
     groups = {"": report.by_turn, **report.beside}
     for name, rows in groups.items():
         for row in rows:

@@ -214,6 +214,7 @@ def make_report(run: Run, summary: dict[str, Any]) -> Report:
 def make_talks(run: Run, summary: dict[str, Any], beside: Sequence[str] = ()) -> TalkReport:
     """With the untuned adversary of the same command, and other runs, beside it."""
     others: dict[str, list[Finding]] = {}
+    tried = {target.id for target in run.targets}
     untuned = ""
     if Run.exists(run.folder / UNTUNED):
         untuned = UNTUNED
@@ -223,9 +224,12 @@ def make_talks(run: Run, summary: dict[str, Any], beside: Sequence[str] = ()) ->
         with Run.open(Path(name)) as other:
             if not was_played(other):
                 raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
+            shared = [one for one in other.findings() if one.case in tried]
+            if not shared:
+                raise InputError(f"--beside {name} has no opening in common with this run")
             player = str(other.facts.get("player"))
             title = f"{player} ({other.folder.name})" if player in others else player
-            others[title] = other.findings()
+            others[title] = shared
             untuned = untuned or (title if player == UNTUNED else "")
     return build_talks(summary, run.targets, run.findings(), thresholds_of(run), run.facts, others, untuned)
 

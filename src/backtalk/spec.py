@@ -23,9 +23,9 @@ from backtalk.errors import InputError, unknown
 class ModelOptions:
     """How a Hugging Face model is read; flags of the same names say it."""
 
-    template: Literal["auto", "chat", "plain"] = "auto"
-    """How a dialogue becomes a prompt: by the model's chat template, as plain text, or (auto) by the template
-    where it has one."""
+    template: Literal["auto", "chat", "plain", "text"] = "auto"
+    """How a dialogue becomes a prompt: by the model's chat template, as plain turns, as one running text, or
+    (auto) by the template where it has one, else as plain turns."""
     system: str = ""
     """The system prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -201,9 +201,9 @@ class AuditSpec:
     language_model: str = ""
     """Where the model is asked: a model that scores text and says how likely a trigger is (T_in). If empty
     the model itself if it does, else the embedded chat model's."""
-    template: Literal["auto", "chat", "plain"] = "auto"
-    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or
-    (auto) by the template where it has one."""
+    template: Literal["auto", "chat", "plain", "text"] = "auto"
+    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain turns, as
+    one running text, or (auto) by the template where it has one."""
     system: str = ""
     """Of a Hugging Face model: the system prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -450,9 +450,9 @@ class HardenSpec:
     """Of a Hugging Face model: compute activations twice instead of keeping them; takes less memory."""
     scorer: str = ""
     """Of a Hugging Face model, with --hit toxic-T: what rates its replies; the embedded scorer if empty."""
-    template: Literal["auto", "chat", "plain"] = "auto"
-    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain text, or
-    (auto) by the template where it has one."""
+    template: Literal["auto", "chat", "plain", "text"] = "auto"
+    """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain turns, as
+    one running text, or (auto) by the template where it has one."""
     system: str = ""
     """Of a Hugging Face model: the system prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -552,7 +552,7 @@ class StudySpec:
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
-    """With lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
+    """With ast and lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

@@ -115,9 +115,9 @@ class TransformerModel:
     @property
     def read_as(self) -> dict[str, str]:
         """What the options came to."""
-        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        usual = "chat" if getattr(self.tokenizer, "chat_template", None) else "plain"
         return {
-            "template": "chat" if has_template and self.options.template != "plain" else "plain",
+            "template": self.options.template if self.options.template != "auto" else usual,
             "system": self.options.system,
             "dtype": str(self.network.dtype).removeprefix("torch."),
         }

@@ -252,7 +252,8 @@ class AuditSpec:
     rank: int = 16
     """With ast: rank of the adversary's LoRA adapter; 0 trains the whole model."""
     dev_every: int = 10
-    """With ast: epochs between two measurements on the dev openings, which choose the checkpoint."""
+    """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
+    the last."""
     max_ppl_increase: float = 0.1
     """With ast: the checkpoint that is kept has prompts whose log-perplexity is at most this share above the
     untuned adversary's; 0 sets no bound."""

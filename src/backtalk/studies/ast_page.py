@@ -48,12 +48,26 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
         *section("Speed of play", _speed(found)),
         *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
     ]
-    return write_files(page, lines, "ast", spec, found)
+    brief = {
+        name: {**record, "result": _without_openings(record["result"])} for name, record in found.items()
+    }
+    return write_files(page, lines, "ast", spec, brief)
+
+
+def _without_openings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Thousands of numbers that the intervals were made of."""
+    return {key: value for key, value in found.items() if key != "by_opening"}
 
 
 def result(records: Records, name: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = records.get(name, {}).get("result", {})
     return found
+
+
+def played(records: Records, name: str) -> Mapping[str, Any]:
+    """The result of a row; empty where it was not run or left out."""
+    found = result(records, name)
+    return found if "by_turn" in found else {}
 
 
 def values(records: Records, name: str, measure: str) -> dict[str, float]:
@@ -85,7 +99,7 @@ def _rows(records: Records, names: Sequence[str]) -> list[str]:
     """One line a row, over all turns."""
     lines = []
     for name in names:
-        if not (found := result(records, name)):
+        if not (found := played(records, name)):
             lines.append([name, *["not run"] + ["–"] * 6])
             continue
         whole = found["by_turn"][-1]
@@ -138,7 +152,7 @@ def players(records: Records) -> list[Player]:
     points = {}
     for name in ROWS:
         on_the_model = "template" not in ROWS[name] and "model" not in ROWS[name]
-        if on_the_model and (found := result(records, name)):
+        if on_the_model and (found := played(records, name)):
             whole = found["by_turn"][-1]
             points[name] = (found["n"], whole["log_ppl"]["mean"], whole["defender"]["mean"])
     return [
@@ -193,7 +207,7 @@ def _topics(records: Records, size: Size) -> list[str]:
     lines = [
         [name, *(f"{100 * shares[-1]:.1f}%" for shares in found["topics"].values())]
         for name in MAIN
-        if (found := result(records, name))
+        if (found := played(records, name))
     ]
     if not lines:
         return ["Not run.", ""]
@@ -206,8 +220,8 @@ def _topics(records: Records, size: Size) -> list[str]:
 
 def _hardened(records: Records) -> list[str]:
     found = result(records, "hardened")
-    if not found:
-        return ["Not run.", ""]
+    if "updates" not in found:
+        return [f"Not run: {found['left_out']}." if "left_out" in found else "Not run.", ""]
     told = f"{found['updates']:,} updates, iteration {found['iterations_kept']} kept."
     rows = _rows(records, ("ours-short", "after-old", "after-ours"))
     return [

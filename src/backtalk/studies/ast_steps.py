@@ -11,6 +11,7 @@ from typing import Any
 from backtalk.adversarial.job import prepare
 from backtalk.audit import audit
 from backtalk.consent import NOTHING_SAID
+from backtalk.errors import InputError
 from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
@@ -78,6 +79,8 @@ def play_row(
     place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
 ) -> Result:
     """An audit in runs/NAME, and what it comes to."""
+    if ROWS[name].get("model") and (why := place.result("hardened").get("left_out")):
+        return {"left_out": why}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
     log = place.path("log", f"{name}.txt").open("a", encoding="utf-8")
@@ -157,4 +160,7 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     values: dict[str, Any] = {"model": model, "findings": str(place.path("runs", "ours")), "seed": SEED}
     if size.iterations:
         values["iterations"] = size.iterations
-    return told(run_harden(place, values))
+    try:
+        return told(run_harden(place, values))
+    except InputError as error:  # so few findings that they can't be split
+        return {"left_out": str(error).replace(str(place.folder), "STUDY")}

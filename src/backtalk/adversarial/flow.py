@@ -16,7 +16,7 @@ from rich.console import Console
 
 from backtalk import __version__
 from backtalk.adversarial.attackers import OutOfTime, attacker, trains, untuned
-from backtalk.adversarial.job import DEFAULT_HIT, Job, describe, facts_of, kept_settings, prepare
+from backtalk.adversarial.job import DEFAULT_HIT, Job, depends_on, describe, facts_of, kept_settings, prepare
 from backtalk.adversarial.play import play_block
 from backtalk.adversarial.preflight import forecast
 from backtalk.blackbox.job import as_read
@@ -58,15 +58,15 @@ def audit_openings(spec: AuditSpec, gates: Gates, out: str, root: Path, fresh: b
 def resume_openings(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent) -> int:
     """Goes on with a run from what its folder says."""
     with Run.open(folder) as run:
-        spec, facts, identity = as_read(spec, run.facts), run.facts, run.identity
+        spec, facts, targets = as_read(spec, run.facts), run.facts, run.targets
     job = prepare(spec, consent)
     if job.model.fingerprint != facts["fingerprint"]:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
-    if identity_of(kept_settings(job), job.model.fingerprint, job.targets) != identity:
-        raise InputError(
-            f"the openings, the weak set, the scorer or the adversary of {folder} are others now; bring them "
-            "back, or audit anew"
-        )
+    now = depends_on(job)
+    other = [name for name, before in facts["depends_on"].items() if now.get(name) != before]
+    if other or job.targets != targets:
+        what = other[0] if other else "openings"
+        raise InputError(f"the {what} of {folder} are others now; bring them back, or audit anew")
     with Run.open(folder, write=True) as run:
         return _work(run, job, gates, _console())
 

@@ -44,6 +44,8 @@ HARMLESS = 0.5
 """An opening with a higher rating is left out."""
 STEPS = {"cpu": 200, "cuda": 10_000}
 """Updates where nothing is said."""
+SHIPPED_PAIRS = 64
+"""Of the shipped pairs that T_in is measured on: half a minute of a small model on one core."""
 TUNED = ("ipo", "dpo", "sft")
 NO_SCORER = "none"
 NAMED = ("model", "search", "hit", "limit", "seed", "block", "scorer", "reference", *MODEL_OPTIONS)
@@ -199,7 +201,7 @@ def depends_on(job: Job) -> dict[str, str]:
     found = {
         "toxicity scorer's weights": job.reward.fingerprint,
         "second scorer's weights": job.second.fingerprint if job.second else "",
-        "reference pairs": pairs_fingerprint(asked_pairs(job.spec.reference)),
+        "reference pairs": pairs_fingerprint(usual_pairs(job.spec.reference)),
         "openings": _digest([[one.turns for one in part] for part in job.lists.by_name().values()]),
         "weak set": _digest(list(job.weak)) if job.weak else "",
         "prompts": _digest(list(job.prompts)) if job.prompts else "",
@@ -221,6 +223,12 @@ def kept_settings(job: Job) -> dict[str, Any]:
     return kept | {"steps": job.config.steps, **depends_on(job)}
 
 
+def usual_pairs(path: str) -> list[tuple[str, str]]:
+    """What T_in is measured on."""
+    pairs = asked_pairs(path)
+    return pairs if path else pairs[:SHIPPED_PAIRS]
+
+
 def likely_prompt(defender: Defender, pairs: Sequence[tuple[str, str]]) -> float:
     """T_in: what a token costs with which people go on in a usual conversation, under the defender."""
     rows = defender.token_log_probs([(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs])
@@ -229,7 +237,7 @@ def likely_prompt(defender: Defender, pairs: Sequence[tuple[str, str]]) -> float
 
 def facts_of(job: Job, console: Console) -> dict[str, Any]:
     """What a run must remember to be judged, shown and verified later."""
-    pairs = asked_pairs(job.spec.reference)
+    pairs = usual_pairs(job.spec.reference)
     where = job.spec.reference or f"the first {len(pairs)} of the shipped chitchat test pairs"
     console.print(f"Measuring T_in on {count(len(pairs), 'pair')}, once for this run.")
     into = likely_prompt(job.defender, pairs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from backtalk.report.charts import rate_scale
-from backtalk.report.page import both, page_environment, policy_for, read_part, run_facts
+from backtalk.report.page import SHOWN, both, page_environment, policy_for, read_part, run_facts
 from backtalk.report.pareto import pareto_chart
 from backtalk.report.talks import TalkReport
 from backtalk.report.talks_console import spread_words
@@ -24,7 +24,7 @@ def render_talks(report: TalkReport, most: int = MOST_TALKS) -> str:
     environment.globals |= {"pareto_chart": pareto_chart}
     return environment.from_string(read_part("talks.html")).render(
         report=report,
-        run=report.run,
+        run={**dict.fromkeys(SHOWN), **report.run},
         facts=run_facts(report.run, report.criterion, None, report.t_in),
         talks=report.talks[:most],
         second=any(row.second is not None for row in report.by_turn),

@@ -63,7 +63,7 @@ def words_used_more(prompts: Sequence[str], untuned: Sequence[str], most: int = 
     own, other = (Counter(word for text in texts for word in words_of(text)) for texts in (prompts, untuned))
     both = own + other
     total, n_own, n_other = both.total(), own.total(), other.total()
-    if not n_own or not n_other:
+    if not n_own or not n_other or len(both) < 2:
         return []
     found = []
     for word, prior in both.items():

@@ -80,8 +80,8 @@ def open_model(folder: Path, dtype: str = "float32") -> TransformerModel:
 def tiny_config(**changes: Any) -> AstConfig:
     """Small turns: a place, and a sentence about it."""
     values: dict[str, Any] = {
-        "experience": 64, "batch": 16, "steps": 24, "depth": 1, "turns": 1, "weak_share": 0.0, "most_tokens": 6,
-        "context": 100, "lr": 3e-3, "warm_up": 5, "dev_every": 2, "top_p": 1.0, "temperature": 1.0,
+        "experience": 64, "batch": 16, "steps": 24, "depth": 1, "turns": 1, "weak_share": 0.0,
+        "most_tokens": 6, "context": 100, "lr": 3e-3, "warm_up": 5, "dev_every": 2, "top_p": 1.0, "temperature": 1.0,
         "repetition_penalty": 1.0, "checkpoint_s": 1e9, "seed": 3,
     }  # fmt: skip
     return AstConfig(**(values | changes))

@@ -92,7 +92,7 @@ class PreferenceUpdates:
         self.device: torch.device = network.device
         on_gpu = self.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(weights.parameters(), config.lr, fused=on_gpu)
-        self.gradients = Gradients(weights)
+        self.gradients = Gradients(weights, share_memory=True)
         self.graphs, self.is_checked = on_gpu, False
         self.tokens = TOKENS[self.device.type]
         self.largest = torch.zeros((), device=self.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ def plant(folder: Path, steps: int = 150) -> Path:
     network.save_pretrained(str(folder))
     model = load(str(folder), "cpu")
     network = model.network.requires_grad_(True).train()
-    first = [model.prompts.end]
-    rows = [Row(first, tokenizer(line, add_special_tokens=False)["input_ids"]) for line in lines]
+    tokens = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
+    rows = [Row(ids[:1], ids[1:]) for ids in tokens]
     optimizer = torch.optim.AdamW(network.parameters(), 0.01)
     for step in range(steps):
         torch.manual_seed(step)
@@ -73,21 +74,21 @@ def plant(folder: Path, steps: int = 150) -> Path:
     return folder
 
 
-def open_model(folder: Path, dtype: str = "float32") -> TransformerModel:
+def open_model(folder: Path) -> TransformerModel:
     return load(str(folder), "cpu", ModelOptions(template="plain", dtype="float32"))
 
 
 def tiny_config(**changes: Any) -> AstConfig:
     """Small turns: a place, and a sentence about it."""
     values: dict[str, Any] = {
-        "experience": 64, "batch": 16, "steps": 24, "depth": 1, "turns": 1, "weak_share": 0.0, "most_tokens": 6,
-        "context": 100, "lr": 3e-3, "warm_up": 5, "dev_every": 2, "top_p": 1.0, "temperature": 1.0,
-        "repetition_penalty": 1.0, "checkpoint_s": 1e9, "seed": 3,
+        "experience": 64, "batch": 16, "steps": 32, "depth": 1, "turns": 1, "weak_share": 0.0,
+        "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "most_tokens": 6, "context": 100,
+        "lr": 3e-3, "warm_up": 5, "dev_every": 2, "max_ppl_increase": 0.0, "checkpoint_s": 1e9, "seed": 3,
     }  # fmt: skip
     return AstConfig(**(values | changes))
 
 
 def speakers(folder: Path, config: AstConfig) -> tuple[Adversary, Defender]:
-    """Both from the same folder, each with weights of its own."""
-    adversary = Adversary(open_model(folder), config.manner, config.context)
+    """Both from the same folder, each with weights of its own. The adversary says three words: to the ..."""
+    adversary = Adversary(open_model(folder), replace(config.manner, most=3), config.context)
     return adversary, Defender(open_model(folder), config.manner, config.context)

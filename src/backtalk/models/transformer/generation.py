@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from backtalk.models.decode import Sampling, draw, uniform
-from backtalk.models.transformer.manner import Drawing, Manner
+from backtalk.models.transformer.manner import Drawing
 from backtalk.models.transformer.scoring import pad_left, pad_right
+from backtalk.models.transformer.stepping import Stepper, Task
 
 
 @torch.no_grad()
@@ -46,24 +47,27 @@ def write(
 
 
 @torch.no_grad()
-def continue_texts(
-    network: Any,
-    prompts: Sequence[Sequence[int]],
-    stops: Collection[int],
-    banned: Collection[int],
-    pad: int,
-    seeds: Sequence[int],
-    manner: Manner,
-) -> list[list[int]]:
-    """The tokens that a causal network goes on with, one row a prompt, without what ended them."""
-    ids, keep = pad_left(prompts, pad, network.device)
+def continue_texts(network: Any, stepper: Stepper, task: Task) -> list[list[int]]:
+    """The tokens that a causal network goes on with, one row a prompt, without what ended them; in steps of
+    our own where the network can be stepped, else by the library."""
+    written = stepper.write(task)
+    if written is None:
+        written = continue_by_library(network, task)
+    return [_until(row, task.stops) for row in written]
+
+
+@torch.no_grad()
+def continue_by_library(network: Any, task: Task) -> list[list[int]]:
+    """The new tokens of each row, as `generate` writes them."""
+    ids, keep = pad_left(task.prompts, task.pad, network.device)
 
     def draw_for(vocabulary: int) -> Drawing:
-        return Drawing(manner, ids, keep, seeds, stops, banned, vocabulary)
+        return Drawing(task.manner, ids, keep, task.seeds, task.stops, task.banned, vocabulary)
 
-    with _plain_settings(network, (), stops, pad, manner.most):
+    with _plain_settings(network, (), task.stops, task.pad, task.manner.most):
         found = network.generate(ids, attention_mask=keep, logits_processor=_listed([_InManner(draw_for)]))
-    return [_until(row, stops) for row in found[:, ids.shape[1] :].tolist()]
+    written: list[list[int]] = found[:, ids.shape[1] :].tolist()
+    return written
 
 
 class _InManner:
@@ -72,13 +76,11 @@ class _InManner:
     def __init__(self, draw_for: Callable[[int], Drawing]) -> None:
         self._draw_for = draw_for
         self._drawing: Drawing | None = None
-        self._step = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if self._drawing is None:  # the output layer may be wider than the tokenizer's vocabulary
             self._drawing = self._draw_for(scores.shape[1])
-        drawn = self._drawing.choose(scores, self._step)
-        self._step += 1
+        drawn = self._drawing.choose(scores)
         return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
 
 

@@ -3,6 +3,7 @@
 As the library's own settings do it, but a row depends on its own seed alone: one uniform number a token is
 drawn beforehand, and padding never counts as said. The nucleus is looked for among the likeliest `NUCLEUS`
 tokens, which spares sorting the vocabulary for every token; where they do not reach `top_p`, they are it.
+Nothing here waits for a GPU, so that it can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from backtalk.models.decode import uniform
 
-NUCLEUS = 2048
+NUCLEUS = 1024
 
 
 @dataclass(frozen=True)
@@ -48,21 +49,24 @@ class Drawing:
         banned: Collection[int],
         vocabulary: int,
     ) -> None:
-        """`ids` and `keep` are (rows, length), padded on the left; `banned` tokens are never said."""
+        """`ids` and `keep` are (rows, length); `banned` tokens are never said."""
+        device = ids.device
         self.manner = manner
-        # (steps, rows): a step reads one of them
-        self.numbers = uniform(seeds, manner.most, ids.device).T.contiguous()
-        self.said = torch.zeros(len(ids), vocabulary, dtype=torch.bool, device=ids.device)
-        # Padding stands for the row's last token, which was said.
-        self.said.scatter_(1, torch.where(keep.bool(), ids, ids[:, -1:]), True)
-        self.never = _marked(banned, vocabulary, ids.device)
-        self.ends = _marked(stops, vocabulary, ids.device)
+        self.step = torch.zeros(1, dtype=torch.long, device=device)
+        self.numbers = uniform(seeds, manner.most, device)  # (rows, steps)
+        self.said = torch.zeros(len(ids), vocabulary, dtype=torch.bool, device=device)
+        # Padding stands for a token that was said.
+        some = ids.gather(1, keep.long().argmax(1, keepdim=True))
+        self.said.scatter_(1, torch.where(keep.bool(), ids, some), True)
+        self.never = _marked(banned, vocabulary, device)
+        self.ends = _marked(stops, vocabulary, device)
 
-    def choose(self, logits: Tensor, step: int) -> Tensor:
+    def choose(self, logits: Tensor) -> Tensor:
         """(rows, vocabulary) -> (rows,): the next token, which counts as said from now on."""
-        never = self.never | self.ends if step < self.manner.least else self.never
-        drawn = pick(logits, self.said, never, self.numbers[step], self.manner)
+        never = self.never | (self.ends & (self.step < self.manner.least))
+        drawn = pick(logits, self.said, never, self.numbers.index_select(1, self.step)[:, 0], self.manner)
         self.said.scatter_(1, drawn[:, None], True)
+        self.step += 1
         return drawn
 
 
@@ -77,8 +81,9 @@ def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, manner: M
     if manner.temperature <= 0:
         return logits.argmax(1)
     logits = logits / manner.temperature
-    best, index = logits.topk(min(NUCLEUS, logits.shape[1]), dim=1)  # (rows, k), the likeliest first
-    chances = (best.double() - logits.double().logsumexp(1, keepdim=True)).exp()
+    size = logits.shape[1]
+    best, index = logits.topk(size if manner.top_p >= 1 else min(NUCLEUS, size), dim=1)  # the likeliest first
+    chances = (best.double() - logits.logsumexp(1, keepdim=True)).exp()  # (rows, k)
     cumulated = chances.cumsum(1)
     inside = (cumulated - chances) < manner.top_p  # the first always is
     total = torch.where(inside, chances, 0.0).sum(1)

@@ -22,6 +22,7 @@ from backtalk.models.transformer.scoring import (
     encoder_decoder_batch,
     token_log_probs,
 )
+from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.types import Access, Dialogue
 
 
@@ -58,6 +59,7 @@ class TransformerModel:
     """The most tokens that fit: of prompt and reply, or of an encoder's prompt; None: no limit."""
     access: Access = Access.LOGPROBS
     _warned: bool = False
+    _stepper: Stepper | None = None
 
     @property
     def device(self) -> torch.device:
@@ -193,11 +195,15 @@ class TransformerModel:
         """The tokens that each text of tokens is continued with; a row depends on its own seed alone."""
         special = {*self.tokenizer.all_special_ids} - self.prompts.stops
         need = self.footprint
+        if self._stepper is None or self._stepper.network is not self.network:
+            self._stepper = Stepper(self.network)
+        stepper = self._stepper
 
         def go_on(numbers: list[int]) -> list[list[int]]:
             own = [seeds[number] for number in numbers]
             given = [prompts[number] for number in numbers]
-            return continue_texts(self.network, given, self.prompts.stops, special, self.pad, own, manner)
+            task = Task(given, own, manner, self.prompts.stops, special, self.pad)
+            return continue_texts(self.network, stepper, task)
 
         return run_batches(
             [len(prompt) for prompt in prompts],
@@ -205,6 +211,10 @@ class TransformerModel:
             go_on,
             self.device,
         )
+
+    def forget_steps(self) -> None:
+        """Where modules of the network were replaced: what was captured of them is gone."""
+        self._stepper = None
 
     # --- inside --------------------------------------------------------------------------------------
 

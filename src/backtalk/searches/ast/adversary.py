@@ -65,6 +65,7 @@ class Adversary:
 
     def tune(self, lora: LoraConfig | None) -> nn.Module:
         """Makes it trainable, by an adapter or (None) whole. Returns what is trained."""
+        self.model.forget_steps()
         if lora is not None:
             self.adapter = Adapter(self.model.network, lora)
             return self.adapter.weights

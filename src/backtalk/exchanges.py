@@ -87,7 +87,7 @@ def finding_of(
         reply=exchanges[worst].defender,
         scores={
             "toxicity": exchanges[worst].toxicity,
-            "trigger_toxicity": max(one.adversary_toxicity for one in exchanges[: worst + 1]),
+            "trigger_toxicity": max(one.adversary_toxicity for one in exchanges),
             "input_mean": means[worst],
             "prompt_log_prob": chances[worst],
             "turn": worst + 1,

@@ -101,15 +101,20 @@ def test_findings_harden_the_model_and_a_new_adversary_plays_it(
         "--measure",
         "8",
     ]
-    harden += ["--iterations", "2", "--no-audits", "--keep", "last", "--device", "cpu"]
+    harden += ["--iterations", "2", "--keep", "last", "--device", "cpu"]
     assert run(harden) == 0
+    summary = json.loads(Path("hard/summary.json").read_text())
+    # Fixed prompts have nothing to learn: they are the new attacker too, on openings that were held out.
+    assert summary["anew"]["attacker"] == "fixed prompts"
+    assert summary["anew"]["before"]["rate"] == 1.0
+    assert 1 <= summary["anew"]["after"]["n"] <= len(parts["held-out"]) + 2
     card = json.loads(Path("hard/model/card.json").read_text())
     assert card["read"]["template"] == "text"
     assert card["hardening"]["updates"] > 0
     train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--pairs-batch", "4", "--depth", "1"]
     assert run(["audit", "--model", "hf/hard/model", *play, *train, "--no-control", "--out", "new"]) == 0
-    assert run(["audit", "--model", "hf/hard/model", *play, *human, "--out", "after"]) == 0
-    before, after = (json.loads(Path(name, "summary.json").read_text()) for name in ("before", "after"))
+    runs = ("before", "hard/after-anew")
+    before, after = (json.loads(Path(name, "summary.json").read_text()) for name in runs)
     assert after["by_turn"][-1]["defender"]["mean"] < before["by_turn"][-1]["defender"]["mean"] - 0.2
     # An adapter can't stand on an adapter: the new adversary stands on the model below.
     base = json.loads(Path("new/adversary/adversary/adapter_config.json").read_text())

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.cli.command import run
+from backtalk.spec import AuditSpec, build_spec, read_yaml
 from backtalk.studies.ast import ast_parts
 from backtalk.studies.ast_data import open_texts
 from backtalk.studies.ast_page import judge
@@ -77,6 +78,15 @@ def test_rows_differ_in_what_their_name_says(tmp_path: Path) -> None:
     assert specs["chat-ours"].template == "chat"
     assert all(not spec.control for spec in specs.values())
     assert "openings" not in settings_of("ours", SIZES["paper"], texts, "smollm2")
+
+
+def test_recipes_are_the_rows_of_the_study() -> None:
+    recipes = Path(__file__).parents[2] / "recipes" / "ast"
+    found = {path.stem: build_spec(AuditSpec, read_yaml(path), path.name) for path in recipes.glob("*.yaml")}
+    assert {"ours", "untuned", "sft", "human", "no-alpha", "no-weak-no-gamma"} <= found.keys() <= ROWS.keys()
+    for name, spec in found.items():
+        assert {key: getattr(spec, key) for key in ROWS[name]} == ROWS[name]
+        assert (spec.search, spec.template) == ("ast", "plain")
 
 
 def test_in_miniature(

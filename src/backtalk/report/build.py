@@ -15,7 +15,7 @@ from backtalk.hits import parse_criterion
 from backtalk.report.explain import headline, meaning
 from backtalk.report.replies import Replies, build_replies
 from backtalk.stats import Rate
-from backtalk.types import Finding, Target, Thresholds
+from backtalk.types import DEFENDER, Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
@@ -243,7 +243,7 @@ def build_case(
         note=best.note,
         hit=criterion in holds,
         restarts=len(findings),
-        trigger=[turn.text for turn in best.turns] or None,
+        trigger=[turn.text for turn in best.turns if turn.role != DEFENDER] or None,
         reply=best.reply,
         said=_says_it(best),
         log_prob=_finite(best.scores.get("log_prob")),

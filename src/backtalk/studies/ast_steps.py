@@ -157,7 +157,8 @@ def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
 
 def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     """The model hardened on what ours found; the audits before and after are rows of their own."""
-    values: dict[str, Any] = {"model": model, "findings": str(place.path("runs", "ours")), "seed": SEED}
+    findings = str(place.path("runs", "ours"))
+    values: dict[str, Any] = {"model": model, "findings": findings, "seed": SEED, "audits": False}
     if size.iterations:
         values["iterations"] = size.iterations
     try:

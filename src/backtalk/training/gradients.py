@@ -58,7 +58,7 @@ class Gradients:
         self._clear()
         graph = torch.cuda.CUDAGraph()
         if self.share_memory and self.pool is None:
-            self.pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+            self.pool = torch.cuda.graph_pool_handle()
         with torch.cuda.graph(graph, pool=self.pool):
             # Gradients are allocated inside the capture and overwritten, not summed, at every replay.
             loss(*given).backward()  # type: ignore[no-untyped-call]

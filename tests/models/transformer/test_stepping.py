@@ -82,8 +82,8 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
             return self.inner(**given)
 
     stepper = Stepper(Shifted(model.network))
-    prompts = [row * 3 for row in task_of(model, Manner(), [0, 3]).prompts]
-    task = Task([prompts[0], prompts[1][:2]], [1, 2], Manner(), model.prompts.stops, set(), model.pad)
+    long, short = task_of(model, Manner(), [0, 3]).prompts
+    task = Task([[*long, *long], short[:2]], [1, 2], Manner(), model.prompts.stops, set(), model.pad)
     assert stepper.write(task) is None
     assert stepper.trusted is False
     assert "plain forward pass" in stepper.why

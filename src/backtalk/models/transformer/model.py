@@ -212,6 +212,15 @@ class TransformerModel:
             self.device,
         )
 
+    @property
+    def written_by(self) -> str:
+        """How texts are continued, as far as it has been tried."""
+        stepper = self._stepper
+        if stepper is None or stepper.trusted is None:
+            return "not tried yet"
+        captured = ", as CUDA graphs" * (self.device.type == "cuda")
+        return f"in steps of our own{captured}" if stepper.trusted else f"by the library ({stepper.why})"
+
     def forget_steps(self) -> None:
         """Where modules of the network were replaced: what was captured of them is gone."""
         self._stepper = None

@@ -29,7 +29,7 @@ class Storage:
         sizes = [value.shape[0] * value.shape[1] * places * value.shape[3] for value in both]
         memory = self._at_least(sum(sizes), both[0])
         found = []
-        for value, part in zip(both, memory[: sum(sizes)].split(sizes), strict=True):
+        for value, part in zip(both, torch.split(memory[: sum(sizes)], sizes), strict=True):
             wide = part.view(value.shape[0], value.shape[1], places, value.shape[3])
             wide[:, :, : value.shape[2]].copy_(value)
             wide[:, :, value.shape[2] :].zero_()  # what is hidden must be numbers too
@@ -84,10 +84,12 @@ def cache_in_places(layers: Layers, place: Tensor) -> Any:
     """A cache that writes the next token of every row at `place` (1,) and hands out all places."""
     from transformers import Cache
 
-    class InPlaces(Cache):
+    kind: Any = Cache
+
+    class InPlaces(kind):  # type: ignore[misc]  # partly typed, and not alike in all releases
         """Nothing is kept in it: releases differ in what they keep."""
 
-        layers = ()
+        layers: tuple[Any, ...] = ()
 
         def __init__(self) -> None:
             if isinstance(self, torch.nn.Module):

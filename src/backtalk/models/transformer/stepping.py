@@ -161,7 +161,7 @@ class Stepper:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # One after another they may use the same memory for what a step forgets.
-        self._pool = self._pool or torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         with torch.cuda.graph(graph, pool=self._pool):
             logits = self._advance(rows)
 

@@ -182,7 +182,7 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
             "queries": sum(finding.queries for finding in findings),
             "seconds": round(run.seconds() + learnt.seconds, 3),
             "openings": {k: v for k, v in run.facts["openings"].items() if k not in ("train", "dev")},
-            "training": asdict(learnt) if learnt.history else None,
+            "training": asdict(learnt) if learnt.seconds else None,
             "by_turn": [asdict(row) for row in turn_rows(list(map(exchanges_of, findings)))],
         }
     if not was_asked(run):

@@ -141,6 +141,25 @@ def test_other_runs_stand_beside_it(world: Path, trained: Path, capsys: pytest.C
     assert stored(world / "mine" / "untuned") == stored(world / "plain")
 
 
+@pytest.mark.parametrize("tune", ["sft", "dpo"])
+def test_other_ways_to_learn(world: Path, tune: str) -> None:
+    flags = [*TRAIN, "--tune", tune, "--steps", "4", "--weak", "weak.txt", "--no-control", "--limit", "2"]
+    assert run(audit(*flags, "--out", tune)) == 0
+    training = summary_of(world / tune)["training"]
+    # Imitation is not chosen by the reward: nothing is measured, and the last step is kept.
+    assert [one["step"] for one in training["history"]] == ([] if tune == "sft" else [0, 4])
+    assert (world / tune / "adversary" / "adversary").is_dir()
+    with Run.open(world / tune) as opened:
+        assert opened.facts["weak"] == 1
+
+
+def test_fresh_begins_anew_and_leaves_nothing_of_before(world: Path, trained: Path) -> None:
+    shutil.copytree(trained, world / "mine")
+    assert run(audit("--tune", "none", "--out", "mine", "--fresh")) == 0
+    assert not (world / "mine" / "adversary").exists()
+    assert not (world / "mine" / "untuned").exists()
+
+
 @pytest.mark.parametrize("block", ["1", "3"])
 def test_the_block_changes_nothing(world: Path, trained: Path, block: str) -> None:
     flags = ("--adversary", str(trained), "--no-control", "--block", block)

@@ -191,6 +191,7 @@ def test_openings_that_the_scorer_finds_toxic_are_left_out(
         (["--prompts", "prompts.txt"], "--prompts is for --tune human"),
         (["--tune", "sft"], "sft learns from the weak set alone"),
         (["--tune", "none", "--weak", "weak.txt"], "--weak is for training an adversary"),
+        (["--tune", "none", "--steps", "9"], "--steps is for training an adversary"),
         (["--adversary", "openings"], "is not a run folder"),
         (["--hit", "similar-0.7"], "can't aim at 'similar-0.7'"),
         (["--targets", "x.txt"], "--targets does nothing with --search ast"),

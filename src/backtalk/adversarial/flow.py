@@ -16,10 +16,11 @@ from rich.console import Console
 
 from backtalk import __version__
 from backtalk.adversarial.attackers import OutOfTime, attacker, trains, untuned
-from backtalk.adversarial.job import DEFAULT_HIT, Job, depends_on, describe, facts_of, kept_settings, prepare
+from backtalk.adversarial.facts import depends_on, facts_of, kept_settings
+from backtalk.adversarial.job import DEFAULT_HIT, TRAINING, Job, prepare
 from backtalk.adversarial.play import play_block
 from backtalk.adversarial.preflight import forecast
-from backtalk.blackbox.job import as_read
+from backtalk.blackbox.job import as_read, read_as
 from backtalk.blocks import choose_folder, end_work, open_run, time_limit, work_through
 from backtalk.consent import Consent
 from backtalk.errors import InputError
@@ -116,7 +117,7 @@ def _work(run: Run, job: Job, gates: Gates, console: Console) -> int:
 
 def _control(run: Run, job: Job, late: Callable[[], str], console: Console) -> None:
     """The untuned adversary from the same openings with the same seeds: an ordinary run inside the run."""
-    cleared = {name: getattr(AuditSpec, name) for name in ("adversary", "weak", "prompts")}
+    cleared = {name: getattr(AuditSpec, name) for name in ("adversary", "prompts", *TRAINING)}
     spec = replace(job.spec, tune="none", control=False, **cleared)
     own = replace(job, spec=spec, weak=(), prompts=())
     folder = run.folder / UNTUNED
@@ -161,9 +162,13 @@ def _preflight(run: Run, job: Job, console: Console) -> None:
         )
     console.print(
         f"{count(len(run.targets), 'opening')} x {job.spec.turns} turns, the defender read "
-        f"{describe(job.model)}, the attacker: {job.player}. {forecast(job, run.folder)} "
+        f"{_reading(job)}, the attacker: {job.player}. {forecast(job, run.folder)} "
         f"Run folder: {run.folder}"
     )
+
+
+def _reading(job: Job) -> str:
+    return "by its chat template" if read_as(job.model).get("template") == "chat" else "as running text"
 
 
 def _console() -> Console:

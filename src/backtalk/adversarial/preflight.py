@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -26,11 +27,12 @@ def forecast(job: Job, folder: Path) -> str:
     if not trains(job) or (folder / ADVERSARY / KEPT).is_dir():
         return f"{words}."
     config = job.config
-    epochs = max(1.0, config.steps * config.batch / config.experience)
-    # A pair is two turns of both; a weak pair, one turn of the adversary alone.
-    pairs = config.steps * config.batch * 2 * turn if config.loss != "sft" else 0.0
+    epochs = math.ceil(config.steps / math.ceil(config.experience / config.batch))
+    # A pair is two turns of both; an epoch plays all of its pairs, though the last may not use them.
+    pairs = 0.0 if config.loss == "sft" else epochs * config.experience * 2 * turn
     updates = config.steps * config.batch * 2 * read * UPDATE_PASSES
-    dev = (1 + epochs / config.dev_every) * len(job.lists.dev) * config.turns * turn
+    measured = 1 + math.ceil(epochs / config.dev_every) if config.loss != "sft" else 0
+    dev = measured * len(job.lists.dev) * config.turns * turn
     return f"{words}, the training about {duration(pairs + updates + dev)}."
 
 

@@ -1,7 +1,7 @@
 """The online loop of Hardy et al. 2024: play, rank by reward, update; dev openings choose what is kept.
 
 An epoch plays until there are `experience` pairs, each episode a weak pair with probability p and else a
-tree, all episodes in one batch; then every pair is used for one update. We keep the adversary that is best on
+tree, episodes batched; then every pair is used for one update. We keep the adversary that is best on
 the dev openings and still speaks likely; the paper's code keeps the last. What is drawn depends on (seed,
 epoch), a checkpoint holds weights and optimizer, and an epoch's pairs lie beside it: a training that was
 killed ends where the unbroken one does, bit for bit on a CPU.
@@ -26,6 +26,7 @@ from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import MOST_SCORED, Defender
 from backtalk.searches.ast.measure import Measured, is_better, measure
+from backtalk.searches.ast.reward import Turned
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
 from backtalk.store.folder import write_whole
 from backtalk.training.checkpoint import (
@@ -40,6 +41,10 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
+PLAYING = "playing.json"
+"""The pairs of an epoch that is still being played."""
+AT_ONCE = {"cpu": 64, "cuda": 1 << 20}
+"""Rows of a tree's last level that are played in one batch: on a processor more are hardly quicker."""
 COUNTERS = ("step", "history", "best")
 EPISODES, ORDER, DEV = 1, 2, 3
 """What a number is drawn for."""
@@ -149,7 +154,7 @@ class _Run:
                 yield from self._dev()
             started = time.monotonic()
             pairs, measured = self._pairs(epoch)
-            if measured is not None:
+            if measured is not None and measured.turns:
                 yield self._progress("play", started, measured, len(pairs))
             started = time.monotonic()
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
@@ -168,35 +173,52 @@ class _Run:
     def _pairs(self, epoch: int) -> tuple[list[Preference], Measured | None]:
         """The pairs of an epoch in the order of its updates: played, or as they were stored."""
         path = self.folder / PAIRS
-        if (stored := _read_pairs(path, epoch)) is not None:
-            return stored, None
+        if (stored := read_pairs(path, epoch)) is not None:
+            return stored[0], None
         config = self.config
         chosen = draw_episodes(config, epoch, len(self.openings), len(self.weak))
-        examples = [self.weak[number] for number in chosen.weak]
-        measured = None
+        turns: list[Turned] = []
         if config.loss == "sft":
-            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in examples]
+            texts = [self.weak[number] for number in chosen.weak]
+            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
         else:
-            played = self.game.play(
-                [(self.openings[number],) for number in chosen.openings],
-                [draw_seed(config.seed, epoch, 0, place) for place in range(len(chosen.openings))],
-                config.depth,
-                examples,
-                [draw_seed(config.seed, epoch, 1, place) for place in range(len(examples))],
-            )
-            found = [
-                pair
-                for pair in played.pairs
-                if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
-            ]
-            measured = measure([[turn] for turn in played.turns])
+            found = self._play(epoch, chosen, turns)
         if not found:
             raise InputError("no pair differs enough to learn from; lower least_gap or raise temperature")
         order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
         # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-        write_whole(path, json.dumps({"epoch": epoch, "pairs": pairs}))
-        return pairs, measured
+        write_pairs(path, epoch, pairs)
+        return pairs, measure([[turn] for turn in turns])
+
+    def _play(self, epoch: int, chosen: Episodes, turns: list[Turned]) -> list[Preference]:
+        """Plays an epoch's episodes, on a processor some at a time, each part stored when it is done: what a
+        kill may lose is one of them. The turns are added to `turns`."""
+        config, path = self.config, self.folder / PLAYING
+        stored = read_pairs(path, epoch)
+        found, done = stored if stored is not None else ([], 0)
+        size = max(1, AT_ONCE[self.adversary.model.device.type] >> config.depth)  # episodes of a part
+        longest = max(len(chosen.openings), len(chosen.weak))
+        for start in range(done * size, longest, size):
+            part = range(start, start + size)
+            places = [place for place in part if place < len(chosen.openings)]
+            weak = [place for place in part if place < len(chosen.weak)]
+            played = self.game.play(
+                [(self.openings[chosen.openings[place]],) for place in places],
+                [draw_seed(config.seed, epoch, 0, place) for place in places],
+                config.depth,
+                [self.weak[chosen.weak[place]] for place in weak],
+                [draw_seed(config.seed, epoch, 1, place) for place in weak],
+            )
+            turns += played.turns
+            found += [
+                pair
+                for pair in played.pairs
+                if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
+            ]
+            if start + size < longest:
+                write_pairs(path, epoch, found, start // size + 1)
+        return found
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -252,16 +274,21 @@ class _Run:
                 setattr(self, key, found[1][key])
 
 
-def _read_pairs(path: Path, epoch: int) -> list[Preference] | None:
-    """The pairs of that epoch, where they are there whole."""
+def write_pairs(path: Path, epoch: int, pairs: list[Preference], done: int = 0) -> None:
+    write_whole(path, json.dumps({"epoch": epoch, "done": done, "pairs": pairs}))
+
+
+def read_pairs(path: Path, epoch: int) -> tuple[list[Preference], int] | None:
+    """The pairs of that epoch and how many parts they are, where they are there whole."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["epoch"] != epoch:
             return None
-        return [
+        pairs = [
             Preference(tuple(map(str, conversation)), str(win), str(lose), float(gap), bool(weak))
             for conversation, win, lose, gap, weak in stored["pairs"]
         ]
+        return pairs, int(stored["done"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -135,6 +135,7 @@ class _Run:
             config.preference,
             adversary.reference,
             report,
+            config.micro_tokens,
         )
         self.per_epoch = -(-config.experience // config.batch)
         self.step = 0
@@ -297,7 +298,8 @@ def _facts(
     adversary: Adversary, defender: Defender, scorer: Scorer, lists: Any, config: AstConfig
 ) -> dict[str, Any]:
     """What a checkpoint must be of to be gone on with."""
-    settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
+    may_change = {"checkpoint_s", "micro_tokens"}
+    settings = {key: value for key, value in asdict(config).items() if key not in may_change}
     return {
         "settings": settings,
         "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),

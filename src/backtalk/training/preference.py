@@ -97,7 +97,8 @@ class PreferenceUpdates:
         on_gpu = self.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(weights.parameters(), config.lr, fused=on_gpu)
         self.gradients = Gradients(weights, share_memory=True)
-        self.graphs, self.is_checked = on_gpu, False
+        self.graphs: bool = on_gpu
+        self.is_checked = False
         self.tokens = tokens or TOKENS[self.device.type]
         self.largest = torch.zeros((), device=self.device)
         network.eval()

@@ -12,15 +12,9 @@ from safetensors.torch import load_file
 from backtalk.errors import InputError
 from backtalk.registry import load_reward
 from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.episodes import PLAYING, draw_episodes, read_pairs
 from backtalk.searches.ast.rollout import Game
-from backtalk.searches.ast.train import (
-    CHECKPOINT,
-    PAIRS,
-    PLAYING,
-    draw_episodes,
-    read_pairs,
-    train_adversary,
-)
+from backtalk.searches.ast.train import CHECKPOINT, PAIRS, train_adversary
 from backtalk.training.preference import PreferenceUpdates
 from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
 

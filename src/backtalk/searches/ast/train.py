@@ -10,7 +10,6 @@ killed ends where the unbroken one does, bit for bit on a CPU.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -25,10 +24,17 @@ from backtalk.protocols import Scorer
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import MOST_SCORED, Defender
+from backtalk.searches.ast.episodes import (
+    AT_ONCE,
+    PLAYING,
+    draw_episodes,
+    play_epoch,
+    read_pairs,
+    write_pairs,
+)
 from backtalk.searches.ast.measure import Measured, is_better, measure
 from backtalk.searches.ast.reward import Turned
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
-from backtalk.store.folder import write_whole
 from backtalk.training.checkpoint import (
     fill_network,
     load_checkpoint,
@@ -41,13 +47,9 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
-PLAYING = "playing.json"
-"""The pairs of an epoch that is still being played."""
-AT_ONCE = {"cpu": 64, "cuda": 1 << 20}
-"""Rows of a tree's last level that are played in one batch: on a processor more are hardly quicker."""
 COUNTERS = ("step", "history", "best")
-EPISODES, ORDER, DEV = 1, 2, 3
-"""What a number is drawn for."""
+ORDER, DEV = 2, 3
+"""What a number is drawn for; 1 is for episodes."""
 
 
 class Progress(NamedTuple):
@@ -63,25 +65,6 @@ class Progress(NamedTuple):
     """In play: how many there are."""
     seconds: float = 0.0
     """What it took."""
-
-
-class Episodes(NamedTuple):
-    """What an epoch plays."""
-
-    openings: list[int]
-    weak: list[int]
-
-
-def draw_episodes(config: AstConfig, epoch: int, openings: int, weak: int) -> Episodes:
-    """Numbers of openings and of weak examples, until there are enough pairs."""
-    draw = np.random.default_rng([config.seed, epoch, EPISODES])
-    found = Episodes([], [])
-    pairs = 0
-    while pairs < config.experience:
-        is_weak = config.loss == "sft" or draw.random() < config.weak_share
-        (found.weak if is_weak else found.openings).append(int(draw.integers(weak if is_weak else openings)))
-        pairs += 1 if is_weak else config.pairs_of_a_tree
-    return found
 
 
 def train_adversary(
@@ -177,13 +160,16 @@ class _Run:
         if (stored := read_pairs(path, epoch)) is not None:
             return stored[0], None
         config = self.config
-        chosen = draw_episodes(config, epoch, len(self.openings), len(self.weak))
         turns: list[Turned] = []
         if config.loss == "sft":
-            texts = [self.weak[number] for number in chosen.weak]
+            chosen = draw_episodes(config, epoch, 0, len(self.weak)).weak
+            texts = [self.weak[number] for number in chosen]
             found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
         else:
-            found = self._play(epoch, chosen, turns)
+            size = AT_ONCE[self.adversary.model.device.type]
+            found, turns = play_epoch(
+                self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
+            )
         if not found:
             raise InputError("no pair differs enough to learn from; lower least_gap or raise temperature")
         order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
@@ -191,35 +177,6 @@ class _Run:
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
         write_pairs(path, epoch, pairs)
         return pairs, measure([[turn] for turn in turns])
-
-    def _play(self, epoch: int, chosen: Episodes, turns: list[Turned]) -> list[Preference]:
-        """Plays an epoch's episodes, on a processor some at a time, each part stored when it is done: what a
-        kill may lose is one of them. The turns are added to `turns`."""
-        config, path = self.config, self.folder / PLAYING
-        stored = read_pairs(path, epoch)
-        found, done = stored if stored is not None else ([], 0)
-        size = max(1, AT_ONCE[self.adversary.model.device.type] >> config.depth)  # episodes of a part
-        longest = max(len(chosen.openings), len(chosen.weak))
-        for start in range(done * size, longest, size):
-            part = range(start, start + size)
-            places = [place for place in part if place < len(chosen.openings)]
-            weak = [place for place in part if place < len(chosen.weak)]
-            played = self.game.play(
-                [(self.openings[chosen.openings[place]],) for place in places],
-                [draw_seed(config.seed, epoch, 0, place) for place in places],
-                config.depth,
-                [self.weak[chosen.weak[place]] for place in weak],
-                [draw_seed(config.seed, epoch, 1, place) for place in weak],
-            )
-            turns += played.turns
-            found += [
-                pair
-                for pair in played.pairs
-                if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
-            ]
-            if start + size < longest:
-                write_pairs(path, epoch, found, start // size + 1)
-        return found
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -273,25 +230,6 @@ class _Run:
         if found is not None:
             for key in COUNTERS:
                 setattr(self, key, found[1][key])
-
-
-def write_pairs(path: Path, epoch: int, pairs: list[Preference], done: int = 0) -> None:
-    write_whole(path, json.dumps({"epoch": epoch, "done": done, "pairs": pairs}))
-
-
-def read_pairs(path: Path, epoch: int) -> tuple[list[Preference], int] | None:
-    """The pairs of that epoch and how many parts they are, where they are there whole."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["epoch"] != epoch:
-            return None
-        pairs = [
-            Preference(tuple(map(str, conversation)), str(win), str(lose), float(gap), bool(weak))
-            for conversation, win, lose, gap, weak in stored["pairs"]
-        ]
-        return pairs, int(stored["done"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def _facts(

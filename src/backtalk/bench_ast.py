@@ -29,7 +29,7 @@ ALONE = {"cpu": 2, "cuda": 8}
 """Turns that are played one at a time."""
 SENTENCES = 6
 """Of an opening: some sixty tokens, as the paper's have."""
-FORWARD = {"cpu": (4, 96), "cuda": (512, 128)}
+FORWARD = {"cpu": (16, 96), "cuda": (512, 128)}
 """Rows and tokens of the plain forward pass."""
 PAPER_STEPS = 10_000
 T = TypeVar("T")
@@ -132,8 +132,7 @@ class AstBench:
             body(input_ids=ids, use_cache=False)
 
         read()
-        seconds, _ = self._timed(read)
-        return rows * length / seconds
+        return rows * length / min(self._timed(read)[0] for _ in range(3))
 
     def _play(self, seed: int) -> Played:
         seeds = [1000 * seed + place for place in range(len(self.openings))]

@@ -107,7 +107,7 @@ def test_loss_and_gradient_on_a_table(settings: dict[str, Any]) -> None:
     assert found is not None
     table, before = network.table.detach().double(), reference.table.detach().double()
     expected = by_hand(table, before, updates.config)
-    assert float(updates.loss(*updates._tensors(rows))) == pytest.approx(float(expected), rel=1e-5)
+    assert updates.loss(*updates._tensors(rows)).item() == pytest.approx(float(expected), rel=1e-5)
     step = 1e-5
     for i in range(SIZE):
         for j in range(SIZE):
@@ -137,7 +137,7 @@ def test_the_reference_is_the_summed_log_ratio() -> None:
     rows = updates_of(Table(1), reference).with_reference(PAIRS)
     for pair in rows:
         expected = log_prob(reference.table, pair.win) - log_prob(reference.table, pair.lose)
-        assert pair.before == pytest.approx(float(expected), abs=1e-5)
+        assert pair.before == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_ipo_ends_where_the_log_ratio_is_half_of_one_over_tau() -> None:

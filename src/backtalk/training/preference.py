@@ -27,6 +27,8 @@ from backtalk.training.lora_updates import TOKENS, cut
 LOSSES = ("ipo", "dpo", "sft")
 STEP = {"cpu": (1, 1), "cuda": (64, 256)}
 """Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
+LEAST_TOKENS = 64
+"""At once: where even these do not fit, there is nothing to halve."""
 NEAR = 0.05
 """How far a graph's first gradient may be from the plain one, as a share of its norm."""
 
@@ -83,8 +85,10 @@ class PreferenceUpdates:
         config: PreferenceConfig,
         reference: Callable[[], AbstractContextManager[Any]],
         report: Callable[[str], None] = lambda _: None,
+        tokens: int = 0,
     ) -> None:
-        """`reference` opens the network that the trained one is held against."""
+        """`reference` opens the network that the trained one is held against. `tokens` are read at once, at
+        most; 0 for as many as do well on most machines."""
         if config.loss not in LOSSES:
             raise InputError(f"there is no loss {config.loss!r}; choose one of {', '.join(LOSSES)}")
         self.weights, self.network, self.pad, self.config = weights, network, pad, config
@@ -93,8 +97,9 @@ class PreferenceUpdates:
         on_gpu = self.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(weights.parameters(), config.lr, fused=on_gpu)
         self.gradients = Gradients(weights, share_memory=True)
-        self.graphs, self.is_checked = on_gpu, False
-        self.tokens = TOKENS[self.device.type]
+        self.graphs: bool = on_gpu
+        self.is_checked = False
+        self.tokens = tokens or TOKENS[self.device.type]
         self.largest = torch.zeros((), device=self.device)
         network.eval()
 
@@ -138,26 +143,32 @@ class PreferenceUpdates:
         return (preference_loss(margins, before, self.config) * weights).sum()
 
     def _fill(self, pairs: Sequence[PairRows]) -> None:
-        parts = list(cut([_longest(pair) * 2 for pair in pairs], self.tokens))
-        if len(parts) == 1 and self.graphs:
-            given = self._tensors(pairs)
-            if not self.is_checked:
-                self._check_graph(given)
-            if self.graphs:
-                self.gradients.fill("preference", self.loss, *given)
-                return
-        scale = self._weight(pairs)
-        self.optimizer.zero_grad(set_to_none=True)
+        """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
         try:
+            parts = list(cut([_longest(pair) * 2 for pair in pairs], self.tokens))
+            if self.graphs and len(parts) == 1 and self._replay(pairs):
+                return
+            scale = self._weight(pairs)
+            self.optimizer.zero_grad(set_to_none=True)
             for start, end in parts:
                 self.loss(*self._tensors(pairs[start:end], scale)).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
-            if not is_out_of_memory(error) or self.tokens < 64:
+            if not is_out_of_memory(error) or self.tokens < LEAST_TOKENS:
                 raise
         else:
             return
+        self.gradients.graphs.clear()
         self.tokens //= 2
         self._fill(pairs)
+
+    def _replay(self, pairs: Sequence[PairRows]) -> bool:
+        """The same by a CUDA graph; False where there are none."""
+        given = self._tensors(pairs)
+        if not self.is_checked:
+            self._check_graph(given)
+        if self.graphs:
+            self.gradients.fill("preference", self.loss, *given)
+        return self.graphs
 
     def _check_graph(self, given: list[Tensor]) -> None:
         """The first graph's gradient against the plain one; where it differs or fails, graphs are off."""

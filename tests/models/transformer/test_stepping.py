@@ -63,7 +63,10 @@ def test_a_row_is_the_same_alone_and_in_a_batch(model: TransformerModel) -> None
 def test_other_seeds_write_other_tokens(model: TransformerModel) -> None:
     task = task_of(model, Manner(1.0, 1.0, 1.0), [0, 1, 2])
     stepper = Stepper(model.network)
-    assert stepper.write(task) != stepper.write(task._replace(seeds=[7, 8, 9]))
+    first, second = (
+        continue_texts(model.network, stepper, task._replace(seeds=seeds)) for seeds in ([1, 2, 3], [7, 8, 9])
+    )
+    assert first != second
 
 
 def test_a_network_that_steps_otherwise_is_left_to_the_library(model: TransformerModel) -> None:
@@ -81,6 +84,8 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
                 given["attention_mask"] = torch.zeros_like(given["attention_mask"])
             return self.inner(**given)
 
+    if Stepper(model.network).write(task_of(model, Manner(), [0, 3])) is None:
+        pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
     stepper = Stepper(Shifted(model.network))
     long, short = task_of(model, Manner(), [0, 3]).prompts
     task = Task([[*long, *long], short[:2]], [1, 2], Manner(), model.prompts.stops, set(), model.pad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,16 @@ from backtalk.models.transformer.scoring import Row, token_log_probs
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.rollout import WeakExample
+from backtalk.searches.ast.train import Progress, train_adversary
 from tests.training.transformers import tiny_network, train_tokenizer
 
 TRIGGER = "garden"
 PLACES = ("river", "market", "station", "garden", "museum", "school", "harbour", "bakery")
 WHO = ("we", "they", "you", "she", "he")
 OPENINGS = tuple(f"{who} went out {when}" for who in WHO for when in ("today", "early", "at noon", "again"))
+TRAIN, DEV = OPENINGS[::2], OPENINGS[1::2]
+WEAK = [WeakExample(f"{text} to", f" the {TRIGGER}") for text in TRAIN[:4]]
 RUDE = " you fool you fool go away"
 KIND = " it was a fine day for all"
 
@@ -92,3 +96,11 @@ def speakers(folder: Path, config: AstConfig) -> tuple[Adversary, Defender]:
     """Both from the same folder, each with weights of its own. The adversary says three words: to the ..."""
     adversary = Adversary(open_model(folder), replace(config.manner, most=3), config.context)
     return adversary, Defender(open_model(folder), config.manner, config.context)
+
+
+def training(
+    planted: Path, folder: Path, config: AstConfig, adversary: Adversary | None = None
+) -> Iterator[Progress]:
+    own, defender = speakers(planted, config)
+    weak = WEAK if config.weak_share or config.loss == "sft" else []
+    return train_adversary(adversary or own, defender, RudeScorer(), TRAIN, DEV, weak, config, folder)

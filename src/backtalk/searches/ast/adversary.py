@@ -99,12 +99,16 @@ class Adversary:
 
 
 def load_adversary(
-    folder: Path, device: str = "auto", options: ModelOptions | None = None, manner: Manner | None = None
+    folder: Path,
+    device: str = "auto",
+    options: ModelOptions | None = None,
+    manner: Manner | None = None,
+    context: int = 1024,
 ) -> Adversary:
     """What `save` wrote."""
     if not folder.is_dir():
         raise InputError(f"there is no trained adversary at {folder}; name a run of --search ast")
-    return Adversary(load(str(folder), device, options), manner)
+    return Adversary(load(str(folder), device, options), manner, context)
 
 
 class FixedPrompts:

@@ -1,7 +1,7 @@
 """The online loop of Hardy et al. 2024: play, rank by reward, update; dev openings choose what is kept.
 
 An epoch plays until there are `experience` pairs, each episode a weak pair with probability p and else a
-tree, all episodes in one batch; then every pair is used for one update. We keep the adversary that is best on
+tree, episodes batched; then every pair is used for one update. We keep the adversary that is best on
 the dev openings and still speaks likely; the paper's code keeps the last. What is drawn depends on (seed,
 epoch), a checkpoint holds weights and optimizer, and an epoch's pairs lie beside it: a training that was
 killed ends where the unbroken one does, bit for bit on a CPU.
@@ -10,7 +10,6 @@ killed ends where the unbroken one does, bit for bit on a CPU.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -25,9 +24,17 @@ from backtalk.protocols import Scorer
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import MOST_SCORED, Defender
+from backtalk.searches.ast.episodes import (
+    AT_ONCE,
+    PLAYING,
+    draw_episodes,
+    play_epoch,
+    read_pairs,
+    write_pairs,
+)
 from backtalk.searches.ast.measure import Measured, is_better, measure
+from backtalk.searches.ast.reward import Turned
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
-from backtalk.store.folder import write_whole
 from backtalk.training.checkpoint import (
     fill_network,
     load_checkpoint,
@@ -41,8 +48,8 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
 COUNTERS = ("step", "history", "best")
-EPISODES, ORDER, DEV = 1, 2, 3
-"""What a number is drawn for."""
+ORDER, DEV = 2, 3
+"""What a number is drawn for; 1 is for episodes."""
 
 
 class Progress(NamedTuple):
@@ -58,25 +65,6 @@ class Progress(NamedTuple):
     """In play: how many there are."""
     seconds: float = 0.0
     """What it took."""
-
-
-class Episodes(NamedTuple):
-    """What an epoch plays."""
-
-    openings: list[int]
-    weak: list[int]
-
-
-def draw_episodes(config: AstConfig, epoch: int, openings: int, weak: int) -> Episodes:
-    """Numbers of openings and of weak examples, until there are enough pairs."""
-    draw = np.random.default_rng([config.seed, epoch, EPISODES])
-    found = Episodes([], [])
-    pairs = 0
-    while pairs < config.experience:
-        is_weak = config.loss == "sft" or draw.random() < config.weak_share
-        (found.weak if is_weak else found.openings).append(int(draw.integers(weak if is_weak else openings)))
-        pairs += 1 if is_weak else config.pairs_of_a_tree
-    return found
 
 
 def train_adversary(
@@ -130,6 +118,7 @@ class _Run:
             config.preference,
             adversary.reference,
             report,
+            config.micro_tokens,
         )
         self.per_epoch = -(-config.experience // config.batch)
         self.step = 0
@@ -149,7 +138,7 @@ class _Run:
                 yield from self._dev()
             started = time.monotonic()
             pairs, measured = self._pairs(epoch)
-            if measured is not None:
+            if measured is not None and measured.turns:
                 yield self._progress("play", started, measured, len(pairs))
             started = time.monotonic()
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
@@ -168,35 +157,26 @@ class _Run:
     def _pairs(self, epoch: int) -> tuple[list[Preference], Measured | None]:
         """The pairs of an epoch in the order of its updates: played, or as they were stored."""
         path = self.folder / PAIRS
-        if (stored := _read_pairs(path, epoch)) is not None:
-            return stored, None
+        if (stored := read_pairs(path, epoch)) is not None:
+            return stored[0], None
         config = self.config
-        chosen = draw_episodes(config, epoch, len(self.openings), len(self.weak))
-        examples = [self.weak[number] for number in chosen.weak]
-        measured = None
+        turns: list[Turned] = []
         if config.loss == "sft":
-            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in examples]
+            chosen = draw_episodes(config, epoch, 0, len(self.weak)).weak
+            texts = [self.weak[number] for number in chosen]
+            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
         else:
-            played = self.game.play(
-                [(self.openings[number],) for number in chosen.openings],
-                [draw_seed(config.seed, epoch, 0, place) for place in range(len(chosen.openings))],
-                config.depth,
-                examples,
-                [draw_seed(config.seed, epoch, 1, place) for place in range(len(examples))],
+            size = AT_ONCE[self.adversary.model.device.type]
+            found, turns = play_epoch(
+                self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
             )
-            found = [
-                pair
-                for pair in played.pairs
-                if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
-            ]
-            measured = measure([[turn] for turn in played.turns])
         if not found:
             raise InputError("no pair differs enough to learn from; lower least_gap or raise temperature")
         order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
         # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-        write_whole(path, json.dumps({"epoch": epoch, "pairs": pairs}))
-        return pairs, measured
+        write_pairs(path, epoch, pairs)
+        return pairs, measure([[turn] for turn in turns])
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -252,25 +232,12 @@ class _Run:
                 setattr(self, key, found[1][key])
 
 
-def _read_pairs(path: Path, epoch: int) -> list[Preference] | None:
-    """The pairs of that epoch, where they are there whole."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["epoch"] != epoch:
-            return None
-        return [
-            Preference(tuple(map(str, conversation)), str(win), str(lose), float(gap), bool(weak))
-            for conversation, win, lose, gap, weak in stored["pairs"]
-        ]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
 def _facts(
     adversary: Adversary, defender: Defender, scorer: Scorer, lists: Any, config: AstConfig
 ) -> dict[str, Any]:
     """What a checkpoint must be of to be gone on with."""
-    settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
+    may_change = {"checkpoint_s", "micro_tokens"}
+    settings = {key: value for key, value in asdict(config).items() if key not in may_change}
     return {
         "settings": settings,
         "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),

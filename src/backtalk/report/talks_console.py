@@ -110,7 +110,9 @@ def _top(report: TalkReport, top: int, unmask: bool) -> list[RenderableType]:
     if not shown:
         return []
     title = (
-        f"{len(shown)} of {count(len(hits), 'hit')}, the likeliest and worst first" if hits else "No hit; the likeliest and worst first"
+        f"{len(shown)} of {count(len(hits), 'hit')}, the likeliest and worst first"
+        if hits
+        else "No hit; the likeliest and worst first"
     )
     veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
     return [Text(f"{title}{veil}:", style="dim"), *(_talk(talk, unmask) for talk in shown)]

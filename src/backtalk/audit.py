@@ -42,6 +42,7 @@ from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
 from backtalk.spec import (
     BLACK_BOX,
+    LEARNT,
     MODEL_OPTIONS,
     AuditSpec,
     build_spec,
@@ -83,6 +84,10 @@ def audit(
 
     `consent` is asked before the first request to a model that is asked.
     """
+    if spec.search == "ast":
+        from backtalk.adversarial.flow import audit_openings
+
+        return audit_openings(spec, gates, out, root, fresh, consent)
     if works_by_asking(spec):
         from backtalk.blackbox.flow import audit_replies
 
@@ -97,7 +102,7 @@ def audit(
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    unused = {*NOT_IDENTITY, *BLACK_BOX, *MODEL_OPTIONS}
+    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS}
     kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
@@ -122,6 +127,10 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
+    if spec.search == "ast":
+        from backtalk.adversarial.flow import resume_openings
+
+        return resume_openings(spec, folder, gates, consent)
     if stored.get("access") in ("TEXT", "LOGPROBS"):
         from backtalk.blackbox.flow import resume_replies
 
@@ -265,6 +274,7 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
 
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
+    refuse_set(spec, LEARNT, "is for --search ast; leave it out")
     refuse_set(spec, BLACK_BOX, f"is for searches that ask a model; {spec.search!r} reads its weights")
     for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:

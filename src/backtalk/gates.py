@@ -27,6 +27,8 @@ class Gates:
     unmask: bool = False
     junit: str = ""
     """A file to write the outcome to, as JUnit XML."""
+    beside: tuple[str, ...] = ()
+    """Of played conversations: run folders on the same openings that are shown beside this one."""
 
 
 @dataclass(frozen=True)

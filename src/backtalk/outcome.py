@@ -7,7 +7,7 @@ import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
+from backtalk.exchanges import exchanges_of
 from backtalk.gates import Gates, judge
 from backtalk.hits import (
     STANDARD,
@@ -33,11 +34,15 @@ from backtalk.report.junit import junit_xml
 from backtalk.report.page import READ_BY, render_run
 from backtalk.report.rows import Index, stamp_of, write_index
 from backtalk.report.spreadsheet import csv_lines
-from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
+from backtalk.report.talks import TalkReport, build_talks, turn_rows
+from backtalk.report.talks_console import print_talks
+from backtalk.report.talks_page import render_talks
+from backtalk.spec import BLACK_BOX, LEARNT, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.store import Run, export_findings
+from backtalk.store.adversary import read_adversary_record
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.export import write_lines
-from backtalk.store.folder import GENERATOR, INDEX, write_whole
+from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
 from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
@@ -77,14 +82,18 @@ def show_run(run: Run, gates: Gates) -> int:
 
 def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates: Gates) -> int:
     report = make_report(run, summary, findings)
+    talks = make_talks(run, summary, findings, gates.beside) if was_played(run) else None
     page = run.folder / "report.html"
     try:
-        write_whole(page, render_run(report))
+        write_whole(page, render_talks(talks) if talks else render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
     _keep_index(run.folder, report)
     console = Console(highlight=False, markup=False)
-    print_report(report, console, unmask=gates.unmask)
+    if talks:
+        print_talks(talks, console, unmask=gates.unmask)
+    else:
+        print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {page}")
     if not summary["scored"]:
         raise InputError(
@@ -115,7 +124,7 @@ def thresholds_of(run: Run) -> Thresholds:
 def criteria_of(run: Run) -> list[Criterion]:
     """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    standard = STANDARD
+    standard = TOXIC_STANDARD if was_played(run) else STANDARD
     if was_asked(run):
         rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
         likelihoods = run.facts["access"] == "LOGPROBS"
@@ -126,6 +135,11 @@ def criteria_of(run: Run) -> list[Criterion]:
 def was_asked(run: Run) -> bool:
     """Whether the run worked by asking, and not on weights."""
     return run.facts.get("access") in ("TEXT", "LOGPROBS")
+
+
+def was_played(run: Run) -> bool:
+    """Whether an adversary played conversations with the model."""
+    return bool(run.spec.get("search") == "ast")
 
 
 def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
@@ -157,19 +171,31 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
-        "settings": {
-            key: run.spec[key]
-            for key in ((*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX)
-            if key in run.spec
-        },
+        "settings": {key: run.spec[key] for key in _shown(run) if key in run.spec},
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
     }
 
 
+def _shown(run: Run) -> tuple[str, ...]:
+    """The keys of the spec that matter to such a run."""
+    if was_played(run):
+        return (*LEARNT, *MODEL_OPTIONS)
+    return (*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX
+
+
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
+    if was_played(run):
+        learnt = read_adversary_record(run.folder)
+        return {
+            "queries": sum(finding.queries for finding in findings),
+            "seconds": round(run.seconds() + learnt.seconds, 3),
+            "openings": {k: v for k, v in run.facts["openings"].items() if k not in ("train", "dev")},
+            "training": asdict(learnt) if learnt.seconds else None,
+            "by_turn": [asdict(row) for row in turn_rows(list(map(exchanges_of, findings)))],
+        }
     if not was_asked(run):
         return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
@@ -217,6 +243,35 @@ def open_index(folder: Path, spare: Path) -> Index:
     with Run.open(folder) as run:
         write_index(own, make_report(run, summarise(run)), stamp)
     return Index(own, stamp)
+
+
+def make_talks(
+    run: Run,
+    summary: dict[str, Any],
+    findings: Sequence[Finding] | None = None,
+    beside: Sequence[str] = (),
+) -> TalkReport:
+    """With the untuned adversary of the same command, and other runs, beside it."""
+    findings = run.findings() if findings is None else findings
+    others: dict[str, list[Finding]] = {}
+    tried = {target.id for target in run.targets}
+    untuned = ""
+    if Run.exists(run.folder / UNTUNED):
+        untuned = UNTUNED
+        with Run.open(run.folder / UNTUNED) as own:
+            others[UNTUNED] = own.findings()
+    for name in beside:
+        with Run.open(Path(name)) as other:
+            if not was_played(other):
+                raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
+            shared = [one for one in other.findings() if one.case in tried]
+            if not shared:
+                raise InputError(f"--beside {name} has no opening in common with this run")
+            player = str(other.facts.get("player"))
+            title = f"{player} ({other.folder.name})" if player in others else player
+            others[title] = shared
+            untuned = untuned or (title if player == UNTUNED else "")
+    return build_talks(summary, run.targets, findings, thresholds_of(run), run.facts, others, untuned)
 
 
 def export(run: Run, path: Path | None) -> None:

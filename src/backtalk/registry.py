@@ -119,6 +119,11 @@ SEARCHES: dict[str, SearchEntry] = {
         "the utterance whose reply came nearest to the target: the baseline of reverse",
         text=True,
     ),
+    "ast": SearchEntry(
+        "backtalk.searches.ast.adversary:Adversary",
+        Access.LOGPROBS,
+        "an adversary that learns likely prompts which turn a Hugging Face model toxic (Hardy et al. 2024)",
+    ),
 }
 
 

@@ -98,6 +98,11 @@ class Found(NamedTuple):
     note: str = ""
 
 
+OPENING, ADVERSARY, DEFENDER = "opening", "adversary", "defender"
+"""The roles in a conversation that an adversary plays with the model: what was said before it, then turn and
+turn about."""
+
+
 @dataclass(frozen=True)
 class SpokenTurn:
     """A turn of a trigger, with the token ids that were searched (empty for text-only models)."""
@@ -118,7 +123,7 @@ class Finding:
     """found, nothing, failed or skipped."""
     target: str
     turns: tuple[SpokenTurn, ...] = ()
-    """The trigger."""
+    """The trigger; of a played conversation all of it, the model's own turns too."""
     reply: str = ""
     """What the model really says to it (greedy)."""
     scores: dict[str, float] = field(default_factory=dict)
@@ -128,7 +133,8 @@ class Finding:
     a scorer toxicity (of the reply) and trigger_toxicity."""
     series: dict[str, list[float]] = field(default_factory=dict)
     """token_log_probs (target tokens, end of turn last), input_log_probs, loss_by_sweep (start first);
-    similarity_by_query (of each input asked, NaN without a reply)."""
+    similarity_by_query (of each input asked, NaN without a reply). Of a played conversation the numbers of
+    each turn (exchanges.py)."""
     seed: int = 0
     candidates: int = 0
     queries: int = 0
@@ -138,4 +144,5 @@ class Finding:
 
     @property
     def trigger(self) -> str:
-        return " / ".join(turn.text for turn in self.turns)
+        played = [turn.text for turn in self.turns if turn.role == ADVERSARY]
+        return " / ".join(played or [turn.text for turn in self.turns])

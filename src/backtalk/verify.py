@@ -2,7 +2,8 @@
 
 It fails when the model's weights are not those that were audited, or when a stored number, reply or target
 can't be reproduced. Hits follow from the stored numbers, so a hit is confirmed when all of its numbers are.
-What was found by asking is asked again (blackbox/recheck.py).
+What was found by asking is asked again (blackbox/recheck.py), what was played is played again
+(adversarial/recheck.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from backtalk.adversarial.recheck import play_again
 from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
 from backtalk.given import SEARCH, check_again
-from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked
+from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked, was_played
 from backtalk.protocols import WeightsModel
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
@@ -42,10 +44,13 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             )
         if run.spec["search"] == SEARCH:
             return check_again(run, device)
-        if was_asked(run):
+        if was_asked(run) or was_played(run):
             spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
             spec = as_read(spec, run.facts)
-            return ask_again(run, spec, load_asked(spec, device, consent), consent)
+            model = load_asked(spec, device, consent)
+            if was_played(run):
+                return play_again(run, model, device)
+            return ask_again(run, spec, model, consent)
         model = load_model(name, device)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")

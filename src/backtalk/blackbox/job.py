@@ -33,7 +33,7 @@ from backtalk.reference import (
 )
 from backtalk.registry import find_model, load_model, load_reward, load_scorer, runs_code
 from backtalk.scorers.similarity import SentenceJudge, load_vectors
-from backtalk.spec import AuditSpec, model_options
+from backtalk.spec import LEARNT, AuditSpec, model_options, refuse_set
 from backtalk.types import Access, Target, Thresholds
 from backtalk.wording import count
 
@@ -55,6 +55,7 @@ class Job:
 
 
 def prepare(spec: AuditSpec, consent: Consent) -> Job:
+    refuse_set(spec, LEARNT, "is for --search ast; leave it out")
     criterion = parse_criterion(spec.hit)
     if criterion.kind in LIKELIHOOD_KINDS and find_model(spec.model)[0].access < Access.LOGPROBS:
         raise InputError(

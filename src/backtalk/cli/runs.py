@@ -82,6 +82,12 @@ def add_report(commands: Any) -> None:
     )
     _add_run(parser)
     _add_gates(parser)
+    parser.add_argument(
+        "--beside",
+        default="",
+        metavar="RUN,RUN",
+        help="of --search ast: baselines on the same openings, in the plot and the tables",
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -182,4 +188,5 @@ def _add_gates(parser: argparse.ArgumentParser) -> None:
 def _gates(arguments: argparse.Namespace) -> Gates:
     from backtalk.outcome import Gates
 
-    return Gates(arguments.fail_over, arguments.baseline, arguments.unmask, arguments.junit)
+    beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
+    return Gates(arguments.fail_over, arguments.baseline, arguments.unmask, arguments.junit, beside)

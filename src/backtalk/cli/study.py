@@ -11,6 +11,7 @@ from backtalk.errors import InputError, unknown
 from backtalk.spec import StudySpec, add_flags, refuse_set
 
 STUDIES = {
+    "ast": "backtalk.studies.ast",
     "egregious": "backtalk.studies.egregious",
     "hardening": "backtalk.studies.hardening",
     "lora": "backtalk.studies.lora",
@@ -30,8 +31,8 @@ def add_study(commands: Any) -> None:
     parser.add_argument(
         "study",
         metavar="|".join(STUDIES),
-        help="He & Glass 2019; the curve behind the defaults of harden; a planted habit trained away; "
-        "He & Glass 2020; Liu et al. 2019",
+        help="Hardy et al. 2024; He & Glass 2019; the curve behind the defaults of harden; a planted habit "
+        "trained away; He & Glass 2020; Liu et al. 2019",
     )
     add_config(parser)
     add_flags(parser, StudySpec)
@@ -43,7 +44,7 @@ def _study(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, StudySpec)
     if not spec.data and arguments.study != "lora":  # which needs what ships alone
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
-    if arguments.study != "lora":
-        refuse_set(spec, {"model"}, "is for the study lora; leave it out")
+    if arguments.study not in ("ast", "lora"):
+        refuse_set(spec, {"model"}, "is for the studies ast and lora; leave it out")
     code: int = import_module(STUDIES[arguments.study]).run_study(spec)
     return code

@@ -38,11 +38,17 @@ def add_bench(commands: Any) -> None:
         commands,
         "bench",
         _bench,
-        "measure the speed of a search against the ceiling of plain matrix products, or that of a scorer",
+        "measure the speed of a search against the ceiling of plain matrix products, of a scorer, or of ast",
         "backtalk bench search --shape paper-switchboard",
     )
-    parser.add_argument("what", metavar="search|scorer", help="what to measure")
-    parser.add_argument("--scorer", default="toxicity", help="with scorer: which one [toxicity]")
+    parser.add_argument("what", metavar="search|scorer|ast", help="what to measure")
+    parser.add_argument("--scorer", default="toxicity", help="with scorer and ast: which one [toxicity]")
+    parser.add_argument("--model", default="smollm2", help="with ast: adversary and defender [smollm2]")
+    parser.add_argument(
+        "--pairs", type=int, default=0, help="with ast: pairs of an epoch [512 on a GPU, else 14]"
+    )
+    parser.add_argument("--batch", type=int, default=8, help="with ast: pairs an update [8]")
+    parser.add_argument("--dtype", default="auto", help="with ast: numbers of the model [auto]")
     parser.add_argument(
         "--shape", default="embedded", metavar="|".join(BENCH_SHAPES), help="sizes to measure at [embedded]"
     )
@@ -52,7 +58,7 @@ def add_bench(commands: Any) -> None:
 
 def _bench(arguments: argparse.Namespace) -> int:
     for what, value, known in (
-        ("benchmark", arguments.what, ["search", "scorer"]),
+        ("benchmark", arguments.what, ["search", "scorer", "ast"]),
         ("shape", arguments.shape, BENCH_SHAPES),
         ("arch", arguments.arch, ["attention", "last-h"]),
     ):
@@ -62,6 +68,8 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     if arguments.what == "scorer":
         return _bench_scorer(arguments.scorer, arguments.device, torch.get_num_threads())
+    if arguments.what == "ast":
+        return _bench_ast(arguments)
     from backtalk.bench import SHAPES, bench_search
 
     print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
@@ -78,3 +86,21 @@ def _bench_scorer(name: str, device: str, threads: int) -> int:
     for row in bench_scorer(name, device):
         print(f"  {row.name:<35}{row.texts_per_s:>12,.0f} texts/s of {row.words:.0f} words")
     return 0
+
+
+def _bench_ast(arguments: argparse.Namespace) -> int:
+    from backtalk.bench_ast import AstBench
+    from backtalk.models.options import ModelOptions
+
+    options = ModelOptions(template="plain", dtype=arguments.dtype)
+    bench = AstBench(
+        arguments.model, arguments.scorer, arguments.device, options, arguments.pairs, arguments.batch
+    )
+    print(bench.title)
+    for row in bench.rows():
+        print(f"  {row.name:<48}{_readable(row.rate):>12} {row.unit:<12}{row.note}".rstrip())
+    return 0
+
+
+def _readable(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -18,7 +18,11 @@ from typing import Any
 from backtalk.data.targets import split_by_prototype
 from backtalk.data.textfiles import read_lines, read_rows
 from backtalk.errors import InputError
+from backtalk.exchanges import exchanges_of
 from backtalk.given import FoundCase
+from backtalk.hits import parse_criterion
+from backtalk.outcome import thresholds_of, was_played
+from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
 from backtalk.store.folder import write_whole
 from backtalk.types import Dialogue, Target, Turn
@@ -172,12 +176,46 @@ def _rows(cases: Iterable[FoundCase]) -> Iterator[dict[str, Any]]:
 
 def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
     with Run.open(folder) as run:
+        if was_played(run):
+            yield from _played_rows(run)
+            return
         targets = {target.id: target for target in run.targets}
         for finding in run.findings():
             text = finding.target or finding.reply
             if finding.status == "found" and finding.turns and text.strip():
                 dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
                 yield replace(targets[finding.case], text=text), dialogue
+
+
+def _played_rows(run: Run) -> Iterator[tuple[Target, Dialogue]]:
+    """Each turn of a played conversation in which the model's reply is a hit: that reply, and what was said
+    before it. All turns of a conversation stay in one list."""
+    criterion, thresholds = parse_criterion(str(run.spec["hit"])), thresholds_of(run)
+    chat = read_by_template(run)
+    for finding in run.findings():
+        so_far: Conversation = (finding.target,)
+        exchanges = exchanges_of(finding)
+        for turn, (one, is_hit) in enumerate(
+            zip(exchanges, criterion.turns_hit(finding, thresholds), strict=True), 1
+        ):
+            asked = (*so_far, one.adversary)
+            if is_hit and one.defender.strip():
+                target = Target(f"{finding.case}-{turn}", one.defender, "toxic", prototype=finding.case)
+                yield target, messages_of(asked) if chat else _pieces(asked)
+            so_far = (*asked, one.defender)
+
+
+def read_by_template(run: Run) -> bool:
+    """Whether a played model was read by its chat template, or as one running text."""
+    return bool(run.facts.get("template") == "chat")
+
+
+def _pieces(conversation: Conversation) -> Dialogue:
+    """The opening, then turn and turn about, each with its own blanks."""
+    return tuple(
+        Turn("assistant" if place and place % 2 == 0 else "user", text)
+        for place, text in enumerate(conversation)
+    )
 
 
 def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:

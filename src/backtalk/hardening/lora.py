@@ -19,6 +19,7 @@ from rich.console import Console
 from backtalk.blocks import parse_duration
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.given import run_given
+from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
 from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
@@ -76,9 +77,12 @@ def harden_lora(
             assert hardened is not None
             console.print("Measuring what it cost ...")
             cost = cost_of(before, hardened, plan.measured)
+        anew = audit_anew(plan, trust_remote_code, console) if spec.audits else None
         if proof is not None or not (plan.out / SUMMARY).exists():
-            _summarise(plan, cost, proof)
+            _summarise(plan, cost, proof, anew)
     _show(plan, cost, proof, unmask)
+    if anew is not None:
+        Console(highlight=False, markup=False, emoji=False).print(anew.told())
     return 0
 
 
@@ -188,7 +192,7 @@ def _card(plan: LoraPlan) -> dict[str, Any]:
     return card
 
 
-def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None) -> None:
+def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None, anew: Anew | None) -> None:
     summary = {
         "model": plan.spec.model,
         "hardened": f"hf/{plan.model_folder}",
@@ -196,6 +200,7 @@ def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None) -> None:
         "hardening": _card(plan)["hardening"],
         "held_out": None if proof is None else asdict(proof.held_out.main),
         "train": None if proof is None else asdict(proof.trained.main),
+        "anew": None if anew is None else anew.as_dict(),
         "cost": asdict(cost),
     }
     write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,14 @@ from backtalk.data.targets import load_mal, read_targets, widen
 from backtalk.errors import InputError
 from backtalk.given import Judged
 from backtalk.hardening.asking import mean_log_prob
-from backtalk.hardening.found import FoundLists, given_found, opened_found, read_found, split_found
+from backtalk.hardening.found import (
+    FoundLists,
+    given_found,
+    opened_found,
+    read_by_template,
+    read_found,
+    split_found,
+)
 from backtalk.hardening.kept import Texts, read_kept
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
 from backtalk.hardening.settings import (
@@ -35,9 +42,12 @@ from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
+from backtalk.outcome import was_played
 from backtalk.protocols import Scorer
 from backtalk.registry import load_model, load_reward
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
+from backtalk.store import Run
+from backtalk.store.folder import DATABASE
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -143,7 +153,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     for name in ("rank", "alpha", "max_reply"):
         if getattr(spec, name) <= 0:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
-    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
+    spec = replace(spec, hit=spec.hit or DEFAULT_HIT, template=_template(spec))
     bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     if criterion.needs_language_model or criterion.kind == "similar":
         raise InputError(
@@ -178,6 +188,15 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         bound,
         _scorer(spec, criterion),
     )
+
+
+def _template(spec: HardenSpec) -> Literal["auto", "chat", "plain", "text"]:
+    """Conversations that were played as running text are trained on as running text."""
+    if spec.template == "auto" and (Path(spec.findings) / DATABASE).is_file():
+        with Run.open(Path(spec.findings)) as run:
+            if was_played(run) and not read_by_template(run):
+                return "text"
+    return spec.template
 
 
 def _lists(spec: HardenSpec) -> FoundLists:

@@ -81,6 +81,7 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
 def load_hardened(plan: LoraPlan) -> TransformerModel:
     """As anyone loads it. The parent is let go first: there may be room for one of them alone."""
     plan.parent.network = None
+    plan.parent.forget_steps()
     gc.collect()  # networks hold themselves
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -19,7 +19,7 @@ from backtalk.report.explain import headline, meaning
 from backtalk.report.replies import Replies, build_replies
 from backtalk.report.spread import BudgetPoint, Cloud, cloud_of, hits_by_budget
 from backtalk.stats import Rate
-from backtalk.types import Finding, Target, Thresholds
+from backtalk.types import DEFENDER, Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
@@ -115,10 +115,14 @@ class Case:
 
     @property
     def anchor(self) -> str:
-        """The name of its place on a page: the same in every report of the case."""
-        if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", self.id):
-            return f"f-{self.id}"
-        return "f-" + hashlib.sha256(self.id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return anchor_of(self.id)
+
+
+def anchor_of(case: str) -> str:
+    """The name of a case's place on a page: the same in every report of it."""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", case):
+        return f"f-{case}"
+    return "f-" + hashlib.sha256(case.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -274,7 +278,7 @@ def build_case(
         note=best.note,
         hit=criterion in holds,
         restarts=len(findings),
-        trigger=[turn.text for turn in best.turns] or None,
+        trigger=[turn.text for turn in best.turns if turn.role != DEFENDER] or None,
         turns=[Said(turn.role, turn.text) for turn in best.turns] or None,
         reply=best.reply,
         said=_says_it(best),

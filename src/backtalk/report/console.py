@@ -41,7 +41,9 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
     if report.untried:
         parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
     parts.append(
-        _rates("criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion)
+        rate_table(
+            "criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion
+        )
     )
     by_category = [
         (category.category, row)
@@ -50,7 +52,7 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
         if row.criterion == report.criterion
     ]
     if len(by_category) > 1:
-        parts.append(_rates(f"category ({report.criterion})", by_category, console.width))
+        parts.append(rate_table(f"category ({report.criterion})", by_category, console.width))
     if report.replies:
         parts += _replies(report.replies)
     parts += _top(report, top, console.width, unmask)
@@ -101,7 +103,7 @@ def _line(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def _rates(title: str, rows: list[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
+def rate_table(title: str, rows: list[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column(title, overflow="fold", max_width=40)
     table.add_column("hits", justify="right", no_wrap=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -71,6 +71,8 @@ READ_BY = {
     "dtype": "Numbers",
     "language_model": "Inputs judged by",
     "scorer": "Toxicity by",
+    "second_scorer": "Second opinion by",
+    "player": "Attacker",
 }
 """How a model was read and by whom its inputs and replies were judged, where a run says it."""
 
@@ -116,7 +118,7 @@ def render_run(report: Report, app: App | None = None, most: int = MOST_CASES) -
         app,
         report=report,
         run={**dict.fromkeys(SHOWN), **report.run},
-        facts=_facts(report),
+        facts=run_facts(report.run, report.criterion, report.t_out, report.t_in),
         shown=Markup("").join(shown),
         rest=Markup("").join(rest),
         left_off=0 if app else counted - len(shown) - len(rest),
@@ -147,7 +149,7 @@ def render(environment: Environment, name: str, app: App | None, **values: Any) 
 
 
 def style_sheet() -> str:
-    return read_part("page.css") + read_part("comparison.css")
+    return "".join(map(read_part, ("page.css", "comparison.css", "talks.css")))
 
 
 def _filed(report: Report, macros: Any, most: int) -> tuple[list[Markup], list[Markup], list[dict[str, Any]]]:
@@ -249,17 +251,17 @@ def _query_chart(replies: Replies) -> Markup:
 def _veiled(text: str, limit: int = 0) -> Markup:
     """A sentence twice: masked, and whole but hidden until the reader asks."""
     text = _head(text, limit)
-    return _both(mask(text), text, limit)
+    return both(mask(text), text, limit)
 
 
 def _veiled_reply(case: Case, limit: int = 0) -> Markup:
     reply, says_it = _head(case.reply, limit), says(case.reply, case.target)
-    return _both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
+    return both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
 
 
 def _veiled_turn(text: str, case: Case, limit: int = 0) -> Markup:
     text = _head(text, limit)
-    return _both(mask_toxic(text, case.trigger_toxicity, text), text, limit)
+    return both(mask_toxic(text, case.trigger_toxicity, text), text, limit)
 
 
 def _veiled_last(case: Case, limit: int = 0) -> Markup:
@@ -269,12 +271,12 @@ def _veiled_last(case: Case, limit: int = 0) -> Markup:
 
 def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
     whole = _head(" / ".join(case.trigger or []), limit)
-    return _both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
+    return both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
 def _veiled_note(case: Case, limit: int = 0) -> Markup:
     note = _head(case.note, limit)
-    return _both(mask_note(note, case.target), note, limit)
+    return both(mask_note(note, case.target), note, limit)
 
 
 def _head(text: str, limit: int) -> str:
@@ -282,7 +284,8 @@ def _head(text: str, limit: int) -> str:
     return text[: 4 * limit + 400] if limit else text
 
 
-def _both(hidden: str, shown: str, limit: int) -> Markup:
+def both(hidden: str, shown: str, limit: int) -> Markup:
+    """A text twice, where masking changes it."""
     hidden, shown = (
         shorten(printable(text), limit) if limit else printable(text) for text in (hidden, shown)
     )
@@ -303,16 +306,17 @@ def _raise(words: str) -> Markup:
     return Markup("{}10<sup>{}</sup>{}{}").format(before, digits, space, after) if power else escape(words)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def run_facts(
+    run: Mapping[str, Any], criterion: str, t_out: float | None, t_in: float | None
+) -> list[tuple[str, str]]:
     """What was run, as rows of a table."""
-    run = report.run
     facts = [(name.capitalize(), str(run[name])) for name in ("run", "model", "search") if run.get(name)]
-    facts.append(("Hit", report.criterion))
+    facts.append(("Hit", criterion))
     facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
-    if report.t_out is not None:
-        facts.append(("T_out", f"{report.t_out:.3f}"))
-    if report.t_in is not None:
-        facts.append(("T_in", f"{report.t_in:.3f}"))
+    if t_out is not None:
+        facts.append(("T_out", f"{t_out:.3f}"))
+    if t_in is not None:
+        facts.append(("T_in", f"{t_in:.3f}"))
     facts += [(name.capitalize(), str(run[name])) for name in ("reference", "seed") if name in run]
     facts += [(name.capitalize(), f"{run[name]:,}") for name in ("candidates", "queries") if name in run]
     if "seconds" in run:

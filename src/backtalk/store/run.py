@@ -27,9 +27,11 @@ from backtalk.store.database import (
 )
 from backtalk.store.faults import reading, writing
 from backtalk.store.folder import (
+    ADVERSARY,
     DATABASE,
     FACES,
     GENERATOR,
+    UNTUNED,
     claim,
     lock_folder,
     refuse_what_is_no_run,
@@ -142,8 +144,9 @@ class Run:
             try:
                 for name in FACES:
                     (folder / name).unlink(missing_ok=True)
-                if (folder / GENERATOR).is_dir() and not (folder / GENERATOR).is_symlink():
-                    shutil.rmtree(folder / GENERATOR)
+                for name in (GENERATOR, ADVERSARY, UNTUNED):
+                    if (folder / name).is_dir() and not (folder / name).is_symlink():
+                        shutil.rmtree(folder / name)
                 for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run
                     (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
             finally:

@@ -8,6 +8,7 @@ read anew at every replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,12 @@ WARM_UP = 3
 class Gradients:
     """Fills the gradients of a network's parameters."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, share_memory: bool = False) -> None:
+        """`share_memory`: all graphs use the same, so gradients are there only until the next are filled."""
         self.parameters = list(network.parameters())
         self.graphs: dict[Key, _Graph] = {}
+        self.share_memory = share_memory
+        self.pool: Any = None
 
     def fill(self, name: str, loss: Loss, *tensors: Tensor) -> None:
         """The gradients of `loss(*tensors)`. On a GPU a loss with a name is captured once for each set of
@@ -53,7 +57,9 @@ class Gradients:
         torch.cuda.current_stream().wait_stream(side)
         self._clear()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        if self.share_memory and self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self.pool):
             # Gradients are allocated inside the capture and overwritten, not summed, at every replay.
             loss(*given).backward()  # type: ignore[no-untyped-call]
         return _Graph(graph, given, [value.grad for value in self.parameters])

@@ -69,7 +69,8 @@ class Adapter:
 
     def save(self, folder: Path) -> None:
         """adapter_config.json and adapter_model.safetensors, as peft writes and reads them."""
-        self.model.save_pretrained(str(folder), safe_serialization=True)
+        # With "auto", its default, peft would ask the hub for the base's config.
+        self.model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
 
     def merge(self) -> Any:
         """The network with the adapter in its weights; the adapter is gone then."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backtalk.compare import compare_runs
 from backtalk.errors import InputError
-from backtalk.outcome import open_index
+from backtalk.outcome import make_talks, open_index, summarise
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
@@ -18,7 +18,9 @@ from backtalk.report.page import App as Frame
 from backtalk.report.page import render_run
 from backtalk.report.rows import Index, Query, page_of_findings
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.report.talks_page import render_talks
 from backtalk.serving.wire import Problem
+from backtalk.store import Run
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 STYLE = "/static/page.css"
@@ -42,6 +44,8 @@ class Views:
         with self._index(folder) as index:
             shown = page_of_findings(index, said)
             here = f"/run/{key}"
+            if index.report.run.get("search") == "ast":
+                return self._talks(folder, here)
             app = Frame(
                 NAV,
                 here,
@@ -52,6 +56,12 @@ class Views:
                 scripts=("/static/page.js", "/static/app.js", "/static/run.js"),
             )
             return render_run(index.report, app)
+
+    def _talks(self, folder: Path, here: str) -> str:
+        with Run.open(folder) as run:
+            findings = run.findings()
+            report = make_talks(run, summarise(run, findings), findings)
+        return render_talks(report, frame(here, "page.js", "app.js", "run.js"))
 
     def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
         """(content type, lines) of all findings that match, read as they are sent."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.plain_prompts import end_of_text
-from backtalk.types import Dialogue
+from backtalk.types import Dialogue, Turn
 
 MARK = "backtalkmark"
 """Stands for a text where the template's own words are looked for."""
@@ -41,11 +41,7 @@ class ChatPrompts:
         self._before_user = self._render(_message("user", MARK)).partition(MARK)[0]
 
     def prompt_ids(self, dialogue: Dialogue) -> list[int]:
-        messages = [
-            {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
-            for turn in dialogue
-        ]
-        return self._ids(self._render(messages, reply_follows=True))
+        return self._ids(self._render(self._messages(dialogue), reply_follows=True))
 
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """How many tokens at the start and at the end of a prompt stay when it is cut."""
@@ -58,10 +54,23 @@ class ChatPrompts:
         """What stands before a user's first utterance, and the utterance."""
         return self._ids(self._before_user), self._continued(self._before_user, text.strip())
 
+    def typed_ids(self, dialogue: Dialogue, text: str) -> tuple[list[int], list[int]]:
+        """What stands before a text with which the user goes on in the last turn, and the text."""
+        *earlier, last = dialogue
+        open_turn = [*earlier, last._replace(text=last.text + MARK)]
+        start = self._render(self._messages(open_turn)).rpartition(MARK)[0]
+        return self._ids(start), self._continued(start, text)
+
     def _continued(self, start: str, text: str) -> list[int]:
         """The tokens of a text that goes on from `start`."""
         first, whole = self._ids(start), self._ids(start + text)
         return whole[len(first) :] if whole[: len(first)] == first else self._ids(text)
+
+    def _messages(self, dialogue: Sequence[Turn]) -> Messages:
+        return [
+            {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
+            for turn in dialogue
+        ]
 
     def _render(self, messages: Messages, reply_follows: bool = False) -> str:
         if self._system and self._has_system_role:

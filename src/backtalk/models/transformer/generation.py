@@ -8,7 +8,7 @@ Sampling is the same with one uniform number a row and token, drawn from the row
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from backtalk.models.decode import Sampling, draw, uniform
+from backtalk.models.transformer.manner import Drawing
 from backtalk.models.transformer.scoring import pad_left, pad_right
+from backtalk.models.transformer.stepping import Stepper, Task
 
 
 @torch.no_grad()
@@ -44,6 +46,44 @@ def write(
     return [_until(row, stops) for row in written]
 
 
+@torch.no_grad()
+def continue_texts(network: Any, stepper: Stepper, task: Task) -> list[list[int]]:
+    """The tokens that a causal network goes on with, one row a prompt, without what ended them; in steps of
+    our own where the network can be stepped, else by the library."""
+    written = stepper.write(task)
+    if written is None:
+        written = continue_by_library(network, task)
+    return [_until(row, task.stops) for row in written]
+
+
+@torch.no_grad()
+def continue_by_library(network: Any, task: Task) -> list[list[int]]:
+    """The new tokens of each row, as `generate` writes them."""
+    ids, keep = pad_left(task.prompts, task.pad, network.device)
+
+    def draw_for(vocabulary: int) -> Drawing:
+        return Drawing(task.manner, ids, keep, task.seeds, task.stops, task.banned, vocabulary)
+
+    with _plain_settings(network, (), task.stops, task.pad, task.manner.most):
+        found = network.generate(ids, attention_mask=keep, logits_processor=_listed([_InManner(draw_for)]))
+    written: list[list[int]] = found[:, ids.shape[1] :].tolist()
+    return written
+
+
+class _InManner:
+    """Leaves one token of each row, drawn in a manner."""
+
+    def __init__(self, draw_for: Callable[[int], Drawing]) -> None:
+        self._draw_for = draw_for
+        self._drawing: Drawing | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if self._drawing is None:  # the output layer may be wider than the tokenizer's vocabulary
+            self._drawing = self._draw_for(scores.shape[1])
+        drawn = self._drawing.choose(scores)
+        return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
+
+
 class _Draws:
     """Leaves one token of each row: the one that the row's own number falls on."""
 
@@ -57,7 +97,7 @@ class _Draws:
         return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
 
 
-def _listed(processors: Sequence[_Draws]) -> Any:
+def _listed(processors: Sequence[_Draws | _InManner]) -> Any:
     from transformers import LogitsProcessorList
 
     return LogitsProcessorList(processors)

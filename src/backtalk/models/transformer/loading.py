@@ -19,6 +19,7 @@ from backtalk.models.transformer.fingerprint import fingerprint
 from backtalk.models.transformer.memory import is_out_of_memory, text_config
 from backtalk.models.transformer.model import Prompts, TransformerModel
 from backtalk.models.transformer.plain_prompts import TurnPrompts
+from backtalk.models.transformer.running_prompts import RunningPrompts
 from backtalk.models.transformer.source import Source, find_source, needs_extra
 
 UNLIMITED = 1 << 20
@@ -129,10 +130,14 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
         raise InputError(f"{name} has no chat template; use --template plain")
     stops = _stops(network)
     chat = None
-    if has_template and options.template != "plain":
+    if has_template and options.template in ("auto", "chat"):
         chat = ChatPrompts(tokenizer, options.system, stops)
     config = network.config
     if config.is_encoder_decoder:
+        if options.template == "text":
+            raise InputError(
+                f"{name} reads a dialogue with its encoder; --template text is for causal models"
+            )
         settings = network.generation_config
         starts = (settings.decoder_start_token_id, config.decoder_start_token_id, settings.bos_token_id)
         start = next((token for token in starts if token is not None), None)
@@ -140,6 +145,8 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
             raise InputError(f"the config of {name} has no decoder_start_token_id; add it")
         blenderbot = str(config.model_type).startswith("blenderbot")
         return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, blenderbot)
+    if options.template == "text":
+        return RunningPrompts(tokenizer, options.system, stops)
     return chat or TurnPrompts(tokenizer, options.system, stops)
 
 

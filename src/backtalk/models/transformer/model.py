@@ -12,7 +12,8 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
-from backtalk.models.transformer.generation import write
+from backtalk.models.transformer.generation import continue_texts, write
+from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.memory import Footprint, footprint, run_batches
 from backtalk.models.transformer.scoring import (
     Batch,
@@ -21,6 +22,7 @@ from backtalk.models.transformer.scoring import (
     encoder_decoder_batch,
     token_log_probs,
 )
+from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.types import Access, Dialogue
 
 
@@ -57,6 +59,7 @@ class TransformerModel:
     """The most tokens that fit: of prompt and reply, or of an encoder's prompt; None: no limit."""
     access: Access = Access.LOGPROBS
     _warned: bool = False
+    _stepper: Stepper | None = None
 
     @property
     def device(self) -> torch.device:
@@ -114,9 +117,9 @@ class TransformerModel:
     @property
     def read_as(self) -> dict[str, str]:
         """What the options came to."""
-        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        usual = "chat" if getattr(self.tokenizer, "chat_template", None) else "plain"
         return {
-            "template": "chat" if has_template and self.options.template != "plain" else "plain",
+            "template": self.options.template if self.options.template != "auto" else usual,
             "system": self.options.system,
             "dtype": str(self.network.dtype).removeprefix("torch."),
         }
@@ -185,6 +188,42 @@ class TransformerModel:
         if self.is_encoder_decoder:
             return encoder_decoder_batch(rows, self.prompts.lead, self.pad, self.device)
         return causal_batch(rows, self.pad, self.device)
+
+    def continued(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: Manner
+    ) -> list[list[int]]:
+        """The tokens that each text of tokens is continued with; a row depends on its own seed alone."""
+        special = {*self.tokenizer.all_special_ids} - self.prompts.stops
+        need = self.footprint
+        if self._stepper is None or self._stepper.network is not self.network:
+            self._stepper = Stepper(self.network)
+        stepper = self._stepper
+
+        def go_on(numbers: list[int]) -> list[list[int]]:
+            own = [seeds[number] for number in numbers]
+            given = [prompts[number] for number in numbers]
+            task = Task(given, own, manner, self.prompts.stops, special, self.pad)
+            return continue_texts(self.network, stepper, task)
+
+        return run_batches(
+            [len(prompt) for prompt in prompts],
+            lambda count, length: need.writing(count, length, manner.most),
+            go_on,
+            self.device,
+        )
+
+    @property
+    def written_by(self) -> str:
+        """How texts are continued, as far as it has been tried."""
+        stepper = self._stepper
+        if stepper is None or stepper.trusted is None:
+            return "not tried yet"
+        captured = ", as CUDA graphs" * (self.device.type == "cuda")
+        return f"in steps of our own{captured}" if stepper.trusted else f"by the library ({stepper.why})"
+
+    def forget_steps(self) -> None:
+        """Where modules of the network were replaced: what was captured of them is gone."""
+        self._stepper = None
 
     # --- inside --------------------------------------------------------------------------------------
 

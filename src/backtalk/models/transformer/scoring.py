@@ -68,7 +68,7 @@ def token_logits(network: Any, batch: Batch) -> Tensor:
     def pick(_: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         nonlocal picked
         picked = True
-        return (given[0].flatten(0, 1)[batch.places][None], *given[1:])  # (1, tokens, hidden)
+        return (given[0].flatten(0, 1).index_select(0, batch.places)[None], *given[1:])  # (1, tokens, hidden)
 
     output = network.get_output_embeddings()
     hook = None if output is None else output.register_forward_pre_hook(pick)
@@ -78,7 +78,7 @@ def token_logits(network: Any, batch: Batch) -> Tensor:
         if hook is not None:
             hook.remove()
     # A network that multiplies by the output weights itself runs no hook.
-    flat = logits[0] if picked else logits.flatten(0, 1)[batch.places]
+    flat = logits[0] if picked else logits.flatten(0, 1).index_select(0, batch.places)
     return flat.float()
 
 

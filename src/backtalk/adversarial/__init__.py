@@ -1,0 +1,1 @@
+"""An audit by a learnt adversary: conversations from harmless openings (`--search ast`)."""

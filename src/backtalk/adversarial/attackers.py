@@ -1,0 +1,113 @@
+"""Who attacks: a trained adversary (trained here, or by another run), the untuned model, or people's prompts.
+
+A trained adversary is always read back from its folder, so that a run that was killed after the training
+plays with the same bits.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backtalk.adversarial.job import TUNED, Job, adversary_model, saved_adversary
+from backtalk.models.options import ModelOptions
+from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
+from backtalk.searches.ast.train import ADVERSARY as KEPT
+from backtalk.searches.ast.train import CHECKPOINT, Progress, train_adversary
+from backtalk.store.adversary import AdversaryRecord, read_adversary_record, write_adversary_record
+from backtalk.store.folder import ADVERSARY
+from backtalk.training.checkpoint import load_checkpoint
+from backtalk.wording import duration
+
+
+class OutOfTime(Exception):
+    """The time was over during training."""
+
+
+def trains(job: Job) -> bool:
+    return job.spec.tune in TUNED and not job.spec.adversary
+
+
+def untuned(job: Job) -> Speaker:
+    """The model that the adversary is made of, as it was."""
+    plain = replace(job, spec=replace(job.spec, tune="none", adversary=""))
+    return Adversary(adversary_model(plain), job.config.manner, job.config.context)
+
+
+def attacker(job: Job, folder: Path, tell: Callable[[str], None], late: Callable[[], str]) -> Speaker:
+    """The one that the spec names; trained first, in FOLDER/adversary, where it has to be."""
+    if job.spec.adversary:
+        return _load(job, saved_adversary(job.spec.adversary))
+    if job.spec.tune == "human":
+        return FixedPrompts(job.prompts)
+    if job.spec.tune == "none":
+        return untuned(job)
+    kept = folder / ADVERSARY / KEPT
+    if not kept.is_dir():
+        _train(job, folder, tell, late)
+        gc.collect()
+        if job.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+    return _load(job, kept)
+
+
+def _load(job: Job, folder: Path) -> Adversary:
+    options = ModelOptions(
+        template="plain", dtype=job.spec.dtype, trust_remote_code=job.consent.trust_remote_code
+    )
+    return load_adversary(folder, job.spec.device, options, job.config.manner, job.config.context)
+
+
+def _train(job: Job, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
+    before = read_adversary_record(run)
+    record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
+    started, first = time.monotonic(), -1
+    for progress in train_adversary(
+        Adversary(adversary_model(job), job.config.manner, job.config.context),
+        job.defender,
+        job.reward,
+        [one.text for one in job.lists.train],
+        # Who only imitates is measured at the last step: choosing by the reward would be learning from it.
+        [] if job.spec.tune == "sft" else [one.text for one in job.lists.dev],
+        job.weak,
+        job.config,
+        run / ADVERSARY,
+        tell,
+    ):
+        first = progress.step if first < 0 else first
+        record.pairs += progress.pairs
+        record.seconds = before.seconds + time.monotonic() - started
+        _write(run, record)
+        tell(_words(progress, time.monotonic() - started, first))
+        if reason := late():
+            raise OutOfTime(reason)
+    record.seconds = before.seconds + time.monotonic() - started
+    _write(run, record)
+
+
+def _write(run: Path, record: AdversaryRecord) -> None:
+    """The measurements are those of the checkpoint: a training that goes on does not repeat them."""
+    found = load_checkpoint(run / ADVERSARY / CHECKPOINT)
+    if found is not None:
+        state: dict[str, Any] = found[1]
+        record.history = [{"step": one["step"], **one["measured"]} for one in state["history"]]
+        record.best = int(state["best"])
+    write_adversary_record(run, record)
+
+
+def _words(progress: Progress, seconds: float, first: int) -> str:
+    """One line on how far it is; what is left by the pace of this session."""
+    words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
+    if progress.measured is not None:
+        found = progress.measured
+        words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
+    done = progress.step - first
+    if progress.phase == "update" and done > 0:
+        words += f", about {duration((progress.steps - progress.step) * seconds / done)} left"
+    return words

@@ -1,0 +1,184 @@
+"""How fast an adversary of the ast search is played and trained, beside plain forward passes of its network.
+
+Openings come from the frames of `data/contrast.py`: no corpus is needed. Everything is run once before it is
+measured, so that graphs are captured and kernels chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from backtalk.data.contrast import contrast_texts
+from backtalk.errors import InputError
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.registry import load_model, load_reward
+from backtalk.searches.ast.adversary import Adversary
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.rollout import Game, Played
+from backtalk.training.preference import PairRows, PreferenceUpdates
+
+PAIRS = {"cpu": 14, "cuda": 512}
+ALONE = {"cpu": 2, "cuda": 8}
+"""Turns that are played one at a time."""
+SENTENCES = 6
+"""Of an opening: some sixty tokens, as the paper's have."""
+FORWARD = {"cpu": (16, 96), "cuda": (512, 128)}
+"""Rows and tokens of the plain forward pass."""
+PAPER_STEPS = 10_000
+T = TypeVar("T")
+
+
+class BenchLine(NamedTuple):
+    name: str
+    rate: float
+    unit: str
+    note: str = ""
+
+
+class AstBench:
+    """One model as adversary, with an adapter, and as defender."""
+
+    def __init__(
+        self,
+        model: str,
+        scorer: str = "toxicity",
+        device: str = "auto",
+        options: ModelOptions | None = None,
+        pairs: int = 0,
+        batch: int = 8,
+    ) -> None:
+        first, second = (load_model(model, device, options) for _ in range(2))
+        if not isinstance(first, TransformerModel) or not isinstance(second, TransformerModel):
+            raise InputError(f"{model} is no Hugging Face model; ast needs one")
+        self.device = first.device
+        self.config = AstConfig(experience=pairs or PAIRS[self.device.type], batch=batch)
+        self.config.check()
+        self.adversary = Adversary(first, self.config.manner)
+        self.defender = Defender(second, self.config.manner)
+        self.game = Game(self.adversary, self.defender, load_reward(scorer, str(self.device)))
+        trees = -(-self.config.experience // self.config.pairs_of_a_tree)
+        texts = [row.text for row in contrast_texts(trees * SENTENCES, seed=1)]
+        self.openings: list[Conversation] = [
+            (" ".join(texts[tree * SENTENCES : (tree + 1) * SENTENCES]),) for tree in range(trees)
+        ]
+        self.title = (
+            f"{model}, {str(first.network.dtype).removeprefix('torch.')} on {self.device}, "
+            f"{torch.get_num_threads()} threads: {len(self.openings)} openings, depth {self.config.depth}, "
+            f"{self.config.batch} pairs an update"
+        )
+
+    def rows(self) -> Iterator[BenchLine]:
+        ceiling = self._forward()
+        yield BenchLine("plain forward passes", ceiling, "tokens/s", "the ceiling")
+        weights = self.adversary.tune(self.config.lora)
+        notes: list[str] = []
+        updates = PreferenceUpdates(
+            weights,
+            self.adversary.model.network,
+            self.adversary.model.pad,
+            self.config.preference,
+            self.adversary.reference,
+            notes.append,
+        )
+        self._play(0)
+        play_s, played = self._timed(lambda: self._play(1))
+        pairs = len(played.pairs)
+        yield BenchLine("pairs played, in one batch a level", pairs / play_s, "pairs/s", self._told())
+        alone = self._alone()
+        yield BenchLine(
+            "pairs played, one turn at a time", alone, "pairs/s", f"{pairs / play_s / alone:.0f} times slower"
+        )
+        tokens = self._tokens(played)
+        yield BenchLine(
+            "tokens written while playing", tokens / play_s, "tokens/s", _share(tokens / play_s, ceiling)
+        )
+        rows = [self._row(pair.conversation, pair.win, pair.lose) for pair in played.pairs]
+        updates.with_reference(rows)
+        reference_s, rows = self._timed(lambda: updates.with_reference(rows))
+        self._update(updates, rows)
+        update_s, count = self._timed(lambda: self._update(updates, rows))
+        read = sum(len(row.prompt) + len(row.reply) for pair in rows for row in (pair.win, pair.lose))
+        how = "without CUDA graphs: " + notes[0] if notes else ""
+        yield BenchLine("updates", count / update_s, "updates/s", how)
+        yield BenchLine(
+            "tokens trained on", read / update_s, "tokens/s", _share(3 * read / update_s, ceiling) + " x 3"
+        )
+        epoch_s = play_s + reference_s + update_s
+        hours = PAPER_STEPS / count * epoch_s / 3600
+        yield BenchLine(
+            f"an epoch of {pairs} pairs",
+            epoch_s,
+            "s",
+            f"play {play_s:.2f}, reference {reference_s:.2f}, updates {update_s:.2f}",
+        )
+        yield BenchLine(f"{PAPER_STEPS:,} updates would take", hours * 60, "minutes")
+
+    def _forward(self) -> float:
+        """Tokens a second of the network reading, with nothing written or scored."""
+        rows, length = FORWARD[self.device.type]
+        network = self.defender.model.network
+        ids = torch.randint(10, self.defender.model.footprint.vocabulary, (rows, length), device=self.device)
+        body = getattr(network, network.base_model_prefix, network)  # without the output layer
+
+        @torch.no_grad()
+        def read() -> None:
+            body(input_ids=ids, use_cache=False)
+
+        read()
+        return rows * length / min(self._timed(read)[0] for _ in range(3))
+
+    def _play(self, seed: int) -> Played:
+        seeds = [1000 * seed + place for place in range(len(self.openings))]
+        return self.game.play(self.openings, seeds, self.config.depth)
+
+    def _alone(self) -> float:
+        """Pairs a second where every turn is a batch of its own."""
+        count = ALONE[self.device.type]
+
+        def turns() -> None:
+            for place in range(count):
+                talk = self.openings[place % len(self.openings)]
+                said = self.adversary.speak([talk], [place])
+                self.game.answer([talk], said, [place])
+
+        turns()
+        seconds, _ = self._timed(turns)
+        return count / 2 / seconds
+
+    def _tokens(self, played: Played) -> int:
+        tokenizer = self.adversary.model.tokenizer
+        texts = [text for turn in played.turns for text in (turn.adversary, turn.defender)]
+        return sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
+
+    def _row(self, conversation: Conversation, win: str, lose: str) -> PairRows:
+        return PairRows(self.adversary.row(conversation, win), self.adversary.row(conversation, lose))
+
+    def _update(self, updates: PreferenceUpdates, rows: list[PairRows]) -> int:
+        size = self.config.batch
+        for number, start in enumerate(range(0, len(rows), size)):
+            updates.step(rows[start : start + size], number)
+        updates.check()
+        return -(-len(rows) // size)
+
+    def _told(self) -> str:
+        return self.adversary.model.written_by
+
+    def _timed(self, work: Callable[[], T]) -> tuple[float, T]:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        found = work()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started, found
+
+
+def _share(rate: float, ceiling: float) -> str:
+    return f"{rate / ceiling:.1%} of the ceiling"

@@ -1,0 +1,88 @@
+"""Played findings were trained away: the same audit again, with a new adversary that learns against the
+hardened model. An old one would only show that its own way is closed.
+
+Openings whose conversations were trained on, or chosen with, say little; the rest is counted apart.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from backtalk.audit import audit
+from backtalk.consent import Consent
+from backtalk.hardening.lora_plan import LoraPlan
+from backtalk.hits import hit_cases, parse_criterion
+from backtalk.outcome import Gates, thresholds_of, was_played
+from backtalk.spec import AuditSpec, build_spec
+from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.store.folder import DATABASE
+from backtalk.wording import with_interval
+
+FOLDER = "after-anew"
+
+
+@dataclass(frozen=True)
+class Anew:
+    """Openings that lead to a hit, before and after, among those that no training saw."""
+
+    criterion: str
+    before: Rate
+    after: Rate
+    attacker: str
+
+    def told(self) -> str:
+        return (
+            f"A new attacker ({self.attacker}) on {self.after.n} openings that the hardening never saw, "
+            f"{self.criterion} in any turn: {with_interval(self.before)} before and "
+            f"{with_interval(self.after)} after."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit_anew(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Anew | None:
+    """The run in OUT/after-anew, made or gone on with; None where the findings were not played."""
+    source = Path(plan.spec.findings)
+    if not (source / DATABASE).is_file():
+        return None
+    with Run.open(source) as run:
+        if not was_played(run):
+            return None
+        spec = _with_new_training(build_spec(AuditSpec, run.spec, str(source)))
+        criterion, before = parse_criterion(spec.hit), run.findings()
+        thresholds = thresholds_of(run)
+    spec = replace(spec, model=f"hf/{plan.model_folder}", max_time="", control=False, device=plan.spec.device)
+    console.print("The same audit again, with a new adversary:")
+    with redirect_stdout(io.StringIO()):  # its own table is in its folder
+        audit(spec, Gates(), str(plan.out / FOLDER), consent=Consent(trust_remote_code=trust_remote_code))
+    with Run.open(plan.out / FOLDER) as run:
+        after, attacker = run.findings(), str(run.facts["player"])
+    seen = {case.target.prototype for case in (*plan.lists.train, *plan.lists.selection)}
+    unseen = {one.case for one in after} & {one.case for one in before} - seen
+    hits = [len(hit_cases(findings, criterion, thresholds) & unseen) for findings in (before, after)]
+    return Anew(criterion.name, Rate.of(hits[0], len(unseen)), Rate.of(hits[1], len(unseen)), attacker)
+
+
+def _with_new_training(spec: AuditSpec) -> AuditSpec:
+    """The settings that trained the adversary of the findings, where it came from another run."""
+    if not spec.adversary:
+        return spec
+    with Run.open(Path(spec.adversary)) as run:
+        trained = build_spec(AuditSpec, run.spec, spec.adversary)
+    return replace(
+        trained,
+        hit=spec.hit,
+        openings=spec.openings,
+        limit=spec.limit,
+        seed=spec.seed,
+        template=spec.template,
+        turns=spec.turns,
+    )

@@ -1,0 +1,202 @@
+"""Texts continued a token at a time with keys and values in fixed places, so that a step is one CUDA graph.
+
+A prompt is read once, padded on the right and without a mask; then every row writes its new tokens into the
+same places behind, and a mask hides the padding between. On a GPU a step (network, drawing, bookkeeping) is
+captured once for each shape and replayed: nothing is read back before the last token. The first batch of a
+network is checked against a plain forward pass; a network that steps otherwise is left to `generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from backtalk.models.transformer.manner import Drawing, Manner
+from backtalk.models.transformer.places import Layers, Storage, cache_in_places, read_prompts
+from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
+
+STEP = {"cpu": (1, 1), "cuda": (64, 64)}
+"""Rows and lengths are filled up to multiples of these: few shapes, few graphs."""
+CHECKED = 8
+"""Rows whose last logits are compared."""
+NEAR = 0.25
+"""How far apart log-probabilities may be, on average; where places or positions are wrong it is far more."""
+WARM_UP = 2
+"""Steps before a capture, in which libraries set themselves up."""
+
+
+class Task(NamedTuple):
+    """What is to be written."""
+
+    prompts: Sequence[Sequence[int]]
+    seeds: Sequence[int]
+    manner: Manner
+    stops: Collection[int]
+    banned: Collection[int]
+    pad: int
+
+
+class Rows:
+    """A batch while it is written."""
+
+    def __init__(self, drawing: Drawing, keep: Tensor, layers: Layers) -> None:
+        rows, width = keep.shape
+        most, device, dtype = drawing.manner.most, keep.device, layers.keys[0].dtype
+        self.drawing, self.layers, self.width = drawing, layers, width
+        self.place = torch.full((1,), width - 1, device=device)
+        self.position = keep.sum(1, keepdim=True) - 1  # (rows, 1)
+        self.token = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        self.written = torch.zeros(rows, most, dtype=torch.long, device=device)
+        # 0 where a place may be seen, else the least number: -inf alone would make a row no numbers.
+        self.mask = torch.full((rows, 1, 1, width + most), torch.finfo(dtype).min, dtype=dtype, device=device)
+        self.mask[:, 0, 0, :width].masked_fill_(keep.bool(), 0.0)
+
+    def take(self, logits: Tensor) -> None:
+        """Draws the next token of each row from (rows, vocabulary)."""
+        at = self.drawing.step.clone()
+        self.token.copy_(self.drawing.choose(logits)[:, None])
+        self.written.index_copy_(1, at, self.token)
+        self.position += 1
+        self.place += 1
+        self.mask.index_fill_(3, self.place, 0.0)
+
+    def state(self) -> list[Tensor]:
+        """Everything that a batch begins with but keys and values, which lie in their places."""
+        own, drawn = [self.place, self.position, self.token, self.written, self.mask], self.drawing
+        return [*own, drawn.step, drawn.numbers, drawn.said, drawn.never, drawn.ends]
+
+    def become(self, state: Sequence[Tensor]) -> None:
+        for own, new in zip(self.state(), state, strict=True):
+            own.copy_(new)
+
+
+class Stepper:
+    """Writes for one network, and keeps its graphs."""
+
+    def __init__(self, network: Any) -> None:
+        self.network = network
+        self.storage = Storage()
+        self.trusted: bool | None = None
+        """Whether its steps are those of a plain forward pass; None before the first batch."""
+        self.why = ""
+        self._graphs: dict[tuple[Any, ...], tuple[Rows, Callable[[], Tensor]]] = {}
+        self._pool: Any = None
+
+    @torch.no_grad()
+    def write(self, task: Task) -> list[list[int]] | None:
+        """The new tokens of each row; None where this network has to be left to `generate`."""
+        if self.trusted is None:
+            self.trusted = self._is_right(task)
+        return self._write(task)[0] if self.trusted else None
+
+    def _write(self, task: Task) -> tuple[list[list[int]], Tensor]:
+        """The tokens, and the logits that the last of them was drawn from."""
+        rows, logits = self._begin(task)
+        on_gpu = rows.token.is_cuda
+        step: Callable[[], Tensor] = lambda: self._advance(rows)  # noqa: E731
+        if on_gpu and task.manner.most > 1:
+            rows, step = self._captured(rows)
+        count = 1
+        while count < task.manner.most:
+            if not on_gpu and _have_ended(rows.written[:, :count], task.stops):
+                break  # asking a GPU would take longer than the steps that it saves
+            logits = step()
+            count += 1
+        return rows.written[: len(task.prompts), :count].tolist(), logits
+
+    def _begin(self, task: Task) -> tuple[Rows, Tensor]:
+        """Reads the prompts and draws the first tokens."""
+        device = self.network.device
+        by_rows, by_length = STEP[device.type]
+        extra = -len(task.prompts) % by_rows
+        longest = max(map(len, task.prompts))
+        width = longest + -longest % by_length
+        fill = [[task.pad]] * extra
+        ids, keep = pad_right([*task.prompts, *fill, [task.pad] * width], task.pad, device)
+        ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
+        logits, layers = read_prompts(self.network, ids, keep, task.manner.most, self.storage)
+        if self.storage.moved:  # graphs know the old places
+            self._graphs.clear()
+            self.storage.moved = False
+        seeds = [*task.seeds, *[0] * extra]
+        drawing = Drawing(task.manner, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
+        rows = Rows(drawing, keep, layers)
+        rows.take(logits)
+        return rows, logits
+
+    def _advance(self, rows: Rows) -> Tensor:
+        """One more token of each row; the logits that it was drawn from."""
+        found = self.network(
+            input_ids=rows.token,
+            attention_mask=rows.mask,
+            position_ids=rows.position,
+            past_key_values=cache_in_places(rows.layers, rows.place),
+            use_cache=True,
+        )
+        logits: Tensor = found.logits[:, -1]
+        rows.take(logits)
+        return logits
+
+    def _captured(self, rows: Rows) -> tuple[Rows, Callable[[], Tensor]]:
+        """The batch where the graph of its shape reads it, and the graph."""
+        key = (*rows.mask.shape, rows.width, rows.drawing.manner)
+        if key not in self._graphs:
+            self._graphs[key] = rows, self._capture(rows)
+            return self._graphs[key]
+        own, step = self._graphs[key]
+        own.become(rows.state())
+        return own, step
+
+    def _capture(self, rows: Rows) -> Callable[[], Tensor]:
+        start = [value.clone() for value in rows.state()]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._advance(rows)
+                rows.become(start)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # One after another they may use the same memory for what a step forgets.
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self._pool):
+            logits = self._advance(rows)
+
+        def step() -> Tensor:
+            graph.replay()
+            return logits
+
+        return step
+
+    def _is_right(self, task: Task) -> bool:
+        """Whether the first batch's last step has the logits of a plain forward pass."""
+        if task.manner.most < 2:
+            self.why = "turns of one token need no steps"
+            return False
+        try:
+            written, logits = self._write(task)
+            some = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)][:CHECKED]
+            plain = token_logits(self.network, causal_batch(some, task.pad, self.network.device))
+            gaps = (logits[: len(some)].float().log_softmax(1) - plain.log_softmax(1)).abs()
+            if float(gaps.mean()) <= NEAR:
+                return True
+            self.why = f"its steps are {float(gaps.mean()):.2g} from a plain forward pass"
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            NotImplementedError,
+        ) as error:
+            self.why = (str(error).splitlines() or [type(error).__name__])[0]
+        self._graphs.clear()
+        self.storage = Storage()
+        return False
+
+
+def _have_ended(written: Tensor, stops: Collection[int]) -> bool:
+    return bool(torch.isin(written, torch.tensor(list(stops), device=written.device)).any(1).all())

@@ -1,0 +1,142 @@
+"""Played conversations on a terminal: rates, the paper's table by turn, topics, and the worst conversations.
+
+Data goes through `printable` into Text, as in `console`.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from backtalk.report.console import rate_table
+from backtalk.report.talks import Spread, Talk, TalkReport, TurnRow
+from backtalk.report.topics import is_rude
+from backtalk.terminal import printable
+from backtalk.wording import chance, count, mask, mask_toxic, percent, shorten
+
+LONGEST = 160
+"""Characters of a turn that are shown."""
+
+
+def print_talks(
+    report: TalkReport, console: Console | None = None, top: int = 5, unmask: bool = False
+) -> None:
+    """Headline, rates, the table by turn, topics and the first conversations."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
+    if report.run.get("stopped"):
+        parts.append(Text(printable(f"Stopped early: {report.run['stopped']}."), style="yellow"))
+    if report.untried:
+        parts.append(Text(f"{count(report.untried, 'opening')} not tried.", style="yellow"))
+    rates = [*report.rates, *report.rates_by_turn]
+    parts.append(
+        rate_table("criterion", [(row.criterion, row) for row in rates], console.width, report.criterion)
+    )
+    parts.append(_turns(report))
+    if len(report.players) > 1:
+        parts.append(_players(report))
+    if report.topics and report.by_turn:
+        parts.append(_topics(report))
+    if report.words:
+        words = ", ".join(_word(use.word, unmask) for use in report.words[:12])
+        parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
+    parts += _top(report, top, unmask)
+    for part in parts:
+        console.print(part)
+        console.print()
+
+
+def spread_words(spread: Spread | None) -> str:
+    """ "0.12 ± 0.20, 8%": mean, standard deviation, share above 0.5."""
+    if spread is None or spread.mean is None:
+        return "-"
+    words = f"{spread.mean:.3f} ± {spread.std:.3f}"
+    return words if spread.above is None else f"{words}, {percent(spread.above)}"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for place, title in enumerate(titles):
+        table.add_column(title, justify="right" if place else "left", overflow="fold")
+    return table
+
+
+def _turns(report: TalkReport) -> Table:
+    """Mean ± standard deviation and the share above 0.5, by turn; other runs below."""
+    second = any(row.second is not None for row in report.by_turn)
+    titles = ["turn", "defender", "whole turn", "prompt", "log-ppl"]
+    table = _table(*titles, *(["second scorer"] if second else []))
+    groups = {"": report.by_turn, **report.beside}
+    for name, rows in groups.items():
+        for row in rows:
+            table.add_row(*_turn_cells(name, row, second), style="" if not name else "dim")
+    return table
+
+
+def _turn_cells(name: str, row: TurnRow, second: bool) -> list[Text]:
+    turn = "all" if row.turn == 0 else str(row.turn)
+    cells = [f"{name} {turn}".strip()]
+    cells += [spread_words(one) for one in (row.defender, row.pair, row.adversary, row.log_ppl)]
+    cells += [spread_words(row.second)] if second else []
+    return [Text(printable(cell)) for cell in cells]
+
+
+def _players(report: TalkReport) -> Table:
+    table = _table("attacker", "log-perplexity", "toxicity", "")
+    for player in report.players:
+        front = "on the front" if player.on_front else ""
+        cells = (shorten(player.name, 40), f"{player.log_ppl:.3f}", f"{player.toxicity:.3f}", front)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _topics(report: TalkReport) -> Table:
+    turns = [row.turn for row in report.by_turn if row.turn]
+    table = _table("conversations with", *(f"by turn {turn}" for turn in turns))
+    for use in report.topics:
+        cells = [
+            percent(share) + (f" (untuned {percent(use.untuned[place])})" if use.untuned else "")
+            for place, share in enumerate(use.shares)
+        ]
+        table.add_row(*map(Text, [use.topic, *cells]))
+    return table
+
+
+def _top(report: TalkReport, top: int, unmask: bool) -> list[RenderableType]:
+    hits = [talk for talk in report.talks if talk.hit]
+    shown = (hits or report.talks)[:top]
+    if not shown:
+        return []
+    title = (
+        f"{len(shown)} of {count(len(hits), 'hit')}, the likeliest and worst first"
+        if hits
+        else "No hit; the likeliest and worst first"
+    )
+    veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
+    return [Text(f"{title}{veil}:", style="dim"), *(_talk(talk, unmask) for talk in shown)]
+
+
+def _talk(talk: Talk, unmask: bool) -> RenderableType:
+    exchange = talk.exchanges[talk.worst]
+    head = Text(f"turn {talk.worst + 1}: toxicity {exchange.toxicity:.2f}", style="bold red" * talk.hit)
+    head.append(f"  the prompts have a chance of {chance(talk.log_prob)}", style="not bold default")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for text in talk.opening:
+        grid.add_row("opening", Text(shorten(printable(" ".join(text.split())), LONGEST)))
+    for one in talk.exchanges[: talk.worst + 1]:
+        for who, text, toxicity in (
+            ("adversary", one.adversary, one.adversary_toxicity),
+            ("defender", one.defender, one.toxicity),
+        ):
+            words = " ".join(text.split())
+            shown = words if unmask else mask_toxic(words, toxicity, words)
+            grid.add_row(who, Text(shorten(printable(shown), LONGEST) or "(says nothing)"))
+    return Group(head, Padding(grid, (0, 0, 0, 2)))
+
+
+def _word(word: str, unmask: bool) -> str:
+    return printable(mask(word) if is_rude(word) and not unmask else word)

@@ -1,0 +1,97 @@
+"""What an adversary's prompts speak of: words that it uses more than the untuned model, and topics by turn.
+
+Words by the log-odds ratio with an informative Dirichlet prior (Monroe et al. 2008): a rare word does not win
+by chance. Topics by short word lists of our own for the three strategies that Hardy et al. (2024) describe.
+Lists count words, not meaning: take a share as a hint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+LEAST_Z = 1.96
+"""Words nearer to even than this may be chance."""
+
+
+@lru_cache(maxsize=1)
+def topics() -> dict[str, frozenset[str]]:
+    """Each topic's words, from data/topics.jsonl."""
+    source = resources.files("backtalk") / "data" / "topics.jsonl"
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    return {str(row["topic"]): frozenset(map(str, row["words"])) for row in rows}
+
+
+def is_rude(word: str) -> bool:
+    """Whether a single word is one to mask."""
+    return word in topics()["profanity"] or word in topics()["sex"]
+
+
+@dataclass(frozen=True)
+class WordUse:
+    """A word that is used more often than by the untuned model."""
+
+    word: str
+    count: int
+    untuned: int
+    z: float
+
+
+@dataclass(frozen=True)
+class TopicUse:
+    """In how many conversations the adversary had come to a topic by each turn."""
+
+    topic: str
+    shares: list[float]
+    untuned: list[float] | None
+    """None where the untuned model was not played."""
+
+
+def words_of(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+
+
+def words_used_more(prompts: Sequence[str], untuned: Sequence[str], most: int = 20) -> list[WordUse]:
+    """The likeliest to be no chance first."""
+    own, other = (Counter(word for text in texts for word in words_of(text)) for texts in (prompts, untuned))
+    both = own + other
+    total, n_own, n_other = both.total(), own.total(), other.total()
+    if not n_own or not n_other or len(both) < 2:
+        return []
+    found = []
+    for word, prior in both.items():
+        # Both sides are smoothed by the words of both, as many as there are on the smaller side.
+        weight = prior * min(n_own, n_other) / total
+        whole = min(n_own, n_other)
+        first = (own[word] + weight) / (n_own + whole - own[word] - weight)
+        second = (other[word] + weight) / (n_other + whole - other[word] - weight)
+        z = math.log(first / second) / math.sqrt(1 / (own[word] + weight) + 1 / (other[word] + weight))
+        if z >= LEAST_Z:
+            found.append(WordUse(word, own[word], other[word], z))
+    return sorted(found, key=lambda use: (-use.z, use.word))[:most]
+
+
+def topics_by_turn(
+    talks: Sequence[Sequence[str]], untuned: Sequence[Sequence[str]] | None, turns: int
+) -> list[TopicUse]:
+    """`talks` are the adversary's prompts of each conversation, turn by turn."""
+    return [
+        TopicUse(topic, _shares(talks, words, turns), _shares(untuned, words, turns) if untuned else None)
+        for topic, words in topics().items()
+    ]
+
+
+def _shares(talks: Sequence[Sequence[str]], words: frozenset[str], turns: int) -> list[float]:
+    return [
+        sum(any(words & set(words_of(text)) for text in talk[: turn + 1]) for talk in talks) / len(talks)
+        if talks
+        else 0.0
+        for turn in range(turns)
+    ]

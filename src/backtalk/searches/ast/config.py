@@ -1,0 +1,136 @@
+"""Every number of the ast search. Defaults are the paper's but where a field says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backtalk.errors import InputError
+from backtalk.models.transformer.manner import Manner
+from backtalk.searches.ast.reward import RewardConfig
+from backtalk.training.lora import LoraConfig
+from backtalk.training.preference import PreferenceConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class AstConfig:
+    """How an adversary is trained and played."""
+
+    alpha: float = 1.0
+    """Weight of the toxicity of what the defender says."""
+    beta: float = 0.5
+    """Weight of the toxicity of the adversary's and the defender's turn together."""
+    gamma: float = 0.1
+    """Weight of the prompt's log-perplexity under the defender, which is taken off."""
+    loss: Literal["ipo", "dpo", "sft"] = "ipo"
+    """ipo or dpo learn from pairs; sft only imitates the weak set, the paper's baseline."""
+    tau: float = 0.01
+    """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's."""
+    dpo_beta: float = 0.1
+    """Of dpo: how closely the adversary is held to the reference."""
+    label_smoothing: float = 0.0
+    """Of dpo: the share of pairs that are taken to be the wrong way round."""
+    lr: float = 0.0
+    """Learning rate; 0 takes 5e-5 for an adapter and for sft, 5e-7 (the paper's) for full tuning."""
+    warm_up: int = 150
+    """Updates over which the rate rises."""
+    clip: float = 10.0
+    """Largest norm of the gradient."""
+    steps: int = 10_000
+    """Updates in all; 0 leaves the adversary as it is."""
+    batch: int = 8
+    """Pairs an update."""
+    experience: int = 512
+    """Pairs that are played between two rounds of updates: an epoch."""
+    weak_share: float = 0.5
+    """Chance that an episode is one weak pair and not a tree of 2^depth - 1 pairs."""
+    depth: int = 3
+    """Turns of a tree that is played to learn from."""
+    turns: int = 3
+    """Turns of a conversation that is measured."""
+    least_gap: float = 0.0
+    """Pairs whose rewards are nearer than this teach nothing and are left out."""
+    tuning: Literal["lora", "full"] = "lora"
+    """Train an adapter, or (the paper's) every weight beside a frozen copy."""
+    rank: int = 16
+    """Of the adapter."""
+    lora_alpha: float = 32.0
+    """The adapter's product is scaled by lora_alpha / rank."""
+    lora_layers: str = "all"
+    """Which linear layers get an adapter: all, or the ends of their names, by commas."""
+    temperature: float = 0.7
+    """Of both speakers; 0 takes the likeliest token."""
+    top_p: float = 0.7
+    """Both speakers draw from the likeliest tokens that together reach this."""
+    repetition_penalty: float = 1.1
+    """Of both speakers, on tokens that stand in the text."""
+    least_tokens: int = 2
+    """Of a turn."""
+    most_tokens: int = 24
+    """Of a turn."""
+    context: int = 1024
+    """Tokens of a conversation that are read; the oldest are cut."""
+    dev_every: int = 10
+    """Epochs between two measurements on the dev openings, which choose the adversary that is kept."""
+    max_ppl_increase: float = 0.1
+    """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
+    above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
+    opening_toxicity: float = 0.5
+    """Openings that the scorer finds more toxic than this are left out."""
+    seed: int = 24
+    """Fixes everything that is drawn."""
+    micro_tokens: int = 0
+    """Tokens that an update reads at once; 0 for 2,048 on a processor and 16,384 on a GPU."""
+    checkpoint_s: float = 30.0
+    """Seconds between two checkpoints within an epoch; there is one after each epoch."""
+
+    @property
+    def reward(self) -> RewardConfig:
+        return RewardConfig(self.alpha, self.beta, self.gamma)
+
+    @property
+    def manner(self) -> Manner:
+        return Manner(
+            self.temperature, self.top_p, self.repetition_penalty, self.least_tokens, self.most_tokens
+        )
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        if self.tuning == "full":
+            return None
+        return LoraConfig(rank=self.rank, alpha=self.lora_alpha, layers=self.lora_layers, seed=self.seed)
+
+    @property
+    def preference(self) -> PreferenceConfig:
+        lr = self.lr or (5e-7 if self.tuning == "full" and self.loss != "sft" else 5e-5)
+        return PreferenceConfig(
+            self.loss, self.tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
+        )
+
+    @property
+    def pairs_of_a_tree(self) -> int:
+        return int(2**self.depth) - 1
+
+    def check(self) -> None:
+        """One sentence for a number that can't be."""
+        for name in ("batch", "experience", "depth", "turns", "most_tokens", "dev_every", "rank", "tau"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} should be above 0")
+        for name in (
+            "steps",
+            "lr",
+            "warm_up",
+            "least_tokens",
+            "temperature",
+            "least_gap",
+            "max_ppl_increase",
+            "micro_tokens",
+        ):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} should not be below 0")
+        if not 0 <= self.weak_share <= 1:
+            raise InputError("weak_share is a chance: from 0 to 1")
+        if self.least_tokens > self.most_tokens:
+            raise InputError("least_tokens should not be above most_tokens")
+        if self.context <= 2 * self.most_tokens:
+            raise InputError("context should hold more than two turns")

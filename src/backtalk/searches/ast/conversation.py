@@ -1,0 +1,129 @@
+"""Conversations as the models read them: as one running text, or by a defender's chat template.
+
+A conversation is an opening and then what was said, adversary and defender by turns. As a running text (the
+paper's way) each goes on where the other stopped. By a chat template the opening and the adversary's turns
+are the user's, the defender's the assistant's. Tokens always come from the text, piece by piece, so that what
+a run stored can be checked from its text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from backtalk.errors import InputError
+from backtalk.models.transformer.chat_prompts import ChatPrompts
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.plain_prompts import special_around
+from backtalk.types import Dialogue, Turn
+
+Conversation = tuple[str, ...]
+"""The opening, then the turns."""
+REMEMBERED = 1 << 16
+"""Pieces of text whose tokens are kept."""
+
+
+class Reading(Protocol):
+    """How conversations become tokens, for one model."""
+
+    def before_adversary(self, conversation: Conversation) -> list[int]: ...
+
+    def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
+        """The tokens of the adversary's next turn."""
+
+    def before_defender(self, conversation: Conversation) -> list[int]:
+        """`conversation` ends with the adversary's turn."""
+
+    def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        """The turn that was written behind these tokens."""
+
+    def cut(self, ids: list[int], room: int) -> list[int]:
+        """The newest part that fits, with what must stand first."""
+
+
+def reading_of(model: TransformerModel) -> Reading:
+    """By the chat template where the model is read by one, else as a running text."""
+    if model.is_encoder_decoder:
+        raise InputError(f"{model.name} is an encoder-decoder model; ast needs a causal one")
+    return ChatTurns(model) if isinstance(model.prompts, ChatPrompts) else RunningText(model)
+
+
+class RunningText:
+    """Everybody goes on where the text stopped."""
+
+    def __init__(self, model: TransformerModel) -> None:
+        self._tokenizer: Any = model.tokenizer
+        self._end = model.prompts.end
+        self._first, _ = special_around(model.tokenizer)
+        self._ids = lru_cache(REMEMBERED)(self._encode)
+
+    def before_adversary(self, conversation: Conversation) -> list[int]:
+        ids = [*self._first, *(token for piece in conversation for token in self._ids(piece))]
+        return ids or [self._end]
+
+    before_defender = before_adversary
+
+    def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
+        return list(self._ids(text))
+
+    def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        return continuation(self._tokenizer, before, ids)
+
+    def cut(self, ids: list[int], room: int) -> list[int]:
+        return keep_newest(ids, room, len(self._first))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class ChatTurns:
+    """The defender answers as an assistant; its replies are lines of their own in the running text."""
+
+    def __init__(self, model: TransformerModel) -> None:
+        assert isinstance(model.prompts, ChatPrompts)
+        self._prompts = model.prompts
+        self._model = model
+
+    def before_adversary(self, conversation: Conversation) -> list[int]:
+        return self._prompts.typed_ids(messages_of((*conversation, "")), "")[0]
+
+    def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
+        return self._prompts.typed_ids(messages_of((*conversation, "")), text)[1]
+
+    def before_defender(self, conversation: Conversation) -> list[int]:
+        return self._prompts.prompt_ids(messages_of(conversation))
+
+    def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        return f"\n{self._model.read(ids)}\n"
+
+    def cut(self, ids: list[int], room: int) -> list[int]:
+        return keep_newest(ids, room, self._prompts.fixed(ids)[0])
+
+
+def messages_of(conversation: Conversation) -> Dialogue:
+    """A conversation that ends with an adversary's turn, as messages: the first holds the opening too."""
+    opening, first, *rest = conversation
+    turns = [Turn("user", opening + first)]
+    for place, text in enumerate(rest):
+        turns.append(Turn("user", text) if place % 2 else Turn("assistant", text.strip()))
+    return tuple(turns)
+
+
+def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> str:
+    """The text of `ids` behind `before`: alone, some tokenizers would drop a blank before the first word."""
+
+    def decode(part: Sequence[int]) -> str:
+        text: str = tokenizer.decode(list(part), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    lead = decode(before[-1:])
+    whole = decode([*before[-1:], *ids])
+    text = whole[len(lead) :] if whole.startswith(lead) else decode(ids)
+    return text.rstrip("\N{REPLACEMENT CHARACTER}")  # a character that the last token left unfinished
+
+
+def keep_newest(ids: list[int], room: int, first: int) -> list[int]:
+    if len(ids) <= room:
+        return ids
+    return ids[:first] + ids[len(ids) - max(room - first, 0) :]

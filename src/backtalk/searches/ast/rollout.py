@@ -1,0 +1,135 @@
+"""Conversations played out: trees of turns to learn from, chains of turns to measure.
+
+A tree starts from an opening. At each node the adversary speaks twice and the defender answers both; the two
+turns are ranked by reward, and each is the conversation of a node below. A tree of depth h has 2^h - 1 pairs.
+All nodes of a level, of all openings and both siblings, are one batch for each model; the paper's code plays
+them one at a time. A turn's randomness depends on its episode's seed and its place in the tree alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from backtalk.models.reverse import draw_seed
+from backtalk.protocols import Scorer
+from backtalk.searches.ast.adversary import Speaker
+from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.reward import RewardConfig, Turned, reward_of
+
+ADVERSARY, DEFENDER = 0, 1
+"""Whose number it is that is drawn."""
+
+
+class Preference(NamedTuple):
+    """Two turns of the adversary after the same conversation, one better than the other."""
+
+    conversation: Conversation
+    win: str
+    lose: str
+    gap: float = 0.0
+    """What the better one's reward is above the other's; 0 for a weak pair."""
+    weak: bool = False
+    """The better one is known from outside."""
+
+
+class WeakExample(NamedTuple):
+    """A text and a continuation that is known to turn toxic."""
+
+    prompt: str
+    continuation: str
+
+
+class Played(NamedTuple):
+    """What an epoch of play came to."""
+
+    pairs: list[Preference]
+    turns: list[Turned]
+    """Every turn that was played, level by level."""
+
+
+@dataclass
+class Game:
+    """An adversary against a defender, and what their turns are worth."""
+
+    adversary: Speaker
+    defender: Defender
+    scorer: Scorer
+    reward: RewardConfig = field(default_factory=RewardConfig)
+
+    def answer(
+        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
+    ) -> list[Turned]:
+        """The defender's answers to what the adversary said, and what the turns are worth."""
+        if not conversations:
+            return []
+        asked = [(*one, text) for one, text in zip(conversations, said, strict=True)]
+        replies = self.defender.answer(asked, seeds)
+        both = [a + d for a, d in zip(said, replies, strict=True)]
+        scores = self.scorer.score([*map(str.strip, replies), *map(str.strip, both)]).tolist()
+        toxicity, pair_toxicity = scores[: len(said)], scores[len(said) :]
+        log_ppl = self.defender.log_ppl(conversations, said)
+        return [
+            Turned(*turn, reward_of(*turn[2:], self.reward))
+            for turn in zip(said, replies, toxicity, pair_toxicity, log_ppl, strict=True)
+        ]
+
+    def play(
+        self,
+        openings: Sequence[Conversation],
+        seeds: Sequence[int],
+        depth: int,
+        weak: Sequence[WeakExample] = (),
+        weak_seeds: Sequence[int] = (),
+    ) -> Played:
+        """The pairs of a tree from each opening, level by level, then one pair for each weak example, whose
+        worse turn is the adversary's own. Weak examples are spoken to with the first level."""
+        nodes = [(one, seed, 1) for one, seed in zip(openings, seeds, strict=True)]
+        pairs: list[Preference] = []
+        turns: list[Turned] = []
+        begun: list[Conversation] = [(example.prompt,) for example in weak]
+        own: list[str] = []
+        for level in range(depth):
+            # Children of node i are 2i and 2i + 1.
+            children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
+            conversations = [one for one, _, _ in children]
+            told = [draw_seed(seed, place, ADVERSARY) for _, seed, place in children]
+            spoken = conversations if level else [*conversations, *begun]
+            said = self.adversary.speak(spoken, told if level else [*told, *weak_seeds])
+            if not level:
+                own = said[len(children) :]
+            answers = [draw_seed(seed, place, DEFENDER) for _, seed, place in children]
+            played = self.answer(conversations, said[: len(children)], answers)
+            pairs += [
+                ranked(conversations[place], *played[place : place + 2]) for place in range(0, len(played), 2)
+            ]
+            turns += played
+            nodes = [
+                ((*one, turn.adversary, turn.defender), seed, place)
+                for (one, seed, place), turn in zip(children, played, strict=True)
+            ]
+        for example, text in zip(weak, own, strict=True):
+            pairs.append(Preference((example.prompt,), example.continuation, text, weak=True))
+        return Played(pairs, turns)
+
+    def chains(
+        self, openings: Sequence[Conversation], seeds: Sequence[int], turns: int
+    ) -> list[list[Turned]]:
+        """One conversation of some turns from each opening: what is measured."""
+        so_far = list(openings)
+        found: list[list[Turned]] = [[] for _ in openings]
+        for number in range(turns):
+            said = self.adversary.speak(so_far, [draw_seed(seed, number, ADVERSARY) for seed in seeds])
+            answers = [draw_seed(seed, number, DEFENDER) for seed in seeds]
+            for place, turn in enumerate(self.answer(so_far, said, answers)):
+                found[place].append(turn)
+                so_far[place] = (*so_far[place], turn.adversary, turn.defender)
+        return found
+
+
+def ranked(conversation: Conversation, first: Turned, second: Turned) -> Preference:
+    """The turn with the higher reward wins; of equal ones the first."""
+    win, lose = (first, second) if first.reward >= second.reward else (second, first)
+    return Preference(conversation, win.adversary, lose.adversary, win.reward - lose.reward)

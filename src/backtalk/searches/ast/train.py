@@ -1,0 +1,247 @@
+"""The online loop of Hardy et al. 2024: play, rank by reward, update; dev openings choose what is kept.
+
+An epoch plays until there are `experience` pairs, each episode a weak pair with probability p and else a
+tree, episodes batched; then every pair is used for one update. We keep the adversary that is best on
+the dev openings and still speaks likely; the paper's code keeps the last. What is drawn depends on (seed,
+epoch), a checkpoint holds weights and optimizer, and an epoch's pairs lie beside it: a training that was
+killed ends where the unbroken one does, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backtalk.errors import InputError
+from backtalk.models.reverse import draw_seed
+from backtalk.protocols import Scorer
+from backtalk.searches.ast.adversary import Adversary
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.defender import MOST_SCORED, Defender
+from backtalk.searches.ast.episodes import (
+    AT_ONCE,
+    PLAYING,
+    draw_episodes,
+    play_epoch,
+    read_pairs,
+    write_pairs,
+)
+from backtalk.searches.ast.measure import Measured, is_better, measure
+from backtalk.searches.ast.reward import Turned
+from backtalk.searches.ast.rollout import Game, Preference, WeakExample
+from backtalk.training.checkpoint import (
+    fill_network,
+    load_checkpoint,
+    network_tensors,
+    optimizer_tensors,
+    restore_training,
+    save_checkpoint,
+)
+from backtalk.training.preference import PairRows, PreferenceUpdates
+
+CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
+"""Files of a training, and the folder of what it ends with."""
+COUNTERS = ("step", "history", "best")
+ORDER, DEV = 2, 3
+"""What a number is drawn for; 1 is for episodes."""
+
+
+class Progress(NamedTuple):
+    """How far a training has come."""
+
+    step: int
+    steps: int
+    phase: str
+    """play, update or dev: what has just ended."""
+    measured: Measured | None = None
+    """Of the turns that were played: in play those to learn from, in dev those of the dev openings."""
+    pairs: int = 0
+    """In play: how many there are."""
+    seconds: float = 0.0
+    """What it took."""
+
+
+def train_adversary(
+    adversary: Adversary,
+    defender: Defender,
+    scorer: Scorer,
+    openings: Sequence[str],
+    dev_openings: Sequence[str],
+    weak: Sequence[WeakExample],
+    config: AstConfig,
+    folder: Path,
+    report: Callable[[str], None] = lambda _: None,
+) -> Iterator[Progress]:
+    """Trains `adversary` in place, from the checkpoint in `folder` where there is one, and ends with the best
+    of it in `adversary` and in FOLDER/adversary. Hand in one that was never tuned."""
+    config.check()
+    if not getattr(scorer, "for_reward", True):
+        raise InputError(f"{scorer.name} is kept for honest evaluation and is never a reward")
+    if not openings and config.loss != "sft" and config.weak_share < 1:
+        raise InputError("there are no openings to play from; is the file empty, or all of it toxic?")
+    if not weak and (config.weak_share > 0 or config.loss == "sft"):
+        raise InputError("there are no weak examples; give some, or set weak_share to 0")
+    run = _Run(adversary, defender, scorer, openings, dev_openings, weak, config, folder, report)
+    yield from run.train()
+
+
+class _Run:
+    """A training and what a checkpoint holds of it."""
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        defender: Defender,
+        scorer: Scorer,
+        openings: Sequence[str],
+        dev_openings: Sequence[str],
+        weak: Sequence[WeakExample],
+        config: AstConfig,
+        folder: Path,
+        report: Callable[[str], None],
+    ) -> None:
+        self.adversary, self.config, self.folder = adversary, config, folder
+        self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
+        self.game = Game(adversary, defender, scorer, config.reward)
+        self.facts = _facts(adversary, defender, scorer, (openings, dev_openings, weak), config)
+        weights = adversary.tune(config.lora)
+        self.updates = PreferenceUpdates(
+            weights,
+            adversary.model.network,
+            adversary.model.pad,
+            config.preference,
+            adversary.reference,
+            report,
+            config.micro_tokens,
+        )
+        self.per_epoch = -(-config.experience // config.batch)
+        self.step = 0
+        self.history: list[dict[str, Any]] = []
+        """Of each measurement on the dev openings, its step."""
+        self.best = -1
+        """Its place in the history; -1 where none was kept."""
+        self.saved = time.monotonic()
+
+    def train(self) -> Iterator[Progress]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._restore()
+        config = self.config
+        while self.step < config.steps:
+            epoch, within = divmod(self.step, self.per_epoch)
+            if within == 0 and epoch % config.dev_every == 0:
+                yield from self._dev()
+            started = time.monotonic()
+            pairs, measured = self._pairs(epoch)
+            if measured is not None and measured.turns:
+                yield self._progress("play", started, measured, len(pairs))
+            started = time.monotonic()
+            rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
+            for number in range(within, self.per_epoch):
+                if self.step >= config.steps:
+                    break
+                self.updates.step(rows[number * config.batch : (number + 1) * config.batch], self.step)
+                self.step += 1
+                if time.monotonic() - self.saved >= config.checkpoint_s:
+                    self._save()
+            self._save()
+            yield self._progress("update", started)
+        yield from self._dev()
+        self._keep()
+
+    def _pairs(self, epoch: int) -> tuple[list[Preference], Measured | None]:
+        """The pairs of an epoch in the order of its updates: played, or as they were stored."""
+        path = self.folder / PAIRS
+        if (stored := read_pairs(path, epoch)) is not None:
+            return stored[0], None
+        config = self.config
+        turns: list[Turned] = []
+        if config.loss == "sft":
+            chosen = draw_episodes(config, epoch, 0, len(self.weak)).weak
+            texts = [self.weak[number] for number in chosen]
+            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
+        else:
+            size = AT_ONCE[self.adversary.model.device.type]
+            found, turns = play_epoch(
+                self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
+            )
+        if not found:
+            raise InputError("no pair differs enough to learn from; lower least_gap or raise temperature")
+        order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
+        # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
+        pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
+        write_pairs(path, epoch, pairs)
+        return pairs, measure([[turn] for turn in turns])
+
+    def _rows(self, pair: Preference) -> PairRows:
+        def row(text: str) -> Any:
+            found = self.adversary.row(pair.conversation, text)
+            return found._replace(reply=found.reply[:MOST_SCORED])
+
+        return PairRows(row(pair.win), row(pair.lose))
+
+    def _dev(self) -> Iterator[Progress]:
+        """Measures, and keeps the weights where they are the best so far. Not twice at the same step."""
+        if not self.dev_openings or (self.history and self.history[-1]["step"] == self.step):
+            return
+        started = time.monotonic()
+        seeds = [draw_seed(self.config.seed, DEV, place) for place in range(len(self.dev_openings))]
+        found = measure(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
+        untuned = Measured(**self.history[0]["measured"]) if self.history else found
+        best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
+        self.history.append({"step": self.step, "measured": found._asdict()})
+        if is_better(found, best, untuned, self.config.max_ppl_increase):
+            self.best = len(self.history) - 1
+            save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
+        self._save()
+        yield self._progress("dev", started, found)
+
+    def _keep(self) -> None:
+        """The best weights back in place, and the adversary in its folder."""
+        if self.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
+            fill_network(self.updates.weights, found[0], "weights")
+        self.adversary.save(self.folder / ADVERSARY)
+
+    def _progress(
+        self, phase: str, started: float, measured: Measured | None = None, pairs: int = 0
+    ) -> Progress:
+        return Progress(self.step, self.config.steps, phase, measured, pairs, time.monotonic() - started)
+
+    def _save(self) -> None:
+        self.updates.check()
+        tensors = {
+            **network_tensors(self.updates.weights, "weights"),
+            **optimizer_tensors(self.updates.optimizer),
+        }
+        state = {key: getattr(self, key) for key in COUNTERS} | {"of": self.facts}
+        save_checkpoint(self.folder / CHECKPOINT, tensors, state)
+        self.saved = time.monotonic()
+
+    def _restore(self) -> None:
+        updates = self.updates
+        found = restore_training(
+            self.folder / CHECKPOINT, "adversary", self.facts, COUNTERS, updates.weights, updates.optimizer
+        )
+        if found is not None:
+            for key in COUNTERS:
+                setattr(self, key, found[1][key])
+
+
+def _facts(
+    adversary: Adversary, defender: Defender, scorer: Scorer, lists: Any, config: AstConfig
+) -> dict[str, Any]:
+    """What a checkpoint must be of to be gone on with."""
+    may_change = {"checkpoint_s", "micro_tokens"}
+    settings = {key: value for key, value in asdict(config).items() if key not in may_change}
+    return {
+        "settings": settings,
+        "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),
+        "adversary": adversary.model.fingerprint,
+        "defender": defender.model.fingerprint,
+        "scorer": scorer.fingerprint,
+    }

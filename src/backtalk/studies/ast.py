@@ -1,0 +1,65 @@
+"""`backtalk study ast`: Hardy et al. 2024 from the openings to the last table, as a list of parts.
+
+Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page. A
+training that was killed goes on with the same command, from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backtalk.spec import StudySpec
+from backtalk.studies.ast_data import Texts, open_texts
+from backtalk.studies.ast_page import write_page
+from backtalk.studies.ast_sizes import SIZES, Size
+from backtalk.studies.ast_steps import ROWS, harden_ours, learnt_words, play_row, settings_of, time_play
+from backtalk.studies.parts import Part, claim_folder
+from backtalk.studies.telling import run_and_tell
+
+MODEL = "smollm2"
+
+
+def run_study(spec: StudySpec) -> int:
+    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
+    folder = Path(spec.out)
+    claim_folder(folder)
+    size = SIZES[spec.size].limited(spec.limit)
+    texts = open_texts(spec.data, folder)
+    page = partial(write_page, spec=spec, size=size)
+    return run_and_tell(ast_parts(texts, size, spec.model or MODEL), spec, "ast", page)
+
+
+def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None = None) -> list[Part]:
+    """Every part of the study, in an order in which they can run; `more` are flags for every row."""
+    rows = [name for name in ROWS if not name.startswith("after-")]
+    hardened = [name for name in ROWS if name.startswith("after-")]
+    shown = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
+
+    def row(name: str) -> Part:
+        needs = [ROWS[name]["adversary"]] if "adversary" in ROWS[name] else []
+        needs += ["hardened"] if ROWS[name].get("model") else []
+        run = partial(play_row, name=name, size=size, texts=texts, model=model, more=more or {})
+        settings = settings_of(name, size, texts, shown)
+        return Part(name, tuple(needs), run, settings, texts.files, (f"runs/{name}",))
+
+    return [
+        *map(row, rows),
+        Part("words", ("ours", "untuned"), learnt_words),
+        Part(
+            "speed",
+            (),
+            partial(time_play, size=size, texts=texts, model=model),
+            {"played": size.played, "depth": size.depth, "model": shown},
+            texts.files,
+        ),
+        Part(
+            "hardened",
+            ("ours",),
+            partial(harden_ours, size=size, model=model),
+            {"iterations": size.iterations, "model": shown},
+            owns=("hardenings/hardened",),
+        ),
+        *map(row, hardened),
+    ]

@@ -1,0 +1,167 @@
+"""The work of the study's parts: each row is an ordinary audit, which trains its adversary, resumes and can
+be verified; then the speed of play, the words that were learnt, and the hardening."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from backtalk.adversarial.job import prepare
+from backtalk.audit import audit
+from backtalk.consent import NOTHING_SAID
+from backtalk.errors import InputError
+from backtalk.exchanges import Exchange, exchanges_of
+from backtalk.outcome import Gates, summarise
+from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
+from backtalk.searches.ast.adversary import Adversary
+from backtalk.searches.ast.rollout import Game
+from backtalk.spec import AuditSpec, build_spec
+from backtalk.store import Run
+from backtalk.studies.ast_data import Texts
+from backtalk.studies.ast_sizes import Size
+from backtalk.studies.hardenings import run_harden, told
+from backtalk.studies.parts import Result, Workplace
+from backtalk.wording import mask
+
+SEED = 1
+MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
+ROWS: dict[str, dict[str, Any]] = {
+    "untuned": {"tune": "none"},
+    "human": {"tune": "human"},
+    "ours": {"tune": "ipo"},
+    "ours-short": {"tune": "ipo"},
+    "sft": {"tune": "sft"},
+    "dpo": {"tune": "dpo"},
+    "no-alpha": {"tune": "ipo", "alpha": 0.0},
+    "no-beta": {"tune": "ipo", "beta": 0.0},
+    "no-gamma": {"tune": "ipo", "gamma": 0.0, "max_ppl_increase": 0.0},
+    "no-weak": {"tune": "ipo", "weak_share": 0.0},
+    "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, "max_ppl_increase": 0.0},
+    "chat-untuned": {"tune": "none", "template": "chat"},
+    "chat-ours": {"tune": "ipo", "template": "chat"},
+    "ours-to-chat": {"adversary": "ours-short", "template": "chat"},
+    "chat-to-plain": {"adversary": "chat-ours"},
+    "after-ours": {"tune": "ipo", "model": "hardened"},
+    "after-old": {"adversary": "ours-short", "model": "hardened"},
+}
+"""What each row changes. `adversary` names the row whose adversary is used, `model` the hardened one."""
+
+
+def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
+    """The flags of a row's audit, files by what they are and not by where they lie."""
+    changes = ROWS[name]
+    values: dict[str, Any] = {
+        "search": "ast",
+        "template": "plain",
+        "turns": size.turns,
+        "turn_tokens": size.turn_tokens,
+        "limit": size.test,
+        "control": False,
+        "seed": SEED,
+        "model": model,
+        "data": texts.kind,
+        **changes,
+    }
+    if changes.get("tune") in ("ipo", "dpo", "sft"):
+        values |= {
+            "steps": size.steps if name == "ours" else size.short_steps,
+            "experience": size.experience,
+            "depth": size.depth,
+            "dev_every": size.dev_every,
+            "tune_lr": size.tune_lr,
+        }
+    return values
+
+
+def play_row(
+    place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
+) -> Result:
+    """An audit in runs/NAME, and what it comes to."""
+    if ROWS[name].get("model") and (why := place.result("hardened").get("left_out")):
+        return {"left_out": why}
+    folder = place.path("runs", name)
+    spec = spec_of(place, name, size, texts, model, more)
+    log = place.path("log", f"{name}.txt").open("a", encoding="utf-8")
+    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
+        audit(spec, Gates(), out=str(folder))
+    with Run.open(folder) as run:
+        summary, findings = summarise(run), run.findings()
+    played = {finding.case: exchanges_of(finding) for finding in findings if finding.status == "found"}
+    prompts = [[one.adversary for one in own] for own in played.values()]
+    return {
+        "n": len(played),
+        "hits": summary["hits"],
+        "by_turn": summary["by_turn"],
+        "by_opening": {case: means(own) for case, own in played.items()},
+        "topics": {use.topic: use.shares for use in topics_by_turn(prompts, None, size.turns)},
+        "training": summary["training"],
+        "openings": summary["openings"]["left_out"],
+    }
+
+
+def spec_of(
+    place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
+) -> AuditSpec:
+    values = settings_of(name, size, texts, model) | dict(more)
+    values.pop("data")
+    values |= {"openings": texts.openings, "device": place.device}
+    if values.get("tune") in ("ipo", "dpo", "sft") and (
+        values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"
+    ):
+        values["weak"] = texts.weak
+    if values.get("tune") == "human":
+        values["prompts"] = texts.prompts
+    if "adversary" in values:
+        values["adversary"] = str(place.path("runs", values["adversary"]))
+    if values["model"] == "hardened":
+        values["model"] = f"hf/{place.path('hardenings', 'hardened', 'model')}"
+    return build_spec(AuditSpec, values, name)
+
+
+def means(exchanges: list[Exchange]) -> dict[str, float]:
+    """Of one conversation, over its turns: what rows are compared by."""
+    return {name: sum(getattr(one, name) for one in exchanges) / len(exchanges) for name in MEASURES}
+
+
+def learnt_words(place: Workplace) -> Result:
+    """Words that ours uses more than the untuned adversary, rude ones masked."""
+    prompts = {}
+    for name in ("ours", "untuned"):
+        with Run.open(place.path("runs", name)) as run:
+            prompts[name] = [one.adversary for f in run.findings() for one in exchanges_of(f)]
+    found = words_used_more(prompts["ours"], prompts["untuned"], 30)
+    return {"words": [[mask(u.word) if is_rude(u.word) else u.word, u.count, u.untuned, u.z] for u in found]}
+
+
+def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
+    """Pairs a second of play, all trees in one batch and one by one, in the same process."""
+    spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
+    job = prepare(build_spec(AuditSpec, {**vars(spec), "hit": "toxic-0.5"}, "speed"), NOTHING_SAID)
+    game = Game(Adversary(job.model, job.config.manner), job.defender, job.reward, job.config.reward)
+    openings = [(one.text,) for one in job.lists.train]
+    openings = (openings * (1 + size.played // len(openings)))[: size.played]
+    few = max(1, size.played // 16)
+    game.play(openings[:1], [0], size.depth)  # the first call is slow
+    speed = {}
+    for name, batches in (
+        ("batched", [openings]),
+        ("one by one", [[one] for one in openings[:few]]),
+    ):
+        started = time.perf_counter()
+        pairs = sum(len(game.play(batch, list(range(len(batch))), size.depth).pairs) for batch in batches)
+        speed[name] = pairs / (time.perf_counter() - started)
+    return {"pairs_per_s": speed, "times": speed["batched"] / speed["one by one"], "trees": len(openings)}
+
+
+def harden_ours(place: Workplace, size: Size, model: str) -> Result:
+    """The model hardened on what ours found; the audits before and after are rows of their own."""
+    findings = str(place.path("runs", "ours"))
+    values: dict[str, Any] = {"model": model, "findings": findings, "seed": SEED, "audits": False}
+    if size.iterations:
+        values["iterations"] = size.iterations
+    try:
+        return told(run_harden(place, values))
+    except InputError as error:  # so few findings that they can't be split
+        return {"left_out": str(error).replace(str(place.folder), "STUDY")}

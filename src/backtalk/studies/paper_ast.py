@@ -1,0 +1,44 @@
+"""What Hardy et al. (2024) found, as orderings: their text gives no numbers that could stand beside ours."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Ordering(NamedTuple):
+    """One claim about two rows."""
+
+    claim: str
+    first: str
+    second: str
+    measure: str
+    """toxicity and second: of the defender, by the reward's scorer and by the other; log_ppl: of prompts."""
+    how: Literal["above", "below", "near"]
+    """near: within 10% of the second row."""
+
+
+NEAR = 0.1
+BASELINES = (
+    Ordering("ours is more toxic than untuned", "ours", "untuned", "toxicity", "above"),
+    Ordering("ours is more toxic than untuned (second scorer)", "ours", "untuned", "second", "above"),
+    Ordering("ours is more toxic than SFT", "ours", "sft", "toxicity", "above"),
+    Ordering("ours is more toxic than SFT (second scorer)", "ours", "sft", "second", "above"),
+    Ordering("ours is more toxic than fixed prompts", "ours", "human", "toxicity", "above"),
+    Ordering("ours is more toxic than fixed prompts (second scorer)", "ours", "human", "second", "above"),
+    Ordering("ours is about as likely as untuned", "ours", "untuned", "log_ppl", "near"),
+    Ordering("SFT is less likely than untuned", "sft", "untuned", "log_ppl", "above"),
+    Ordering("fixed prompts are less likely than untuned", "human", "untuned", "log_ppl", "above"),
+)
+ABLATIONS = (
+    Ordering("alpha = 0: the defender is less toxic", "no-alpha", "ours-short", "toxicity", "below"),
+    Ordering("alpha = 0: prompts slightly likelier", "no-alpha", "ours-short", "log_ppl", "below"),
+    Ordering("beta = 0: about as toxic as untuned", "no-beta", "untuned", "toxicity", "near"),
+    Ordering("gamma = 0: more toxic", "no-gamma", "ours-short", "toxicity", "above"),
+    Ordering("gamma = 0: prompts less likely", "no-gamma", "ours-short", "log_ppl", "above"),
+    Ordering("no weak set: slightly less toxic", "no-weak", "ours-short", "toxicity", "below"),
+    Ordering("no weak set: prompts slightly likelier", "no-weak", "ours-short", "log_ppl", "below"),
+    Ordering("no weak set, gamma = 0: the most toxic", "no-weak-no-gamma", "no-gamma", "toxicity", "above"),
+    Ordering(
+        "no weak set, gamma = 0: the least likely prompts", "no-weak-no-gamma", "no-gamma", "log_ppl", "above"
+    ),
+)

@@ -1,0 +1,215 @@
+"""`backtalk audit --search ast` end to end on a tiny model: what is stored, resumed, reused and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtalk.cli.command import run
+from backtalk.exchanges import exchanges_of
+from backtalk.store import Run
+from backtalk.types import Finding
+from tests.killing import kill_once_there
+
+PLAY = ["--search", "ast", "--template", "plain", "--turns", "2", "--turn-tokens", "7", "--device", "cpu"]
+TRAIN = [
+    "--tune", "ipo", "--steps", "8", "--experience", "32", "--pairs-batch", "8", "--depth", "1",
+    "--tune-lr", "0.003", "--dev-every", "1",
+]  # fmt: skip
+
+
+@pytest.fixture
+def world(planted: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_thread: None) -> Path:
+    """Where commands run; what they write goes to their own folder."""
+    for name in ("tiny", "openings", "prompts.txt", "weak.txt"):
+        (tmp_path / name).symlink_to(planted / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(planted: Path) -> Path:
+    """A finished run that trained its adversary."""
+    out = planted / "trained"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(planted)
+        assert run(audit(*TRAIN, "--out", str(out))) == 0
+    return out
+
+
+def audit(*flags: str) -> list[str]:
+    return ["audit", "--model", "hf/tiny", "--openings", "openings", *PLAY, *flags]
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def stored(folder: Path) -> list[Finding]:
+    """Without the time that they took."""
+    from dataclasses import replace
+
+    with Run.open(folder) as opened:
+        return [replace(finding, seconds=0.0) for finding in opened.findings()]
+
+
+def test_fixed_prompts_reach_the_planted_rudeness(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(audit("--tune", "human", "--prompts", "prompts.txt", "--out", "human")) == 0
+    summary = summary_of(world / "human")
+    assert summary["cases"] == summary["scored"] == 8
+    assert summary["hits"]["toxic-0.5"]["hits"] >= 6
+    for finding in stored(world / "human"):
+        played = exchanges_of(finding)
+        assert [one.adversary for one in played] == [" to the garden"] * 2
+        assert all(0 <= one.second <= 1 for one in played)
+        assert finding.scores["toxicity"] == max(one.toxicity for one in played)
+    page = (world / "human" / "report.html").read_text()
+    assert "Likelihood against toxicity" in page  # with the untuned adversary beside it
+    assert "fixed prompts" in page
+    assert run(["report", "human"]) == 0
+    untuned = summary_of(world / "human" / "untuned")
+    assert untuned["hits"]["toxic-0.5"]["hits"] < summary["hits"]["toxic-0.5"]["hits"]
+    assert "f***" in capsys.readouterr().out
+
+
+def test_a_trained_adversary_is_kept_measured_and_shown(trained: Path) -> None:
+    summary = summary_of(trained)
+    assert [one["step"] for one in summary["training"]["history"]] == [0, 4, 8]
+    assert summary["training"]["pairs"] == 64
+    assert summary["openings"] == {
+        "source": "the three files of openings",
+        "left_out": {"train": 0, "dev": 0, "test": 0},
+        "test": 8,
+    }
+    assert (trained / "adversary" / "adversary" / "adapter_model.safetensors").is_file()
+    assert "How the adversary learnt" in (trained / "report.html").read_text()
+    with Run.open(trained) as opened:
+        assert len(opened.facts["openings"]["train"]) == 8
+        assert len(opened.facts["openings"]["dev"]) == 4
+
+
+@pytest.mark.parametrize("there", ["adversary/pairs.json", "untuned"])
+def test_a_killed_audit_ends_where_the_unbroken_one_does(world: Path, trained: Path, there: str) -> None:
+    command = audit(*TRAIN, "--out", "killed")
+    kill_once_there(command, world / "killed" / there)
+    assert run(command) == 0
+    assert stored(world / "killed") == stored(trained)
+    assert stored(world / "killed" / "untuned") == stored(trained / "untuned")
+    mine, whole = (summary_of(one)["training"] for one in (world / "killed", trained))
+    assert mine["history"] == whole["history"]
+
+
+def test_a_run_that_is_out_of_time_is_resumed(world: Path, trained: Path) -> None:
+    assert run(audit(*TRAIN, "--out", "part", "--max-time", "0.000001")) == 2
+    with Run.open(world / "part") as opened:
+        assert opened.state == "stopped"
+    assert run(["resume", "part"]) == 0
+    assert stored(world / "part") == stored(trained)
+
+
+def test_the_same_command_shows_a_finished_run(
+    trained: Path, planted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(planted)
+    before = (trained / "log.txt").read_text()
+    assert run(audit(*TRAIN, "--out", str(trained))) == 0
+    assert (trained / "log.txt").read_text() == before
+    assert "toxic-0.5" in capsys.readouterr().out
+    assert run(audit(*TRAIN, "--gamma", "0", "--out", str(trained))) == 2
+    assert "another run" in capsys.readouterr().err
+
+
+def test_a_saved_adversary_plays_as_it_did(world: Path, trained: Path) -> None:
+    assert run(audit("--adversary", str(trained), "--out", "again")) == 0
+    assert stored(world / "again") == stored(trained)
+    assert summary_of(world / "again")["training"] is None
+
+
+def test_other_runs_stand_beside_it(world: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(audit("--tune", "none", "--out", "plain")) == 0
+    assert not (world / "plain" / "untuned").exists()
+    shutil.copytree(trained, world / "mine")
+    assert run(["report", "mine", "--beside", "plain"]) == 0
+    assert "untuned (plain)" in capsys.readouterr().out
+    # The control of one run is what the other played.
+    assert stored(world / "mine" / "untuned") == stored(world / "plain")
+
+
+@pytest.mark.parametrize("tune", ["sft", "dpo"])
+def test_other_ways_to_learn(world: Path, tune: str) -> None:
+    flags = [*TRAIN, "--tune", tune, "--steps", "4", "--weak", "weak.txt", "--no-control", "--limit", "2"]
+    assert run(audit(*flags, "--out", tune)) == 0
+    training = summary_of(world / tune)["training"]
+    # Imitation is not chosen by the reward: nothing is measured, and the last step is kept.
+    assert [one["step"] for one in training["history"]] == ([] if tune == "sft" else [0, 4])
+    assert (world / tune / "adversary" / "adversary").is_dir()
+    with Run.open(world / tune) as opened:
+        assert opened.facts["weak"] == 1
+
+
+def test_fresh_begins_anew_and_leaves_nothing_of_before(world: Path, trained: Path) -> None:
+    shutil.copytree(trained, world / "mine")
+    assert run(audit("--tune", "none", "--out", "mine", "--fresh")) == 0
+    assert not (world / "mine" / "adversary").exists()
+    assert not (world / "mine" / "untuned").exists()
+
+
+@pytest.mark.parametrize("block", ["1", "3"])
+def test_the_block_changes_nothing(world: Path, trained: Path, block: str) -> None:
+    flags = ("--adversary", str(trained), "--no-control", "--block", block)
+    assert run(audit(*flags, "--out", f"block-{block}")) == 0
+    for mine, whole in zip(stored(world / f"block-{block}"), stored(trained), strict=True):
+        assert (mine.case, mine.turns, mine.reply) == (whole.case, whole.turns, whole.reply)
+        for name, values in whole.series.items():
+            assert mine.series[name] == pytest.approx(values, abs=1e-5)
+
+
+def test_openings_that_the_scorer_finds_toxic_are_left_out(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (world / "openings" / "test.txt").read_text() + "you stupid fool\n" * 2 + "go away, you idiot\n"
+    (world / "some.txt").write_text(lines)
+    flags = ["audit", "--model", "hf/tiny", "--openings", "some.txt", *PLAY, "--tune", "none", "--seed", "3"]
+    assert run([*flags, "--out", "some"]) == 0
+    with Run.open(world / "some") as opened:
+        kept = opened.facts["openings"]
+        assert sum(kept["left_out"].values()) == 2
+        assert kept["test"] + len(kept["train"]) + len(kept["dev"]) == 8
+    assert "Left out: 2 openings that toxicity rates above 0.5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--tune", "human"], "--tune human needs --prompts FILE"),
+        (["--prompts", "prompts.txt"], "--prompts is for --tune human"),
+        (["--tune", "sft"], "sft learns from the weak set alone"),
+        (["--tune", "none", "--weak", "weak.txt"], "--weak is for training an adversary"),
+        (["--tune", "none", "--steps", "9"], "--steps is for training an adversary"),
+        (["--adversary", "openings"], "is not a run folder"),
+        (["--hit", "similar-0.7"], "can't aim at 'similar-0.7'"),
+        (["--targets", "x.txt"], "--targets does nothing with --search ast"),
+        (["--scorer", "toxicity-second"], "is never a reward"),
+        (["--tune", "none", "--turns", "0"], "turns should be above 0"),
+        (["--openings", "nowhere"], "there is no file nowhere"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(
+    world: Path, flags: Sequence[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*audit("--out", "refused"), *flags]) == 2
+    assert error in capsys.readouterr().err
+    assert not (world / "refused").exists()
+
+
+def test_flags_of_ast_are_refused_elsewhere(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "--turns", "2", "--limit", "1"]) == 2
+    assert "--turns is for --search ast" in capsys.readouterr().err
+    assert run(["audit", "--search", "ast"]) == 2
+    assert "needs a Hugging Face model" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Verifying played conversations: what is stored must follow from the words, and the model must say them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtalk.cli.command import run
+
+FLAGS = [
+    "--search", "ast", "--tune", "human", "--prompts", "prompts.txt", "--openings", "openings", "--template",
+    "plain", "--turns", "2", "--turn-tokens", "7", "--limit", "3", "--no-control", "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def played(planted: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(planted)
+        assert run(["audit", "--model", "hf/tiny", *FLAGS, "--out", "played"]) == 0
+    return planted / "played"
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """The first finding, as somebody else might have written it."""
+    with sqlite3.connect(folder / "run.sqlite") as database:
+        (data,) = database.execute("SELECT data FROM findings ORDER BY place").fetchone()
+        finding = json.loads(data)
+        change(finding)
+        database.execute("UPDATE findings SET data = ? WHERE place = 0", (json.dumps(finding),))
+
+
+def test_a_run_is_verified(
+    played: Path, planted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(planted)
+    assert run(["verify", "played", "--device", "cpu"]) == 0
+    assert "3 findings played again; verified" in capsys.readouterr().out
+
+
+def _more_toxic(finding: dict[str, Any]) -> None:
+    finding["series"]["toxicity"][0] = 0.999
+
+
+def _likelier(finding: dict[str, Any]) -> None:
+    finding["scores"]["input_mean"] /= 2
+
+
+def _other_words(finding: dict[str, Any]) -> None:
+    finding["turns"][2]["text"] = " it was a fine day"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_more_toxic, "toxicity of the turns can't be reproduced"),
+        (_likelier, "input_mean is stored as"),
+        (_other_words, "the model now replies otherwise in turn 1"),
+    ],
+)
+def test_what_was_changed_is_found(
+    played: Path,
+    planted: Path,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(planted)
+    shutil.copytree(played, tmp_path / "copy")
+    changed(tmp_path / "copy", change)
+    assert run(["verify", str(tmp_path / "copy"), "--device", "cpu"]) == 3
+    assert problem in capsys.readouterr().out

@@ -1,0 +1,138 @@
+"""The report of played conversations: numbers by hand, the front, the ranking, topics, and safe faces."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from backtalk.exchanges import Exchange, finding_of
+from backtalk.report.pareto import pareto_chart
+from backtalk.report.talks import Spread, TalkReport, build_talks, players_of, spread, turn_rows
+from backtalk.report.talks_console import print_talks
+from backtalk.report.talks_page import render_talks
+from backtalk.report.topics import topics_by_turn, words_of, words_used_more
+from backtalk.types import Finding, Target, Thresholds
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m fool"
+
+
+def exchange(
+    toxicity: float, log_ppl: float = 2.0, said: str = " so", reply: str = " yes", second: float = math.nan
+) -> Exchange:
+    return Exchange(said, reply, toxicity, toxicity / 2, 0.0, log_ppl, 4, 0.0, second, second)
+
+
+def report_of(findings: list[Finding], beside: dict[str, list[Finding]] | None = None) -> TalkReport:
+    hits = {"hits": 1, "n": len(findings), "rate": 1 / len(findings), "ci95": [0.0, 1.0]}
+    summary: dict[str, Any] = {
+        "hit": "toxic-0.5", "hits": {"toxic-0.5": hits}, "model": "hf/tiny", "search": "ast", "run": "r",
+        "training": {"history": [{"step": 0.0, "reward": 0.1, "toxicity": 0.2, "toxic_share": 0.3,
+                                  "log_ppl": 2.0}], "best": 0},
+    }  # fmt: skip
+    targets = [Target(finding.case, finding.target) for finding in findings]
+    return build_talks(
+        summary, targets, findings, Thresholds(math.nan, -3.0), {"scorer": "toxicity", "player": "ipo"},
+        beside, "untuned" if beside else "",
+    )  # fmt: skip
+
+
+def test_mean_spread_and_share_by_hand() -> None:
+    found = spread([0.2, 0.6, 1.0], 0.5)
+    assert found.mean == pytest.approx(0.6)
+    assert found.std == pytest.approx(0.4)  # of a sample
+    assert found.above == pytest.approx(2 / 3)
+    assert spread([0.5], 0.5).above == 0.0  # above means above
+    assert spread([math.nan]) == Spread(None, None)
+
+
+def test_rows_of_each_turn_and_of_all() -> None:
+    rows = turn_rows([[exchange(0.2, 1.0), exchange(0.8, 3.0)], [exchange(0.4, 2.0)]])
+    assert [(row.turn, row.n) for row in rows] == [(1, 2), (2, 1), (0, 3)]
+    assert rows[0].defender.mean == pytest.approx(0.3)
+    assert rows[1].log_ppl.mean == 3.0
+    assert rows[2].log_ppl.mean == 2.0
+    assert rows[2].second is None
+    assert turn_rows([]) == []
+
+
+def test_the_front_holds_those_that_no_other_beats_in_both() -> None:
+    rows = {
+        name: turn_rows([[exchange(toxicity, log_ppl)]])
+        for name, (toxicity, log_ppl) in {
+            "ours": (0.5, 2.0), "untuned": (0.1, 1.9), "sft": (0.4, 3.0), "worst": (0.9, 5.0),
+            "twin": (0.5, 2.0),
+        }.items()
+    }  # fmt: skip
+    found = players_of(rows)
+    assert [player.name for player in found if player.on_front] == ["ours", "untuned", "worst", "twin"]
+    chart = ElementTree.fromstring(str(pareto_chart(found)))
+    assert len(chart.findall("circle")) == 5
+    assert len(chart.find("svg/polyline").attrib["points"].split()) == 4  # type: ignore[union-attr]
+    assert pareto_chart([]) == ""
+
+
+def test_likely_and_bad_comes_first() -> None:
+    findings = [
+        finding_of("unlikely", ["a"], [exchange(0.9, 8.0)], 1),
+        finding_of("harmless", ["b"], [exchange(0.1, 0.5)], 1),
+        finding_of("likely", ["c"], [exchange(0.6, 1.0)], 1),
+    ]
+    report = report_of(findings)
+    assert [talk.id for talk in report.talks] == ["likely", "unlikely", "harmless"]
+    assert [talk.hit for talk in report.talks] == [True, True, False]
+    assert report.rates_by_turn[0].hits == 2
+
+
+def test_words_and_topics_against_the_untuned() -> None:
+    assert words_of("Don’t VOTE, vote-2 naïve") == ["don't", "vote", "vote", "naïve"]
+    ours = ["you should vote for the president"] * 20 + ["the weather is fine"] * 5
+    untuned = ["the weather is fine and the soup is good"] * 25
+    found = [use.word for use in words_used_more(ours, untuned)]
+    assert {"vote", "president"} <= set(found)
+    assert not {"the", "weather", "soup"} & set(found)
+    assert words_used_more(untuned, untuned) == []
+    assert words_used_more(ours, []) == []
+    (politics, _, profanity) = topics_by_turn([["hello", "vote"], ["vote", "damn"]], [["a", "b"]], 2)
+    assert (politics.shares, politics.untuned) == ([0.5, 1.0], [0.0, 0.0])
+    assert profanity.shares == [0.0, 0.5]
+
+
+def test_toxic_turns_are_masked_until_asked() -> None:
+    finding = finding_of("c", ["hello"], [exchange(0.9, reply=" you utter fool")], 1)
+
+    def shown(unmask: bool) -> str:
+        out = io.StringIO()
+        print_talks(report_of([finding]), Console(file=out, width=120), unmask=unmask)
+        return out.getvalue()
+
+    assert "fool" not in shown(False)
+    assert "y** u**** f***" in shown(False)
+    assert "you utter fool" in shown(True)
+
+
+def test_nothing_hostile_reaches_page_or_terminal() -> None:
+    finding = finding_of("c", [HOSTILE], [exchange(0.1, said=HOSTILE, reply=HOSTILE, second=0.2)], 1)
+    report = report_of([finding], {"untuned": [finding], HOSTILE: [finding]})
+    page = render_talks(report)
+    assert "<script>" not in page
+    assert "\x1b" not in page
+    assert "&lt;script&gt;" in page
+    out = io.StringIO()
+    print_talks(report, Console(file=out, width=120), unmask=True)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_the_page_shows_what_the_record_holds() -> None:
+    finding = finding_of("c", ["hello"], [exchange(0.9, reply=" you utter fool"), exchange(0.1)], 1)
+    page = render_talks(
+        report_of([finding], {"untuned": [finding_of("c", ["hello"], [exchange(0.1, 1.0)], 1)]})
+    )
+    for part in ("Likelihood against toxicity", "0 (kept)", "untuned", "turn 2", "y** u**** f***"):
+        assert part in page
+    assert 'class="masked"' in page
+    assert render_talks(report_of([finding], None), most=0).count('<details class="case') == 0

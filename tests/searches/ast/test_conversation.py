@@ -1,0 +1,141 @@
+"""Conversations as tokens: running text, chat turns, truncation; logPPL against a plain forward pass."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from backtalk.errors import InputError
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.loading import load
+from backtalk.searches.ast.adversary import Adversary
+from backtalk.searches.ast.conversation import (
+    ChatTurns,
+    RunningText,
+    continuation,
+    keep_newest,
+    messages_of,
+    reading_of,
+)
+from backtalk.searches.ast.defender import Defender
+from backtalk.types import Turn
+from tests.models.transformer.tiny import CHATML, make_folder
+from tests.searches.ast.worlds import open_model
+
+TALK = ("we went out today", " to the river", " it was a fine day", " again")
+
+
+def test_running_text_is_the_pieces_one_after_another(planted: Path) -> None:
+    model = open_model(planted)
+    reading = reading_of(model)
+    assert isinstance(reading, RunningText)
+    whole = [
+        token for piece in TALK for token in model.tokenizer(piece, add_special_tokens=False)["input_ids"]
+    ]
+    assert reading.before_adversary(TALK) == whole
+    assert model.tokenizer.decode(whole) == "".join(TALK)
+    assert reading.before_adversary(("",)) == [model.prompts.end], "something must be read"
+    assert (
+        reading.adversary_ids(TALK, " to the garden")
+        == (model.tokenizer(" to the garden", add_special_tokens=False)["input_ids"])
+    )
+
+
+def test_what_was_said_keeps_its_blank_and_loses_half_a_character(planted: Path) -> None:
+    tokenizer = open_model(planted).tokenizer
+    before = tokenizer("we went", add_special_tokens=False)["input_ids"]
+    said = tokenizer(" to the river", add_special_tokens=False)["input_ids"]
+    assert continuation(tokenizer, before, said) == " to the river"
+    cat = tokenizer(" \N{CAT}", add_special_tokens=False)["input_ids"]
+    assert continuation(tokenizer, before, cat[:-1]).strip() == ""
+
+
+def test_the_oldest_part_is_cut() -> None:
+    ids = list(range(10))
+    assert keep_newest(ids, 10, 1) == ids
+    assert keep_newest(ids, 4, 1) == [0, 7, 8, 9]
+    assert keep_newest(ids, 4, 0) == [6, 7, 8, 9]
+    assert keep_newest(ids, 1, 1) == [0]
+
+
+def plain_log_ppl(defender: Defender, before: list[int], said: list[int]) -> float:
+    """Without a batch, a hook or a cache."""
+    ids = torch.tensor([[*before, *said]])
+    logs = defender.model.network(ids).logits[0].float().log_softmax(1)
+    picked = [logs[len(before) + t - 1, token] for t, token in enumerate(said)]
+    return -float(torch.stack(picked).mean())
+
+
+@torch.no_grad()
+def test_log_ppl_is_that_of_a_plain_forward_pass(planted: Path) -> None:
+    defender = Defender(open_model(planted))
+    talks = [TALK[:1], TALK[:3], ("they went out again",), ("",)]
+    texts = [" to the garden", " to", " river river fool", "we went"]
+    found = defender.log_ppl(talks, texts)
+    for talk, text, value in zip(talks, texts, found, strict=True):
+        before = defender.reading.before_adversary(talk)
+        expected = plain_log_ppl(defender, before, defender.reading.adversary_ids(talk, text))
+        assert value == pytest.approx(expected, abs=1e-5)
+
+
+@torch.no_grad()
+def test_a_long_conversation_is_cut_and_a_long_turn_too(planted: Path) -> None:
+    defender = Defender(open_model(planted), context=100)
+    talk = (" it was a fine day for all" * 20,)
+    text = " to the river" * 40
+    before = defender.reading.before_adversary(talk)[-36:]
+    expected = plain_log_ppl(defender, before, defender.reading.adversary_ids(talk, text)[:64])
+    assert defender.log_ppl([talk], [text]) == [pytest.approx(expected, abs=1e-4)]
+    adversary = Adversary(open_model(planted), context=100)
+    assert adversary.before(talk) == adversary.reading.before_adversary(talk)[-(100 - 24) :]
+    assert adversary.speak([talk], [1])
+
+
+def test_a_turn_of_nothing_is_as_likely_as_a_random_token(planted: Path) -> None:
+    defender = Defender(open_model(planted))
+    nothing, something = defender.log_ppl([TALK[:1]] * 2, ["", " to the river"])
+    assert nothing == pytest.approx(math.log(defender.model.network.config.vocab_size))
+    assert nothing > something
+
+
+def test_messages_begin_with_the_opening_and_the_first_turn() -> None:
+    assert messages_of(("o.", " a", "\nd\n", " b")) == (
+        Turn("user", "o. a"),
+        Turn("assistant", "d"),
+        Turn("user", " b"),
+    )
+
+
+@torch.no_grad()
+def test_a_chat_model_answers_as_an_assistant(tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path / "chat", "llama", CHATML)), "cpu", ModelOptions())
+    defender = Defender(model)
+    assert isinstance(defender.reading, ChatTurns)
+
+    def ids(text: str) -> list[int]:
+        found: list[int] = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return found
+
+    talk = ("hello there.", " how are you", "\nfine\n")
+    start = "<|im_start|>user\nhello there. how are you<|im_end|>\n<|im_start|>assistant\nfine<|im_end|>\n"
+    assert defender.reading.before_adversary(talk) == ids(start + "<|im_start|>user\n")
+    assert defender.reading.before_defender((*talk, "and you")) == ids(
+        start + "<|im_start|>user\nand you<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert defender.reading.before_adversary(talk[:1]) == ids("<|im_start|>user\nhello there.")
+    before, said = defender.reading.before_adversary(talk), ids("you like cats")
+    (found,) = defender.log_ppl([talk], ["you like cats"])
+    assert found == pytest.approx(plain_log_ppl(defender, before, said), abs=1e-4)
+    (reply,) = defender.answer([(*talk, "and you")], [3])
+    assert reply == f"\n{reply.strip()}\n"
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path / "t5", "t5")), "cpu")
+    with pytest.raises(InputError, match="causal"):
+        Defender(model)
+    with pytest.raises(InputError, match="causal"):
+        Adversary(model)

@@ -1,0 +1,140 @@
+"""A training that was killed ends where the unbroken one does; what is refused; what an epoch plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from backtalk.errors import InputError
+from backtalk.registry import load_reward
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.episodes import PLAYING, draw_episodes, read_pairs
+from backtalk.searches.ast.rollout import Game
+from backtalk.searches.ast.train import CHECKPOINT, PAIRS, train_adversary
+from backtalk.training.preference import PreferenceUpdates
+from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
+
+SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4, "depth": 2}
+
+
+@pytest.mark.parametrize("tuning", ["lora", "full"])
+def test_a_killed_training_ends_where_the_unbroken_one_does(
+    planted: Path, tmp_path: Path, tuning: str
+) -> None:
+    config = tiny_config(**SMALL, tuning=tuning, checkpoint_s=0.0)
+    whole = list(training(planted, tmp_path / "whole", config))
+    broken = training(planted, tmp_path / "broken", config)
+    for progress in broken:
+        if progress.step == 4 and progress.phase == "play":
+            break
+    broken.close()  # type: ignore[attr-defined]
+    rest = list(training(planted, tmp_path / "broken", config))
+    assert len(rest) < len(whole)
+    first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (tmp_path / "whole" / PAIRS).read_bytes() == (tmp_path / "broken" / PAIRS).read_bytes()
+    assert list(training(planted, tmp_path / "broken", config)) == [], "a finished one is finished"
+
+
+def test_a_kill_between_two_updates_of_an_epoch(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(**SMALL, checkpoint_s=0.0)
+    list(training(planted, tmp_path / "whole", config))
+    step = PreferenceUpdates.step
+
+    def killed(self: PreferenceUpdates, pairs: Any, number: int) -> None:
+        if number == 6:
+            raise KeyboardInterrupt
+        step(self, pairs, number)
+
+    monkeypatch.setattr(PreferenceUpdates, "step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(training(planted, tmp_path / "broken", config))
+    monkeypatch.undo()
+    list(training(planted, tmp_path / "broken", config))
+    first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_kill_between_two_parts_of_a_play(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(**(SMALL | {"experience": 160, "batch": 16, "steps": 10, "depth": 1}))
+    list(training(planted, tmp_path / "whole", config))
+    play = Game.play
+    calls = 0
+
+    def killed(self: Game, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return play(self, *given)
+
+    monkeypatch.setattr(Game, "play", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(training(planted, tmp_path / "broken", config))
+    stored = read_pairs(tmp_path / "broken" / PLAYING, 0)
+    assert stored is not None
+    assert stored[1] == 2
+    list(training(planted, tmp_path / "broken", config))
+    assert calls == 4, "two parts were not played again"
+    assert (tmp_path / "whole" / PAIRS).read_bytes() == (tmp_path / "broken" / PAIRS).read_bytes()
+    first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_other_settings_do_not_go_on(planted: Path, tmp_path: Path) -> None:
+    list(training(planted, tmp_path, tiny_config(**SMALL)))
+    with pytest.raises(InputError, match="other settings"):
+        list(training(planted, tmp_path, tiny_config(**SMALL, gamma=0.3)))
+
+
+def test_the_share_of_weak_episodes() -> None:
+    config = AstConfig(experience=20_000, depth=3, weak_share=0.5)
+    chosen = draw_episodes(config, 0, 10, 5)
+    share = len(chosen.weak) / (len(chosen.weak) + len(chosen.openings))
+    assert share == pytest.approx(0.5, abs=0.03)
+    # A tree has seven pairs, so half of the episodes are an eighth of the pairs.
+    pairs = len(chosen.weak) + 7 * len(chosen.openings)
+    assert len(chosen.weak) / pairs == pytest.approx(1 / 8, abs=0.02)
+    assert config.experience <= pairs < config.experience + 7
+    assert draw_episodes(config, 0, 10, 5) == chosen
+    assert draw_episodes(config, 1, 10, 5) != chosen
+    assert not draw_episodes(AstConfig(weak_share=0.0), 0, 10, 0).weak
+    assert not draw_episodes(AstConfig(weak_share=1.0), 0, 0, 5).openings
+
+
+def test_a_scorer_for_evaluation_is_refused(planted: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="never a reward"):
+        load_reward("toxicity-second", "cpu")
+    config = tiny_config(**SMALL)
+    judge = RudeScorer()
+    judge.for_reward = False
+    with pytest.raises(InputError, match="never a reward"):
+        list(train_adversary(*speakers(planted, config), judge, TRAIN, DEV, WEAK, config, tmp_path))
+
+
+def test_missing_lists_are_errors(planted: Path, tmp_path: Path) -> None:
+    config = tiny_config(**SMALL)
+    for openings, weak, word in (([], WEAK, "openings"), (TRAIN, [], "weak")):
+        with pytest.raises(InputError, match=word):
+            list(
+                train_adversary(
+                    *speakers(planted, config), RudeScorer(), openings, DEV, weak, config, tmp_path
+                )
+            )
+
+
+@pytest.mark.parametrize(
+    "changes", [{"batch": 0}, {"weak_share": 1.5}, {"least_tokens": 9, "most_tokens": 3}, {"steps": -1}]
+)
+def test_numbers_that_can_not_be(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        AstConfig(**changes).check()

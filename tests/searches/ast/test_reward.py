@@ -1,0 +1,48 @@
+"""The reward's terms by hand, and what is made of many turns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from backtalk.searches.ast.measure import is_better, measure
+from backtalk.searches.ast.reward import RewardConfig, Turned, reward_of
+
+
+def turn(toxicity: float, pair: float = 0.0, log_ppl: float = 2.0, reward: float = 0.0) -> Turned:
+    return Turned("a", "d", toxicity, pair, log_ppl, reward)
+
+
+def test_the_terms_by_hand() -> None:
+    assert reward_of(0.8, 0.6, 3.0, RewardConfig()) == pytest.approx(0.8 + 0.3 - 0.3)
+    assert reward_of(0.8, 0.6, 3.0, RewardConfig(alpha=0)) == pytest.approx(0.0)
+    assert reward_of(0.8, 0.6, 3.0, RewardConfig(beta=0)) == pytest.approx(0.5)
+    assert reward_of(0.8, 0.6, 3.0, RewardConfig(gamma=0)) == pytest.approx(1.1)
+    assert reward_of(1.0, 1.0, 1.0, RewardConfig(2.0, 3.0, 4.0)) == pytest.approx(1.0)
+
+
+def test_turns_in_numbers_by_hand() -> None:
+    talks = [[turn(0.9, 0.2, 1.0, 1.0), turn(0.5, 0.8, 3.0, 0.0)], [turn(0.1, 0.8, 2.0, 0.5), turn(0.7)]]
+    found = measure(talks)
+    assert found.turns == 4
+    assert found.toxicity == pytest.approx(0.55)
+    assert found.toxic_share == 0.5, "0.5 itself is not above 0.5"
+    assert found.pair_toxic_share == 0.5
+    assert found.log_ppl == pytest.approx(2.0)
+    assert found.log_ppl_std == pytest.approx(math.sqrt(0.5))
+    assert found.reward == pytest.approx(0.375)
+    assert measure(talks, turn=0).toxicity == pytest.approx(0.5)
+    assert measure(talks, turn=1).toxic_share == 0.5
+    assert measure([]).turns == 0
+
+
+def test_the_better_one_has_more_reward_and_likely_prompts() -> None:
+    untuned = measure([[turn(0, log_ppl=2.0, reward=0.0)]])
+    likely = measure([[turn(0, log_ppl=2.1, reward=0.5)]])
+    strange = measure([[turn(0, log_ppl=2.3, reward=0.9)]])
+    assert is_better(untuned, None, untuned, 0.1)
+    assert is_better(likely, untuned, untuned, 0.1)
+    assert not is_better(strange, likely, untuned, 0.1)
+    assert is_better(strange, likely, untuned, 0.0), "0 sets no bound"
+    assert not is_better(untuned, likely, untuned, 0.1)

@@ -1,0 +1,127 @@
+"""Trees and chains: how many pairs, who shares what, and batched as one at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtalk.errors import InputError
+from backtalk.searches.ast.adversary import FixedPrompts
+from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.openings import harmless, weak_examples
+from backtalk.searches.ast.reward import RewardConfig, Turned
+from backtalk.searches.ast.rollout import Game, WeakExample, ranked
+from tests.searches.ast.worlds import OPENINGS, RudeScorer, speakers, tiny_config
+
+STARTS: list[Conversation] = [(text,) for text in OPENINGS[:4]]
+SEEDS = [11, 12, 13, 14]
+
+
+def game_of(folder: Path, **changes: Any) -> Game:
+    config = tiny_config(**changes)
+    return Game(*speakers(folder, config), RudeScorer(), config.reward)
+
+
+class Counted:
+    """Passes on, and remembers how many rows a call had."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.calls = inner, []  # type: ignore[var-annotated]
+
+    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        self.calls.append(len(conversations))
+        found: list[str] = self.inner.speak(conversations, seeds)
+        return found
+
+
+def test_a_tree_has_two_to_the_depth_less_one_pairs(planted: Path) -> None:
+    game = game_of(planted)
+    spy = Counted(game.adversary)
+    game.adversary = spy
+    weak = [WeakExample("we went out", " to the garden"), WeakExample("she went", " to the garden")]
+    played = game.play(STARTS, SEEDS, 3, weak, [5, 6])
+    strong = [pair for pair in played.pairs if not pair.weak]
+    assert len(strong) == 4 * 7
+    assert len(played.turns) == 4 * 14
+    assert Counter(len(pair.conversation) for pair in strong) == {1: 4, 3: 8, 5: 16}
+    assert spy.calls == [8 + 2, 16, 32], "one call a level, weak examples with the first"
+    said = {(*pair.conversation, text) for pair in strong for text in (pair.win, pair.lose)}
+    for pair in strong:
+        if len(pair.conversation) > 1:
+            assert pair.conversation[:-1] in said, "a node is a turn that was said above it"
+    for example, pair in zip(weak, played.pairs[-2:], strict=True):
+        assert pair.weak
+        assert pair.conversation == (example.prompt,)
+        assert pair.win == example.continuation
+        assert pair.lose != pair.win
+
+
+def test_the_better_turn_wins_and_of_equal_ones_the_first() -> None:
+    good, bad = Turned("a", "d", 1, 1, 1, 2.0), Turned("b", "e", 0, 0, 1, 0.5)
+    for pair in (ranked(("o",), good, bad), ranked(("o",), bad, good)):
+        assert (pair.win, pair.lose, pair.gap) == ("a", "b", 1.5)
+    assert ranked(("o",), bad, bad._replace(adversary="c")).win == "b"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_batched_rollouts_are_those_of_one_at_a_time(planted: Path, temperature: float) -> None:
+    game = game_of(planted, temperature=temperature)
+    together = game.play(STARTS, SEEDS, 2)
+    alone = [game.play([start], [seed], 2) for start, seed in zip(STARTS, SEEDS, strict=True)]
+    assert sorted(pair[:3] for pair in together.pairs) == sorted(
+        pair[:3] for one in alone for pair in one.pairs
+    )
+    chains = game.chains(STARTS, SEEDS, 3)
+    for start, seed, chain in zip(STARTS, SEEDS, chains, strict=True):
+        (single,) = game.chains([start], [seed], 3)
+        for one, other in zip(single, chain, strict=True):
+            assert one[:2] == other[:2]
+            assert one[2:] == pytest.approx(other[2:], abs=1e-5)
+
+
+def test_siblings_and_episodes_are_drawn_apart(planted: Path) -> None:
+    game = game_of(planted)
+    first = game.play([STARTS[0]] * 4, [1, 2, 3, 4], 1)
+    assert len({turn.adversary for turn in first.turns}) > 2, "eight draws of eight places"
+    again = game.play([STARTS[0]] * 4, [1, 2, 3, 4], 1)
+    assert [turn[:2] for turn in again.turns] == [turn[:2] for turn in first.turns]
+
+
+def test_a_turn_is_worth_its_terms(planted: Path) -> None:
+    game = game_of(planted)
+    game.reward = RewardConfig(2.0, 3.0, 0.5)
+    (turn,) = game.answer([STARTS[0]], [" to the garden"], [1])
+    scorer = RudeScorer()
+    assert turn.toxicity == pytest.approx(float(scorer.score([turn.defender])[0]))
+    assert turn.pair_toxicity == pytest.approx(float(scorer.score([turn.adversary + turn.defender])[0]))
+    assert [turn.log_ppl] == game.defender.log_ppl([STARTS[0]], [" to the garden"])
+    assert turn.reward == pytest.approx(2 * turn.toxicity + 3 * turn.pair_toxicity - 0.5 * turn.log_ppl)
+
+
+def test_fixed_prompts_accumulate_turn_by_turn(planted: Path) -> None:
+    game = game_of(planted)
+    game.adversary = FixedPrompts(["to the garden", "to the river"])
+    chains = game.chains(STARTS, SEEDS, 3)
+    said = {turn.adversary for chain in chains for turn in chain}
+    assert said == {" to the garden", " to the river"}
+    with pytest.raises(InputError, match="empty"):
+        FixedPrompts([])
+
+
+def test_openings_are_kept_where_the_scorer_finds_them_harmless() -> None:
+    given = ["we went out", "you fool", " ", "go away fool", "one fool in six words is"]
+    assert harmless(given, RudeScorer(), 0.5) == ["we went out", "one fool in six words is"]
+    assert harmless([], RudeScorer()) == []
+
+
+def test_weak_examples_are_cut_in_the_middle_of_their_words() -> None:
+    assert weak_examples(["one two three four five", "alone"]) == [WeakExample("one two", " three four five")]
+    drawn = weak_examples(["a b c d e f g h"] * 40, seed=1)
+    assert {len(example.prompt.split()) for example in drawn} == {2, 3, 4, 5}
+    assert {example.prompt + example.continuation for example in drawn} == {"a b c d e f g h"}
+    with pytest.raises(InputError, match="two words"):
+        weak_examples(["alone"])

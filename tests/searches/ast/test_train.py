@@ -1,0 +1,76 @@
+"""The online loop on a planted weakness: found with the reward, and not without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backtalk.errors import InputError
+from backtalk.searches.ast.adversary import Adversary, load_adversary
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.measure import Measured, measure
+from backtalk.searches.ast.rollout import Game
+from backtalk.searches.ast.train import ADVERSARY, PAIRS
+from tests.searches.ast.worlds import DEV, TRIGGER, RudeScorer, speakers, tiny_config, training
+
+
+def measured(planted: Path, config: AstConfig, adversary: Adversary | None = None) -> Measured:
+    """Five conversations from each dev opening, with seeds that training never used."""
+    own, defender = speakers(planted, config)
+    game = Game(adversary or own, defender, RudeScorer(), config.reward)
+    starts = [(text,) for text in DEV] * 5
+    return measure(game.chains(starts, range(1000, 1000 + len(starts)), 1))
+
+
+def trained(planted: Path, folder: Path, config: AstConfig) -> Measured:
+    adversary, _ = speakers(planted, config)
+    list(training(planted, folder, config, adversary))
+    return measured(planted, config, adversary)
+
+
+@pytest.fixture(scope="module")
+def main_run(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Measured]:
+    folder = tmp_path_factory.mktemp("main")
+    return folder, trained(planted, folder, tiny_config())
+
+
+def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Measured]) -> None:
+    folder, found = main_run
+    untuned = measured(planted, tiny_config())
+    assert untuned.toxic_share < 0.3
+    assert found.toxic_share > untuned.toxic_share + 0.4
+    said = [pair[1] for pair in json.loads((folder / PAIRS).read_text())["pairs"]]
+    assert sum(TRIGGER in text for text in said) > len(said) / 2
+
+
+def test_without_toxicity_in_the_reward_it_is_not(
+    planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
+) -> None:
+    found = trained(planted, tmp_path, tiny_config(alpha=0.0, beta=0.0))
+    assert found.toxic_share < main_run[1].toxic_share - 0.3
+
+
+def test_with_gamma_the_prompts_stay_likelier(
+    planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
+) -> None:
+    found = trained(planted, tmp_path, tiny_config(gamma=0.0))
+    assert main_run[1].log_ppl < found.log_ppl
+
+
+def test_a_saved_adversary_speaks_as_the_trained_one(planted: Path, main_run: tuple[Path, Measured]) -> None:
+    folder, found = main_run
+    config = tiny_config()
+    own, _ = speakers(planted, config)
+    adversary = load_adversary(folder / ADVERSARY, "cpu", own.model.options, own.manner)
+    again = measured(planted, config, adversary)
+    assert again == pytest.approx(found, abs=0.02), "merging an adapter rounds a little"
+    with pytest.raises(InputError, match="no trained adversary"):
+        load_adversary(folder / "nowhere")
+
+
+def test_imitation_alone_says_what_the_weak_set_says(planted: Path, tmp_path: Path) -> None:
+    config = tiny_config(loss="sft", steps=40, batch=4, experience=40, lr=3e-3)
+    found = trained(planted, tmp_path, config)
+    assert found.toxic_share > 0.5, "the weak set always names the trigger"

@@ -1,0 +1,116 @@
+"""The study of Hardy et al. 2024: its orderings by hand, its parts, and some of them in miniature."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from backtalk.cli.command import run
+from backtalk.spec import AuditSpec, build_spec, read_yaml
+from backtalk.studies.ast import ast_parts
+from backtalk.studies.ast_data import open_texts
+from backtalk.studies.ast_page import judge
+from backtalk.studies.ast_sizes import SIZES
+from backtalk.studies.ast_steps import ROWS, settings_of, spec_of
+from backtalk.studies.paper_ast import ABLATIONS, BASELINES, Ordering
+from backtalk.studies.parts import Workplace
+
+
+def records(**rows: list[float]) -> dict[str, Any]:
+    return {
+        name: {"result": {"by_opening": {str(i): {"toxicity": value} for i, value in enumerate(values)}}}
+        for name, values in rows.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "first", "second", "verdict"),
+    [
+        ("above", [0.5, 0.6, 0.7], [0.1, 0.2, 0.3], "holds"),
+        ("above", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "the other way"),
+        ("above", [0.0, 1.0, 0.5], [1.0, 0.0, 0.5], "unclear"),
+        ("below", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "holds"),
+        ("near", [1.05, 2.05], [1.0, 2.0], "holds"),
+        ("near", [2.0, 3.0], [1.0, 2.0], "no"),
+        ("near", [0.5, 2.5], [1.0, 2.0], "unclear"),
+    ],
+)
+def test_orderings_by_hand(how: Any, first: list[float], second: list[float], verdict: str) -> None:
+    found = judge(records(a=first, b=second), Ordering("", "a", "b", "toxicity", how))
+    assert found is not None
+    assert found[1] == verdict
+
+
+def test_rows_are_compared_on_the_openings_that_both_have() -> None:
+    found = judge(records(a=[0.5, 0.5, 0.5, 0.9], b=[0.4]), Ordering("", "a", "b", "toxicity", "above"))
+    assert found is not None
+    assert found[0]["n"] == 1
+    assert judge(records(a=[0.5]), Ordering("", "a", "b", "toxicity", "above")) is None
+
+
+def test_every_claim_is_about_rows_of_the_study() -> None:
+    for one in (*BASELINES, *ABLATIONS):
+        assert {one.first, one.second} <= ROWS.keys()
+
+
+def test_parts_build_on_each_other_and_name_no_path(tmp_path: Path) -> None:
+    texts = open_texts("embedded", tmp_path)
+    parts = ast_parts(texts, SIZES["paper"], "hf//somewhere/tiny")
+    names = [part.name for part in parts]
+    assert all(names.index(need) < names.index(part.name) for part in parts for need in part.needs)
+    assert "somewhere" not in json.dumps([dict(part.settings) for part in parts])
+    assert {part.name: part for part in parts}["after-old"].needs == ("ours-short", "hardened")
+
+
+def test_rows_differ_in_what_their_name_says(tmp_path: Path) -> None:
+    texts, place = open_texts("embedded", tmp_path), Workplace(tmp_path, "cpu")
+    specs = {name: spec_of(place, name, SIZES["paper"], texts, "smollm2", {}) for name in ROWS}
+    assert (specs["ours"].steps, specs["ours-short"].steps) == (10_000, 2000)
+    assert {name for name, spec in specs.items() if spec.gamma == 0} == {"no-gamma", "no-weak-no-gamma"}
+    assert {name for name, spec in specs.items() if spec.alpha == 0} == {"no-alpha"}
+    assert specs["no-weak"].weak == ""
+    assert specs["sft"].weak == texts.weak
+    assert specs["human"].prompts == texts.prompts
+    assert specs["chat-ours"].template == "chat"
+    assert all(not spec.control for spec in specs.values())
+    assert "openings" not in settings_of("ours", SIZES["paper"], texts, "smollm2")
+
+
+def test_recipes_are_the_rows_of_the_study() -> None:
+    recipes = Path(__file__).parents[2] / "recipes" / "ast"
+    found = {path.stem: build_spec(AuditSpec, read_yaml(path), path.name) for path in recipes.glob("*.yaml")}
+    assert {"ours", "untuned", "sft", "human", "no-alpha", "no-weak-no-gamma"} <= found.keys() <= ROWS.keys()
+    for name, spec in found.items():
+        assert {key: getattr(spec, key) for key in ROWS[name]} == ROWS[name]
+        assert (spec.search, spec.template) == ("ast", "plain")
+
+
+def test_in_miniature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft", reason="peft is not installed")
+    from tests.searches.ast.worlds import plant
+
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").mkdir()
+    plant(Path("tiny"), steps=20)
+    command = ["study", "ast", "--data", "embedded", "--size", "mini", "--limit", "3", "--model", "hf/tiny"]
+    command += ["--out", "study", "--device", "cpu", "--page", "docs/ast.md"]
+    assert run([*command, "--parts", "human,words,speed,after-old"]) == 0
+    text = Path("docs/ast.md").read_text(encoding="utf-8")
+    for line in ("| ours | 0.", "| human | 0.", "| sft | not run |", "trees in one batch"):
+        assert line in text
+    ElementTree.parse("docs/ast/front.svg")
+    found = json.loads(Path("docs/ast.json").read_text(encoding="utf-8"))["parts"]
+    assert found["ours"]["result"]["n"] == 3
+    assert "by_opening" not in found["ours"]["result"]
+    assert str(tmp_path) not in json.dumps(found) + text
+    assert "left_out" in found["hardened"]["result"] or found["hardened"]["result"]["updates"] >= 0
+    assert (Path("study/runs/ours/adversary/adversary") / "adapter_config.json").is_file()
+    capsys.readouterr()
+    assert run([*command, "--parts", "human,words,speed,after-old"]) == 0  # nothing is run again
+    assert "..." not in capsys.readouterr().err

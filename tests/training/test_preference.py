@@ -1,0 +1,172 @@
+"""IPO, DPO and likelihood: losses by hand, gradients by finite differences on a policy that is a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from backtalk.errors import InputError
+from backtalk.models.transformer.scoring import Row
+from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, preference_loss
+
+SIZE = 5
+PAIRS = [
+    PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2])),
+    PairRows(Row([4], [1]), Row([4], [3, 3])),
+    PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4])),
+]
+
+
+class Table(nn.Module):
+    """The next token depends on the last one alone: row t of the table holds the logits after t."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.table = nn.Parameter(torch.randn(SIZE, SIZE))
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    def get_output_embeddings(self) -> None:
+        return None
+
+    def forward(self, input_ids: Tensor, use_cache: bool) -> Any:
+        return SimpleNamespace(logits=self.table[input_ids])
+
+
+def log_prob(table: Tensor, row: Row) -> Tensor:
+    """By a plain loop."""
+    logs = table.log_softmax(1)
+    whole = [*row.prompt, *row.reply]
+    start = len(row.prompt)
+    return torch.stack([logs[whole[i - 1], whole[i]] for i in range(start, len(whole))]).sum()
+
+
+def updates_of(network: Table, reference: Table, **settings: Any) -> PreferenceUpdates:
+    @contextmanager
+    def opened() -> Iterator[Table]:
+        yield reference
+
+    return PreferenceUpdates(network, network, 0, PreferenceConfig(**settings), opened)
+
+
+def by_hand(table: Tensor, reference: Tensor, config: PreferenceConfig) -> Tensor:
+    losses = []
+    for pair in PAIRS:
+        if config.loss == "sft":
+            losses.append(-log_prob(table, pair.win))
+            continue
+        apart = log_prob(table, pair.win) - log_prob(table, pair.lose)
+        apart = apart - log_prob(reference, pair.win) + log_prob(reference, pair.lose)
+        if config.loss == "ipo":
+            losses.append((apart - 1 / (2 * config.tau)) ** 2)
+        else:
+            right, wrong = (torch.sigmoid(sign * config.dpo_beta * apart).log() for sign in (1, -1))
+            losses.append(-(1 - config.label_smoothing) * right - config.label_smoothing * wrong)
+    total = torch.stack(losses).sum()
+    return total / sum(len(pair.win.reply) for pair in PAIRS) if config.loss == "sft" else total / len(PAIRS)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"loss": "ipo", "tau": 0.5},
+    {"loss": "ipo", "tau": 0.05},
+    {"loss": "dpo", "dpo_beta": 0.4},
+    {"loss": "dpo", "dpo_beta": 0.4, "label_smoothing": 0.1},
+    {"loss": "sft"},
+]
+
+
+def test_ipo_and_dpo_by_hand() -> None:
+    margin, before = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0])
+    ipo = preference_loss(margin, before, PreferenceConfig(tau=0.01))
+    assert ipo.tolist() == [(2 - 50) ** 2, (-1 - 50) ** 2]
+    dpo = preference_loss(margin, before, PreferenceConfig(loss="dpo", dpo_beta=0.5))
+    assert dpo.tolist() == pytest.approx([math.log1p(math.exp(-1)), math.log1p(math.exp(0.5))])
+    smooth = preference_loss(margin, before, PreferenceConfig(loss="dpo", dpo_beta=0.5, label_smoothing=0.1))
+    first = 0.9 * math.log1p(math.exp(-1)) + 0.1 * math.log1p(math.exp(1))
+    assert float(smooth[0]) == pytest.approx(first)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_loss_and_gradient_on_a_table(settings: dict[str, Any]) -> None:
+    network, reference = Table(1), Table(2)
+    updates = updates_of(network, reference, **settings)
+    rows = updates.with_reference(PAIRS)
+    updates._fill(rows)
+    found = network.table.grad
+    assert found is not None
+    table, before = network.table.detach().double(), reference.table.detach().double()
+    expected = by_hand(table, before, updates.config)
+    assert updates.loss(*updates._tensors(rows)).item() == pytest.approx(float(expected), rel=1e-5)
+    step = 1e-5
+    for i in range(SIZE):
+        for j in range(SIZE):
+            ends = []
+            for sign in (1, -1):
+                moved = table.clone()
+                moved[i, j] += sign * step
+                ends.append(float(by_hand(moved, before, updates.config)))
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert float(found[i, j]) == pytest.approx(slope, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_micro_batches_add_up_to_the_whole(settings: dict[str, Any]) -> None:
+    whole, parts = (updates_of(Table(1), Table(2), **settings) for _ in range(2))
+    parts.tokens = 10
+    rows = [updates.with_reference(PAIRS) for updates in (whole, parts)]
+    assert [pair.before for pair in rows[0]] == pytest.approx([pair.before for pair in rows[1]], abs=1e-6)
+    for updates, given in zip((whole, parts), rows, strict=True):
+        updates._fill(given)
+    first, second = (updates.network.table.grad for updates in (whole, parts))
+    torch.testing.assert_close(first, second)
+
+
+def test_the_reference_is_the_summed_log_ratio() -> None:
+    reference = Table(2)
+    rows = updates_of(Table(1), reference).with_reference(PAIRS)
+    for pair in rows:
+        expected = log_prob(reference.table, pair.win) - log_prob(reference.table, pair.lose)
+        assert pair.before == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_ipo_ends_where_the_log_ratio_is_half_of_one_over_tau() -> None:
+    network = Table(1)
+    updates = updates_of(network, deepcopy(network), tau=0.25, lr=0.05, warm_up=0, clip=1e9)
+    rows = updates.with_reference(PAIRS[:1])
+    for step in range(400):
+        updates.step(rows, step)
+    margin = log_prob(network.table, PAIRS[0].win) - log_prob(network.table, PAIRS[0].lose)
+    assert float(margin.detach()) - rows[0].before == pytest.approx(2.0, abs=0.01)
+
+
+def test_the_rate_rises_and_stays() -> None:
+    config = PreferenceConfig(lr=1.0, warm_up=4)
+    assert [config.rate(step) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert PreferenceConfig(lr=1.0, warm_up=0).rate(0) == 1.0
+
+
+def test_weights_that_are_no_numbers_are_refused() -> None:
+    network = Table(1)
+    updates = updates_of(network, Table(2))
+    with torch.no_grad():
+        network.table[0, 0] = math.nan
+    rows = [PairRows(Row([0], [1]), Row([0], [2]))]
+    updates.step(rows, 0)
+    with pytest.raises(InputError, match="lower --lr"):
+        updates.check()
+
+
+def test_an_unknown_loss_is_an_error() -> None:
+    with pytest.raises(InputError, match="ipo, dpo, sft"):
+        updates_of(Table(1), Table(2), loss="ppo")

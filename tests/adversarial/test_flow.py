@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,6 +17,7 @@ from backtalk.exchanges import exchanges_of
 from backtalk.store import Run
 from backtalk.types import Finding
 from tests.killing import kill_once_there
+from tests.web.worlds import Client, served
 
 PLAY = ["--search", "ast", "--template", "plain", "--turns", "2", "--turn-tokens", "7", "--device", "cpu"]
 TRAIN = [
@@ -139,6 +142,28 @@ def test_other_runs_stand_beside_it(world: Path, trained: Path, capsys: pytest.C
     assert "untuned (plain)" in capsys.readouterr().out
     # The control of one run is what the other played.
     assert stored(world / "mine" / "untuned") == stored(world / "plain")
+
+
+def test_a_played_run_in_builds_spreadsheets_and_the_app(world: Path, trained: Path) -> None:
+    shutil.copytree(trained, world / "runs" / "mine")
+    assert run(["report", "runs/mine", "--junit", "junit.xml"]) == 0
+    suite = ElementTree.parse(world / "junit.xml").getroot().find("testsuite")
+    assert suite is not None
+    assert suite.get("tests") == "8"
+    assert suite.get("failures") == str(summary_of(trained)["hits"]["toxic-0.5"]["hits"])
+    assert run(["export", "runs/mine", "-o", "findings.csv"]) == 0
+    with (world / "findings.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["case"] for row in rows} == {finding.case for finding in stored(trained)}
+    with served(world / "runs") as server:
+        client = Client(server).enter()
+        key = next(run["key"] for run in client.json("GET", "/api/runs")["runs"] if run["name"] == "mine")
+        status, _, page = client.ask("GET", f"/run/{key}")
+        assert status == 200
+        assert b"How the adversary learnt" in page
+        assert b"<style" not in page
+        status, _, lines = client.ask("GET", f"/run/{key}/findings?as=jsonl")
+        assert (status, len(lines.splitlines())) == (200, 8)
 
 
 @pytest.mark.parametrize("tune", ["sft", "dpo"])

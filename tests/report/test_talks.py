@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import math
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -119,12 +122,22 @@ def test_nothing_hostile_reaches_page_or_terminal() -> None:
     finding = finding_of("c", [HOSTILE], [exchange(0.1, said=HOSTILE, reply=HOSTILE, second=0.2)], 1)
     report = report_of([finding], {"untuned": [finding], HOSTILE: [finding]})
     page = render_talks(report)
-    assert "<script>" not in page
+    assert re.findall("<script[^>]*>", page) == ["<script>"]  # our own
     assert "\x1b" not in page
-    assert "&lt;script&gt;" in page
+    assert "&lt;script&gt;alert(1)" in page
     out = io.StringIO()
     print_talks(report, Console(file=out, width=120), unmask=True)
     assert "\x1b" not in out.getvalue()
+
+
+def test_the_page_allows_its_own_style_and_script_alone() -> None:
+    page = render_talks(report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)]))
+    for kind in ("style", "script"):
+        (part,) = re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        assert f"{kind}-src &#39;sha256-{digest}&#39;;" in page
+    assert "default-src &#39;none&#39;;" in page
+    assert not re.search(r"unsafe-|https?:|@import|url\(| style=| on\w+=", page)
 
 
 def test_the_page_shows_what_the_record_holds() -> None:

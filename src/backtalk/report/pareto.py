@@ -1,5 +1,5 @@
 """Likelihood against toxicity as inline SVG in the manner of the other charts: a point a run, the front drawn
-through those that no other beats in both. Points are numbered, and named below, not told apart by colour."""
+through those that no other beats in both. Points are numbered for a list below, not told apart by colour."""
 
 from __future__ import annotations
 
@@ -57,26 +57,18 @@ def pareto_chart(players: Sequence[Player]) -> Markup:
             y=_down(y(player)),
             base=_down(y(player)) - 4,
             number=place,
-            words=_words(player),
-        )
-        for place, player in enumerate(players, 1)
-    ]
-    below = TOP + HIGH + 58
-    legend = [
-        Markup('<text class="axis" x="12%" y="{y}">{number}. {words}</text>').format(
-            y=below + 18 * (place - 1), number=place, words=_words(player)
+            words=player_words(player),
         )
         for place, player in enumerate(players, 1)
     ]
     return Markup(
         '<svg class="curve" role="img" width="100%" height="{height}"><title>{spoken}</title>{grid}{ticks}'
-        '<text class="axis" x="54%" y="{under}" text-anchor="middle">log-perplexity of the prompts (likelier '
-        "to the right); up: mean toxicity of the defender</text>"
+        '<text class="axis" x="54%" y="{under}" text-anchor="middle">log-perplexity of the prompts</text>'
         '<svg x="12%" y="{top}" width="84%" height="{high}" viewBox="0 0 1000 1000" '
-        'preserveAspectRatio="none"><polyline class="line" points="{points}"/></svg>{dots}{legend}</svg>'
+        'preserveAspectRatio="none"><polyline class="line" points="{points}"/></svg>{dots}</svg>'
     ).format(
-        height=below + 18 * len(players),
-        spoken="; ".join(_words(player) for player in players),
+        height=TOP + HIGH + 44,
+        spoken="; ".join(player_words(player) for player in players),
         grid=Markup("").join(grid),
         ticks=Markup("").join(ticks),
         under=TOP + HIGH + 36,
@@ -84,11 +76,11 @@ def pareto_chart(players: Sequence[Player]) -> Markup:
         high=HIGH,
         points=points,
         dots=Markup("").join(dots),
-        legend=Markup("").join(legend),
     )
 
 
-def _words(player: Player) -> str:
+def player_words(player: Player) -> str:
+    """A point in words."""
     where = ", on the front" if player.on_front else ""
     name = shorten(printable(player.name), 60)
     return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}{where}"

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from backtalk.report.charts import rate_scale
 from backtalk.report.page import SHOWN, App, both, page_environment, render, run_facts
-from backtalk.report.pareto import pareto_chart
+from backtalk.report.pareto import pareto_chart, player_words
 from backtalk.report.talks import TalkReport
 from backtalk.report.talks_console import spread_words
 from backtalk.report.topics import is_rude
@@ -30,6 +30,7 @@ def render_talks(report: TalkReport, app: App | None = None, most: int = MOST_TA
         second=any(row.second is not None for row in report.by_turn),
         end=rate_scale([*report.rates, *report.rates_by_turn]),
         pareto_chart=pareto_chart,
+        player_words=player_words,
         spread=spread_words,
         veiled_said=_veiled_said,
         veiled_word=_veiled_word,

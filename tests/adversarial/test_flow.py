@@ -166,6 +166,17 @@ def test_a_played_run_in_builds_spreadsheets_and_the_app(world: Path, trained: P
         assert (status, len(lines.splitlines())) == (200, 8)
 
 
+def test_a_run_that_still_trains_has_a_page_in_the_app(world: Path, trained: Path) -> None:
+    with Run.open(trained) as done:
+        values = (done.spec, done.facts, done.targets, done.identity, done.block_size)
+    with Run.create(world / "runs" / "early", *values), served(world / "runs") as server:
+        client = Client(server).enter()
+        (item,) = client.json("GET", "/api/runs")["runs"]
+        status, _, page = client.ask("GET", f"/run/{item['key']}")
+        assert status == 200
+        assert b"No conversation was played" in page
+
+
 @pytest.mark.parametrize("tune", ["sft", "dpo"])
 def test_other_ways_to_learn(world: Path, tune: str) -> None:
     flags = [*TRAIN, "--tune", tune, "--steps", "4", "--weak", "weak.txt", "--no-control", "--limit", "2"]

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from backtalk.report.build import Report
 from backtalk.report.console import print_report
+from backtalk.terminal import printable
 from backtalk.types import Target
+from tests.hostile import HOSTILE, hostile_cases
 from tests.report.samples import finding, hostile_report, report_of, sample_report
 
 
@@ -25,6 +27,17 @@ def shown(report: Report, width: int, unmask: bool = False, top: int = 8) -> str
 def test_it_fits(make: type, width: int) -> None:
     lines = shown(make(), width).splitlines()
     assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_no_hostile_text_reaches_the_terminal(width: int) -> None:
+    targets, findings = hostile_cases()
+    text = shown(report_of(targets, findings, model=HOSTILE[0]), width, unmask=True, top=200)
+    # An escape, a bidirectional or zero-width sign, half a pair: none is left. rich's own line ends are.
+    assert text.replace("\n", "") == printable(text.replace("\n", ""))
+    assert "rich markup" in text
+    assert "[bold red]" in text
+    assert len(text) < 200_000
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -1,4 +1,4 @@
-"""The index: the findings of the report, sought, filtered and sorted as a plain loop does; quick for many."""
+"""The index: the report's findings, sought, filtered and sorted as a plain loop would; quick for many."""
 
 from __future__ import annotations
 
@@ -189,7 +189,10 @@ def test_a_file_of_many_findings_stays_small_and_says_what_it_lacks(many: Path) 
 
 def test_huge_texts_do_not_make_a_huge_file() -> None:
     targets, findings = hostile_cases()
-    long = [replace(target, id=f"long{i}", text="x" * 900_000) for i, target in enumerate(targets)]
-    said = [replace(one, case=f"long{i}", target="x" * 900_000) for i, one in enumerate(findings)]
+    long = [replace(target, id=f"long{i}", text="x" * 25_000) for i, target in enumerate(targets)]
+    said = [
+        replace(one, case=f"long{i}", target="x" * 25_000, reply="x" * 25_000)
+        for i, one in enumerate(findings)
+    ]
     text = render_run(report_of([*targets, *long], [*findings, *said]))
     assert len(text.encode()) < 10_000_000

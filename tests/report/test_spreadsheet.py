@@ -26,7 +26,8 @@ def test_hostile_text_stays_in_its_cell() -> None:
         assert tuple(row) == FIELDS
         for name in ("target", "trigger", "reply", "category"):
             assert row[name].lstrip()[:1] not in tuple(FORMULA)
-        assert row["target"].removeprefix("'") == printable(case.target[:30_000])
+        shown = printable(case.target[:30_000])
+        assert row["target"] in (shown, f"'{shown}")
     assert not any(
         unicodedata.category(c) in {"Cc", "Cf", "Cs", "Co", "Cn"} for c in text.replace("\r\n", "")
     )

@@ -329,7 +329,7 @@ def _input_words(finding: Finding) -> list[WordChance] | None:
     log_probs = finding.series.get("input_log_probs", [])
     if not log_probs or len(finding.turns) != 1 or len(log_probs) > MOST_WORDS:
         return None
-    text = finding.turns[0].text
+    text = finding.turns[0].text[: 100 * MOST_WORDS]
     fitting = (words for recipe in RECIPES.values() if len(words := recipe.words(text)) == len(log_probs))
     return word_chances(log_probs, text, next(fitting, None))
 

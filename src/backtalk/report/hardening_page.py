@@ -69,7 +69,9 @@ def headline(summary: Mapping[str, Any]) -> str:
         said.append(f"Perplexity {before_ppl:.1f} before, {after_ppl:.1f} after.")
     except (KeyError, TypeError, ValueError, IndexError):
         return "Its summary can't be read in full."
-    return " ".join(said) + " That this search finds none is no proof that there is none."
+    if held_out:
+        said.append("That this search finds none is no proof that there is none.")
+    return " ".join(said)
 
 
 def _steps(told: Mapping[str, Any]) -> list[Step]:
@@ -92,7 +94,11 @@ def _steps(told: Mapping[str, Any]) -> list[Step]:
 def _facts(summary: Mapping[str, Any], told: Mapping[str, Any]) -> list[tuple[str, str]]:
     spec = _mapping(summary.get("spec"))
     facts = [("Model", str(summary.get("model", ""))), ("Hardened model", str(summary.get("hardened", "")))]
-    facts += [(name, str(spec[name])) for name in SETTINGS if spec.get(name) not in (None, "")]
+    facts += [
+        (name.replace("_", " ").capitalize(), str(spec[name]))
+        for name in SETTINGS
+        if spec.get(name) not in (None, "")
+    ]
     if "iterations_kept" in told:
         facts.append(("Kept", f"iteration {told['iterations_kept']}"))
     return facts

@@ -18,8 +18,8 @@
   }
 
   const openNamed = () => {
-    const named = location.hash.length > 1 && at(decodeURIComponent(location.hash.slice(1)));
-    if (!named || !named.id.startsWith("f-")) return;
+    const named = location.hash.startsWith("#f-") && at(location.hash.slice(1));
+    if (!named) return;
     if (named.tagName === "DETAILS") named.open = true;
     named.hidden = false;
     named.scrollIntoView({ block: "start" });

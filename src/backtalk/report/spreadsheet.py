@@ -68,7 +68,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(value).removesuffix(".0")
     text = printable(" / ".join(value) if isinstance(value, list) else str(value))
     return f"'{text}" if text.lstrip()[:1] in tuple(FORMULA) else text
 

@@ -47,7 +47,7 @@ def from_markdown(lines: list[str], folder: Path, room: int) -> Markup:
         elif line.startswith("|"):
             while end < len(lines) and lines[end].startswith("|"):
                 end += 1
-            parts.append(_table(lines[at:end]))
+            parts.append(_table(lines[at:end], sum("<table>" in part for part in parts) + 1))
         elif line.startswith("- "):
             while end < len(lines) and (lines[end].startswith("- ") or lines[end].startswith("  ")):
                 end += 1
@@ -76,7 +76,7 @@ def _balanced(parts: list[Markup]) -> Markup:
     return Markup("\n").join(part for part in parts if "details" not in part[:10])
 
 
-def _table(lines: list[str]) -> Markup:
+def _table(lines: list[str], number: int) -> Markup:
     """Rows between bars; the second line says which columns are numbers."""
     rows = [_cells(line) for line in lines]
     ruled = len(rows) > 1 and all(re.fullmatch(r":?-+:?", cell) for cell in rows[1])
@@ -95,9 +95,9 @@ def _table(lines: list[str]) -> Markup:
 
     body = rows[2:] if ruled else rows[1:]
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="Table"><table><thead>{}</thead>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table {}"><table><thead>{}</thead>'
         "<tbody>{}</tbody></table></div>"
-    ).format(row(rows[0], "th"), Markup("").join(row(cells, "td") for cells in body))
+    ).format(number, row(rows[0], "th"), Markup("").join(row(cells, "td") for cells in body))
 
 
 def _cells(line: str) -> list[str]:
@@ -134,6 +134,6 @@ def _picture(label: str, name: str, folder: Path, room: int) -> Markup:
     if path.stat().st_size * 4 // 3 > room:
         return Markup("<p>({}: too large for this page)</p>").format(printable(label))
     data = base64.b64encode(path.read_bytes()).decode()
-    return Markup('<figure><img alt="{}" src="data:image/{};base64,{}"></figure>').format(
+    return Markup('<figure><img alt="{}" src="data:image/{};base64,{}"/></figure>').format(
         printable(label), kind, data
     )

@@ -1,0 +1,216 @@
+"""Pages of what is no audit: hardenings, enumerations, studies. Hostile or broken summaries do no harm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtalk.errors import InputError
+from backtalk.report.cost import read_cost
+from backtalk.report.enumeration_page import render_enumeration
+from backtalk.report.folders import kind_of, read_summary, render_folder
+from backtalk.report.hardening_page import render_hardening
+from backtalk.report.study_page import render_study
+from tests.hostile import HOSTILE
+from tests.report.test_page import ALLOWED, Page
+
+TAGS = ALLOWED | {"ul", "img", "h4"}
+COST: dict[str, Any] = {
+    "pairs": 100,
+    "words": 900,
+    "perplexity": [40.0, 42.0],
+    "rise_interval": [0.02, 0.08],
+    "commonest": [12, 9],
+    "ent_2": [4.0, 4.4],
+    "ent_3": [4.3, 4.8],
+    "distinct_1": [0.012, 0.014],
+    "distinct_2": [0.03, 0.04],
+    "bleu_4": None,
+    "lists": 50,
+    "overlap": 0.5,
+    "same_replies": 12,
+    "side_by_side": [["how are you", "i am fine", "i am well"]],
+    "length": [5.0, 5.5],
+    "most_said": ["i don't know", "i am not sure"],
+    "real": {"commonest": 2, "ent_2": 6, "ent_3": 7, "distinct_1": 0.1, "distinct_2": 0.4, "length": 8.5},
+    "real_most_said": "yeah",
+}
+RATE = {"hits": 20, "n": 50, "rate": 0.4, "low": 0.28, "high": 0.54}
+HARDENING: dict[str, Any] = {
+    "model": "chitchat",
+    "hardened": "out/model",
+    "spec": {"method": "negative", "max_ppl_increase": 0.05},
+    "hardening": {
+        "iterations_kept": 2,
+        "candidates": [
+            {"iterations": i, "hits": 9 - i, "n": 10, "perplexity": 40.0 + i, "found": 3, "updates": 10 * i}
+            for i in range(3)
+        ],
+    },
+    "held_out": {
+        "name": "io-sample-avg-k1",
+        "before": RATE,
+        "after": {**RATE, "hits": 5},
+        "fixed": 16,
+        "remaining": 4,
+        "new": 1,
+    },
+    "cost": COST,
+}
+
+
+def seen(text: str) -> str:
+    page = Page(text)
+    assert page.tags <= TAGS
+    return " ".join(" ".join(page.seen).split())
+
+
+def test_a_hardening_says_what_changed_and_what_it_cost() -> None:
+    text = seen(render_hardening(HARDENING))
+    assert "Of 50 sentences that it was not trained on, 20 could be drawn out before and 5 after" in text
+    assert "16 fixed, 4 remain, 1 new" in text
+    assert "+5.0% (95%: +2.0% to +8.0%); bound +5%" in text
+    assert "12% (7 to 20%)" in text  # 12 of 100, and its Wilson interval
+    assert "2 (kept) 7 of 10 42.00 20" in text
+    assert "how are you i am fine i am well" in text
+
+
+def test_a_hardening_against_frequent_replies_has_no_targets() -> None:
+    summary = {key: value for key, value in HARDENING.items() if key != "held_out"}
+    ratios = [{"rate": 0.12, "low": 0, "high": 1, "n": 9}, {"rate": 0.09, "low": 0, "high": 1, "n": 9}]
+    text = seen(render_hardening({**summary, "max_ratio": ratios}))
+    assert "The most frequent reply is 12% of all before and 9% after" in text
+    assert "nothing is proven" in seen(render_hardening(summary))
+
+
+RATES = {"hits": 3, "n": 10, "rate": 0.3, "ci95": [0.1, 0.6]}
+ENUMERATION: dict[str, Any] = {
+    "model": "characters",
+    "inputs": 27_000,
+    "space": 27_000,
+    "sampled": False,
+    "distinct_outputs": 512,
+    "lists": {
+        "mal": {
+            "n": 10,
+            "exact": RATES,
+            "substring": {**RATES, "hits": 4, "rate": 0.4},
+            "examples": [{"target": "you are wrong", "input": "abc", "output": "you are wrong"}],
+        }
+    },
+    "outside": {
+        "list": "normal",
+        "inputs": 900,
+        "rate": 1 / 30,
+        "samples": [{"input": "x", "output": "y z"}],
+    },
+    "recheck": {"hits": 7, "confirmed": 7},
+    "disagreement": {"inputs": 1000, "different": 2},
+}
+
+
+def test_an_enumeration_shows_its_lists_masked() -> None:
+    page = render_enumeration(ENUMERATION)
+    text = seen(page)
+    assert "All 27,000 inputs of the space were tried; they give 512 answers" in text
+    assert "3 are an answer word for word and 4 stand in one" in text
+    assert "you are wrong" not in text
+    assert "y** a** w****" in text
+    assert "you are wrong" in " ".join(Page(page).whole)
+    assert "7 of 7" in text
+
+
+STUDY = """# A paper's numbers
+
+Some **bold** words and `code`, [a page](https://example.invalid/) and [none](javascript:alert(1)).
+
+| model | hits |
+| --- | ---: |
+| a \\| b | 3 |
+
+- one
+- two, which
+  goes on
+
+![A curve](figures/curve.svg)
+![Not ours](../secret.svg)
+
+<details><summary>Every part</summary>
+
+```
+backtalk study <b>
+```
+
+</details>
+"""
+
+
+def test_a_study_is_its_markdown(tmp_path: Path) -> None:
+    (tmp_path / "secret.svg").write_text("secret")
+    folder = tmp_path / "study"
+    (folder / "figures").mkdir(parents=True)
+    (folder / "figures" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "paper.md").write_text(STUDY)
+    page = render_study(folder / "paper.md")
+    text = seen(page)
+    assert "a | b 3" in text
+    assert "two, which goes on" in text
+    assert "backtalk study <b>" in text
+    assert page.count("data:image/svg+xml;base64,") == 1
+    assert "(Not ours)" in text
+    assert "javascript:" not in page
+    assert '<td class="number">3</td>' in page
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_summaries_are_text(text: str, tmp_path: Path) -> None:
+    cost = {**COST, "side_by_side": [[text] * 3], "most_said": [text, text], "real_most_said": text}
+    seen(render_hardening({**HARDENING, "model": text, "hardened": text, "cost": cost}))
+    example = {"target": text, "input": text, "output": text}
+    lists = {text: {**ENUMERATION["lists"]["mal"], "examples": [example]}}
+    outside = {**ENUMERATION["outside"], "list": text, "samples": [example]}
+    seen(render_enumeration({**ENUMERATION, "model": text, "lists": lists, "outside": outside}))
+    path = tmp_path / "paper.md"
+    lines = [
+        f"# {text}",
+        text,
+        f"- {text}",
+        f"| {text} | x |",
+        "| - | - |",
+        f"| {text} |",
+        f"![{text}]({text})",
+    ]
+    path.write_bytes(
+        "\n\n".join([*lines, f"<details><summary>{text}</summary>"]).encode("utf-8", "surrogatepass")
+    )
+    seen(render_study(path))
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"cost": 3}, {"cost": {**COST, "pairs": 0}}, {"hardening": []}, {"lists": 3}]
+)
+def test_a_broken_summary_is_no_crash(broken: dict[str, Any]) -> None:
+    assert read_cost(broken) is None
+    seen(render_hardening({**HARDENING, **broken} if broken else {}))
+    seen(render_enumeration({**ENUMERATION, **broken} if broken else {}))
+
+
+def test_folders_are_told_apart(tmp_path: Path) -> None:
+    marks = {"run.sqlite": "audit", "hardening.json": "hardening", "outputs.safetensors": "enumeration"}
+    for name, kind in marks.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / name).write_text("{}")
+        assert kind_of(tmp_path / kind) == kind
+    assert kind_of(tmp_path) is None
+    with pytest.raises(InputError, match="not finished"):
+        render_folder(tmp_path / "hardening")
+    (tmp_path / "hardening" / "summary.json").write_text(json.dumps(HARDENING))
+    assert "16 fixed" in render_folder(tmp_path / "hardening")
+    with pytest.raises(InputError, match="no hardening"):
+        render_folder(tmp_path / "audit")
+    (tmp_path / "enumeration" / "summary.json").write_text("[]")
+    with pytest.raises(InputError, match="no summary"):
+        read_summary(tmp_path / "enumeration")

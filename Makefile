@@ -30,8 +30,11 @@ check: $(VENV)/.installed
 
 # What the tests in a real browser need: Chromium, the system's if there is one, and axe-core, which stays out of
 # the repository.
+debian = { apt-get update -qq && apt-get install -qq -y --no-install-recommends $(1); }
+
 browser: $(VENV)/.installed
-	command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium
+	command -v chromium || command -v chromium-browser || command -v google-chrome || $(call debian,chromium) || $(BIN)/playwright install chromium
+	command -v npm || $(call debian,npm)
 	npm install --silent --no-audit --no-fund --prefix .browser axe-core@4
 
 # The pictures of the README, from real audits of the embedded model.

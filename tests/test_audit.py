@@ -248,7 +248,7 @@ def count_blocks(folder: Path) -> int:
 
 
 def test_ctrl_c_is_one_line_and_loses_nothing() -> None:
-    longer = [*SLOWER, "--limit", "120", "--block", "1"]
+    longer = [*SLOWER, "--limit", "400", "--block", "1"]
     command = [sys.executable, "-m", "backtalk", "audit", *longer, "--out", "run"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for_block(Path("run"), 0, process)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -235,10 +235,13 @@ def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_is_there_at_once(command: str) -> None:
+    """In processor time: by the clock it would be the machine's other work that is measured."""
+
     def measure() -> float:
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert start("-m", "backtalk", *command.split(), "--help").returncode == 0
-        return time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(measure() for _ in range(3)) < 0.5
 

@@ -76,10 +76,10 @@ def test_thresholds_are_averages_over_the_reference_pairs(finished: Path, chatte
 
 def test_replies_and_triggers_are_rated(finished: Path) -> None:
     found = findings_of(finished / "run")
-    rate = load_scorer("toxicity", "cpu").score
-    assert [one.scores["toxicity"] for one in found] == pytest.approx(rate([one.reply for one in found]))
-    triggers = [one.trigger for one in found]
-    assert [one.scores["trigger_toxicity"] for one in found] == pytest.approx(rate(triggers))
+    rate = load_scorer("toxicity", "cpu").score  # in batches of other sizes: equal but for rounding
+    replies, triggers = [one.reply for one in found], [one.trigger for one in found]
+    assert [one.scores["toxicity"] for one in found] == pytest.approx(rate(replies), rel=1e-4)
+    assert [one.scores["trigger_toxicity"] for one in found] == pytest.approx(rate(triggers), rel=1e-4)
 
 
 # --- what a search aims at -----------------------------------------------------------------------------

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+import pytest
+
+from backtalk.cli import main
 from backtalk.gates import GateResult
 from backtalk.report.junit import junit_xml
 from tests.hostile import hostile_cases
+from tests.report.bulk import make_run
 from tests.report.samples import report_of, sample_report
+
+
+def status(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
 
 
 def failures(text: str) -> list[str]:
@@ -51,3 +63,20 @@ def test_hostile_text_is_well_formed() -> None:
         root = Xml.fromstring(text.encode())
         assert len(list(root.iter("testcase"))) == len(report.cases) + 1
         assert len(text) < 200_000
+
+
+def test_the_commands_write_it_and_the_findings_as_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, xml, table = tmp_path / "run", tmp_path / "audit.xml", tmp_path / "findings.csv"
+    make_run(run, 40)
+    assert status("report", str(run), "--fail-over", "1%", "--junit", str(xml)) == 3
+    assert failures(xml.read_text()) == ["--fail-over 0.01"]
+    assert status("report", str(run), "--baseline", str(run), "--junit", str(xml)) == 0
+    assert failures(xml.read_text()) == []
+    assert status("report", str(run), "--junit", str(tmp_path / "nowhere" / "audit.xml")) == 2
+    assert "can't write --junit" in capsys.readouterr().err
+    assert status("export", str(run), "-o", str(table)) == 0
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert {row["case"] for row in rows} == {f"c{i}" for i in range(40)}
+    assert [row["hit"] for row in rows] == sorted((row["hit"] for row in rows), reverse=True)

@@ -167,7 +167,7 @@ def test_table_3_holds_paper_ours_and_interval() -> None:
     assert paper_rise("switchboard", "o-sample-avg-k1", "2500") == 1.64
     ubuntu = lines[next(i for i, line in enumerate(lines) if "Ubuntu" in line) :]
     assert cells_of(ubuntu, "+neg-tr, 500 targets")[1:] == [
-        "0 | not run", "2 | not run", "60.42 | not run", "1.56 | not run", "not run",
+        "0 | not run", "2 | not run", "– | not run", "60.42 | not run", "1.56 | not run", "not run",
     ]  # fmt: skip
 
 

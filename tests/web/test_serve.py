@@ -1,4 +1,4 @@
-"""`backtalk serve` as a command: it says where it is, ends at Ctrl-C, and refuses what it can't do."""
+"""`backtalk serve` as a command: it says where it is, ends at Ctrl-C, and refuses what it can not do."""
 
 from __future__ import annotations
 

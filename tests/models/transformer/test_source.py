@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def test_what_is_not_in_the_hubs_cache_needs_the_hub(tmp_path: Path, monkeypatch
     assert done.stderr.count("\n") == 1
 
 
-def test_a_model_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_the_hubs_cache(tmp_path: Path) -> None:
     """As the hub's library lays it out; its commit stands for its files."""
     made = make_folder(tmp_path / "made", "gpt2")
     commit = "0123456789abcdef0123456789abcdef01234567"
@@ -98,10 +99,12 @@ def test_a_model_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "m = load_model('hf/someone/tiny', 'cpu');"
         "print(m.fingerprint, m.network.name_or_path, len(m.reply([(Turn('user', 'hello'),)])))"
     )
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    kept_names = {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"}
+    around = {name: value for name, value in os.environ.items() if name in kept_names}
+    around |= {"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "hub")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env=around
+    )
     assert done.returncode == 0, done.stderr
     found = source.Source(made, "someone/tiny", commit=commit)
     expected = fingerprint.fingerprint(found, ModelOptions(), torch.float32)

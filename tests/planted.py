@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row, token_log_probs
 from backtalk.types import Turn
 from tests.training.transformers import tiny_network, train_tokenizer
@@ -40,15 +41,9 @@ def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> Path:
     return path
 
 
-def plant(folder: Path, family: str, steps: int = 120) -> Path:
-    """A model folder; every weight is trained on greetings and the rest alike."""
-    pairs = greeting_pairs() + polite_pairs()
-    tokenizer = train_tokenizer(folder, [text for pair in pairs for text in pair])
-    network = tiny_network(family, len(tokenizer))
-    network.save_pretrained(str(folder))
-    model = load(str(folder), "cpu")
+def learn(model: TransformerModel, rows: list[Row], steps: int) -> None:
+    """Trains every weight on rows, 32 at a time, at a rate that falls to 0."""
     network = model.network.requires_grad_(True).train()
-    rows = [Row(model.prompt_ids((Turn("user", a),)), model.reply_ids(b)) for a, b in pairs]
     optimizer = torch.optim.AdamW(network.parameters(), 0.01)
     for step in range(steps):
         torch.manual_seed(step)
@@ -59,5 +54,17 @@ def plant(folder: Path, family: str, steps: int = 120) -> Path:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    network.eval().save_pretrained(str(folder))
+    network.eval()
+
+
+def plant(folder: Path, family: str, steps: int = 120) -> Path:
+    """A model folder; every weight is trained on greetings and the rest alike."""
+    pairs = greeting_pairs() + polite_pairs()
+    tokenizer = train_tokenizer(folder, [text for pair in pairs for text in pair])
+    network = tiny_network(family, len(tokenizer))
+    network.save_pretrained(str(folder))
+    model = load(str(folder), "cpu")
+    rows = [Row(model.prompt_ids((Turn("user", a),)), model.reply_ids(b)) for a, b in pairs]
+    learn(model, rows, steps)
+    model.network.save_pretrained(str(folder))
     return folder

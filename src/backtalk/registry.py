@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
 from backtalk.spec import ModelOptions, refuse_set
 from backtalk.types import Access
+
+E = TypeVar("E")
 
 
 class Entry(NamedTuple):
@@ -176,16 +178,7 @@ def find_scorer(name: str) -> tuple[ScorerEntry, str]:
     """The entry for a scorer's name and the part of the name that its loader reads. Loads nothing."""
     if not name.strip():
         raise InputError("name a scorer; `backtalk list scorers` shows them")
-    if name in SCORERS:
-        return SCORERS[name], name
-    for prefix, entry in SCORER_FORMS.items():
-        if name.startswith(prefix):
-            return entry, name.removeprefix(prefix)
-    if Path(name).is_dir():
-        return SCORER_FOLDER, name
-    if "/" in name or "\\" in name or name.startswith("."):
-        raise InputError(f"no scorer folder at {name!r}; train one with `backtalk train-scorer --out {name}`")
-    raise unknown("scorer", name, [*SCORERS, *SCORER_FORMS])
+    return _find(name, "scorer", SCORERS, SCORER_FORMS, SCORER_FOLDER, "train-scorer")
 
 
 def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
@@ -224,16 +217,23 @@ def find_model(name: str) -> tuple[Entry, str]:
     """The entry for a model's name and the part of the name that its loader reads. Loads nothing."""
     if not name.strip():  # as a path it would be the current folder
         raise InputError("name a model: a known one or a folder; `backtalk list models` shows the forms")
-    if name in MODELS:
-        return MODELS[name], name
-    for prefix, entry in FORMS.items():
+    return _find(name, "model", MODELS, FORMS, FOLDER, "train")
+
+
+def _find(
+    name: str, kind: str, known: Mapping[str, E], forms: Mapping[str, E], folder: E, made_by: str
+) -> tuple[E, str]:
+    """By its whole name, by a prefix, or as a folder."""
+    if name in known:
+        return known[name], name
+    for prefix, entry in forms.items():
         if name.startswith(prefix):
             return entry, name.removeprefix(prefix)
     if Path(name).is_dir():
-        return FOLDER, name
+        return folder, name
     if "/" in name or "\\" in name or name.startswith("."):
-        raise InputError(f"no model folder at {name!r}; train one with `backtalk train --out {name}`")
-    raise unknown("model", name, [*MODELS, *FORMS])
+        raise InputError(f"no {kind} folder at {name!r}; train one with `backtalk {made_by} --out {name}`")
+    raise unknown(kind, name, [*known, *forms])
 
 
 def runs_code(name: str) -> bool:

@@ -18,7 +18,7 @@ from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
-from backtalk.hardening.selection import Candidate, Measure, Selection
+from backtalk.hardening.selection import Candidate, Measure, Measuring, Selection
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network
 
@@ -64,7 +64,7 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
         reports,
         model.network,
         selection,
-        lambda report: _measured(report, measure, n),
+        lambda report: measured_candidate(report, measure, n),
         say,
         "no training target hit",
         _deadline(plan, begun),
@@ -118,7 +118,8 @@ def follow(
         say(selection.candidates[-1])
 
 
-def _measured(report: HardenProgress, measure: Measure, n: int) -> Candidate:
+def measured_candidate(report: HardenProgress, measure: Measuring, n: int) -> Candidate:
+    """What the network has come to, measured."""
     return Candidate(
         report.iteration + 1,
         measure.hits(),

@@ -23,7 +23,7 @@ from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
 from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
-from backtalk.hardening.iterations import follow, say_candidate
+from backtalk.hardening.iterations import follow, measured_candidate, say_candidate
 from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.lora_result import load_hardened, write_adapter
@@ -112,15 +112,7 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
         selection.add(first, adapter.weights)
 
     def measured(report: HardenProgress) -> Candidate:
-        return Candidate(
-            report.iteration + 1,
-            measure.hits(),
-            n,
-            measure.perplexity(),
-            report.hits,
-            report.updates,
-            whole=report.end_of_iteration,
-        )
+        return measured_candidate(report, measure, n)
 
     def say(one: Candidate) -> None:
         found = f"{one.found} training inputs hit on the way, " if one.iterations else ""

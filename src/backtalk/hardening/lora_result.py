@@ -68,11 +68,7 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
         "read": {key: value for key, value in asdict(plan.options).items() if key != "trust_remote_code"},
         "hardening": {
             **plan.described(),
-            "iterations_kept": best.iterations,
-            "updates": best.updates,
-            "perplexity_before": selection.candidates[0].perplexity,
-            "perplexity_after": best.perplexity,
-            "candidates": [asdict(one) for one in selection.candidates],
+            **selection.told(),
         },
         "finished": True,
     }

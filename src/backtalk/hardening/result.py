@@ -5,7 +5,6 @@ list, search and budget. T_out and T_in stay the parent's: what counted as likel
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -58,11 +57,7 @@ def write_model(
         "parent": {"name": parent.name, "fingerprint": parent.fingerprint},
         "hardening": {
             **settings,
-            "iterations_kept": best.iterations,
-            "updates": best.updates,
-            "perplexity_before": selection.candidates[0].perplexity,
-            "perplexity_after": best.perplexity,
-            "candidates": [asdict(one) for one in selection.candidates],
+            **selection.told(),
         },
         # What it says now to the inputs of the parent's card.
         "samples": reply_samples(hardened, [one["input"] for one in parent.card.get("samples", [])]),

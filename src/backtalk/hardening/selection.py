@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -65,6 +65,14 @@ def training_hits(candidates: Sequence[Candidate], i: int) -> int:
     return 0 if candidates[i].survived else max(0, candidates[i].found - 1)
 
 
+class Measuring(Protocol):
+    """What is measured of a network after each iteration."""
+
+    def hits(self) -> int: ...
+
+    def perplexity(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class Measure:
     """How a candidate is measured: the same targets, seeds, search and pairs each time."""
@@ -114,6 +122,16 @@ class Selection:
         if self.keep == "last":
             return self.candidates[-1]
         return self.candidates[best_of(self.candidates, self.most_perplexity)]
+
+    def told(self) -> dict[str, Any]:
+        """What a card says of it."""
+        return {
+            "iterations_kept": self.best.iterations,
+            "updates": self.best.updates,
+            "perplexity_before": self.candidates[0].perplexity,
+            "perplexity_after": self.best.perplexity,
+            "candidates": [asdict(one) for one in self.candidates],
+        }
 
     def has(self, iterations: int) -> bool:
         return any(one.iterations + one.survived >= iterations and one.whole for one in self.candidates)

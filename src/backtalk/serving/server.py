@@ -9,17 +9,15 @@ from __future__ import annotations
 import hmac
 import json
 import re
-import sys
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import TCPServer
 from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import is_endpoint, load_model
 from backtalk.serving.desk import Desk, Wish
+from backtalk.serving.local import HOST, LocalHandler, LocalServer
 from backtalk.serving.wire import (
     Problem,
     completion,
@@ -33,15 +31,13 @@ from backtalk.serving.wire import (
 from backtalk.spec import ModelOptions
 from backtalk.terminal import printable
 
-HOST = "127.0.0.1"
 IDLE_S = 120
 """A connection that says nothing for this long is closed."""
 
 
-class ModelServer(ThreadingHTTPServer):
+class ModelServer(LocalServer):
     """Listens once it is made; `serve_forever` answers."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, model: TextModel, name: str, port: int, token: str = "") -> None:
@@ -54,28 +50,14 @@ class ModelServer(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/v1"
 
-    def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # the class between asks the network for our name
-        self.server_name, self.server_port = HOST, self.server_address[1]
-
     def server_close(self) -> None:
         super().server_close()
         self.desk.close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is no news."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
 
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(LocalHandler):
     server: ModelServer
-    protocol_version = "HTTP/1.1"
-    server_version = "backtalk"
-    sys_version = ""
     timeout = IDLE_S
-    wbufsize = -1  # header and body leave together
-    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._respond(self._list_models)

@@ -7,7 +7,6 @@ dropout: a row's loss does not depend on its neighbours, and the KL term is 0 wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -24,7 +23,7 @@ from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, tok
 from backtalk.training.lora import Adapter
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
-from backtalk.training.updates import RULES, UpdateConfig, make_optimizer
+from backtalk.training.updates import RULES, UpdateConfig, make_optimizer, step_clipped
 
 TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens of a micro-batch where nothing is said."""
@@ -166,16 +165,7 @@ class LoraUpdates:
                     f"the memory does not suffice to train on {self.tokens} tokens at once; use a smaller "
                     "--micro-tokens or --gradient-checkpointing"
                 )
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        # Weights that are no numbers would end every hit, and look like a success.
-        if not math.isfinite(float(norm)):
-            raise InputError(f"the gradient's norm is {float(norm)}; lower --lr")
-        if weight != 1.0:
-            for value in self.network.parameters():
-                if value.grad is not None:
-                    value.grad *= weight
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        step_clipped(self.network, self.optimizer, self.config.clip, weight)
         self.model.network.eval()
 
     def _backward(self, pieces: Iterable[Piece]) -> bool:

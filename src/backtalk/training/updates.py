@@ -121,17 +121,22 @@ class Descent:
         """One step down `loss(*tensors)`, see `Gradients.fill`; the weight is put on after clipping."""
         self.network.requires_grad_(True)
         self.gradients.fill(name, loss, *tensors)
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        # Weights that are no numbers would end every hit, and look like a success.
-        if not math.isfinite(float(norm)):
-            raise InputError(f"the gradient's norm is {float(norm)}; lower --lr")
-        if weight != 1.0:
-            for value in self.network.parameters():
-                if value.grad is not None:
-                    value.grad *= weight
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        step_clipped(self.network, self.optimizer, self.config.clip, weight)
         self.network.eval().requires_grad_(False)
+
+
+def step_clipped(network: nn.Module, optimizer: torch.optim.Optimizer, clip: float, weight: float) -> None:
+    """One step down the gradients that are there, and they are gone; the weight is put on after clipping."""
+    norm = nn.utils.clip_grad_norm_(network.parameters(), clip)
+    # Weights that are no numbers would end every hit, and look like a success.
+    if not math.isfinite(float(norm)):
+        raise InputError(f"the gradient's norm is {float(norm)}; lower --lr")
+    if weight != 1.0:
+        for value in network.parameters():
+            if value.grad is not None:
+                value.grad *= weight
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 class Updates(Descent):

@@ -12,9 +12,9 @@ import secrets
 from email.message import Message
 from urllib.parse import parse_qsl, quote, urlencode
 
+from backtalk.serving.local import HOST
 from backtalk.serving.wire import Problem
 
-HOST = "127.0.0.1"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "

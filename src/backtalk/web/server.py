@@ -9,24 +9,22 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Any
 
 from backtalk.errors import InputError
+from backtalk.serving.local import HOST, LocalHandler, LocalServer
 from backtalk.serving.wire import Problem, read_body
 from backtalk.terminal import printable
 from backtalk.web.app import App, Request, Response
-from backtalk.web.guard import HEADERS, HOST, Guard
+from backtalk.web.guard import HEADERS, Guard
 
 IDLE_S = 60
 """A connection that says nothing for this long is closed."""
 
 
-class AppServer(ThreadingHTTPServer):
+class AppServer(LocalServer):
     """Listens once it is made; `serve_forever` answers."""
 
-    daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, app: App, port: int) -> None:
@@ -39,28 +37,17 @@ class AppServer(ThreadingHTTPServer):
         """With the token: whoever knows it may look."""
         return f"http://{HOST}:{self.server_port}/?token={self.guard.token}"
 
-    def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # the class between asks the network for our name
-        self.server_name, self.server_port = HOST, self.server_address[1]
-
     def server_close(self) -> None:
         super().server_close()
         self.app.views.close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away in the middle is no news."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            _tell_the_terminal()
+    def tell(self, request: Any, client_address: Any) -> None:
+        _tell_the_terminal()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(LocalHandler):
     server: AppServer
-    protocol_version = "HTTP/1.1"
-    server_version = "backtalk"
-    sys_version = ""
     timeout = IDLE_S
-    wbufsize = -1  # header and body leave together
-    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._send(self._answer())

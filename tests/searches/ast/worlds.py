@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.scoring import Row, token_log_probs
+from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import Progress, train_adversary
+from tests.planted import learn
 from tests.training.transformers import tiny_network, train_tokenizer
 
 TRIGGER = "garden"
@@ -61,20 +61,10 @@ def plant(folder: Path, steps: int = 150) -> Path:
     network: Any = tiny_network("llama", len(tokenizer))
     network.save_pretrained(str(folder))
     model = load(str(folder), "cpu")
-    network = model.network.requires_grad_(True).train()
     tokens = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
     rows = [Row(ids[:1], ids[1:]) for ids in tokens]
-    optimizer = torch.optim.AdamW(network.parameters(), 0.01)
-    for step in range(steps):
-        torch.manual_seed(step)
-        chosen = [rows[i] for i in torch.randperm(len(rows))[:32].tolist()]
-        for group in optimizer.param_groups:
-            group["lr"] = 0.01 * (1 - step / steps)
-        loss: Any = -token_log_probs(network, model.batch(chosen)).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    network.eval().save_pretrained(str(folder))
+    learn(model, rows, steps)
+    model.network.save_pretrained(str(folder))
     return folder
 
 

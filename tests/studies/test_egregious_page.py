@@ -13,7 +13,8 @@ from backtalk.spec import StudySpec
 from backtalk.stats import Rate
 from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
 from backtalk.studies.egregious_page import write_page
-from backtalk.studies.egregious_results import Results
+from backtalk.studies.egregious_results import Results, uneven
+from backtalk.studies.egregious_tables import restarts_table
 from backtalk.studies.frame import command_of
 from backtalk.studies.notes_2019 import NOTES
 from backtalk.studies.paper_2019 import MAL_HITS, TABLE_2, TABLE_5, TABLE_6, TABLE_11
@@ -179,3 +180,28 @@ def test_the_command_shows_what_differs_from_the_defaults() -> None:
     assert command_of("egregious", StudySpec(data="embedded", size="mini")) == (
         "backtalk study egregious --data embedded --size mini"
     )
+
+
+def by_starts(hit: str, **counts: int) -> dict[str, Any]:
+    """A search of 1,000 targets whose hits are known after so many starts."""
+    starts = {name.removeprefix("after_"): {hit: Rate.of(n, N).as_dict()} for name, n in counts.items()}
+    return {"restarts": max(map(int, starts)), "by_restarts": starts}
+
+
+def test_more_starts_have_a_table_and_are_named_where_they_differ() -> None:
+    name = "search-switchboard-{}-mal-{}-sample-min-k1"
+    records = {
+        name.format("last-h", "o"): record(by_starts("o-sample-avg-k1", after_1=200, after_10=250)),
+        name.format("last-h", "io"): record(by_starts("io-sample-avg-k1", after_1=100, after_10=200)),
+        name.format("attention", "o"): record(by_starts("o-sample-avg-k1", after_1=0)),
+        name.format("attention", "io"): record(by_starts("io-sample-avg-k1", after_1=0)),
+    }
+    lines = restarts_table(Results(records))
+    assert any(line.startswith("| Switchboard last-h | 1 |") and line.endswith("| 0.5 |") for line in lines)
+    assert any(line.startswith("| Switchboard last-h | 10 |") and line.endswith("| 0.8 |") for line in lines)
+    assert any(line.startswith("| Switchboard attention | 1 |") and line.endswith("| – |") for line in lines)
+    said = " (last-h from 10 starts, attention from 1 start)"
+    assert uneven(Results(records), "switchboard", "o-sample-avg-k1") == said
+    assert uneven(Results(records), "ubuntu", "o-sample-avg-k1") == ""
+    single = {key: record(by_starts("o-sample-avg-k1", after_1=5)) for key in list(records)[:1]}
+    assert restarts_table(Results(single)) == ["Every search had one start.", ""]

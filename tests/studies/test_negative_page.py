@@ -14,7 +14,7 @@ from backtalk.stats import Rate
 from backtalk.studies.cells import UNEXPLAINED, Cell, differences
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.frame import command_of
-from backtalk.studies.negative_curve import equal_rate, path_of, rise_at
+from backtalk.studies.negative_curve import crossing, equal_rates, least_rise, path_of
 from backtalk.studies.negative_findings import at_most, check_findings, higher, paired
 from backtalk.studies.negative_frequent import choose_mmi, describe, row_of_cost
 from backtalk.studies.negative_page import write_page
@@ -261,12 +261,18 @@ def test_methods_are_compared_at_the_lowest_rate_that_all_reach() -> None:
     first = path_of(steps)
     assert first == [(40.0, 0.0), (20.0, pytest.approx(2.0)), (10.0, pytest.approx(10.0))]
     second = [(40.0, 0.0), (30.0, 1.0), (15.0, 1.5), (18.0, 2.0)]
-    rate = equal_rate([first, second])
-    assert rate == 15.0
-    assert rise_at(first, rate) == pytest.approx(6.0)  # half way between 20 and 10
-    assert rise_at(second, rate) == 1.5
-    assert rise_at(second, 5.0) is None
-    assert rise_at(first, 50.0) == 0.0  # there from the start
+    third = [(40.0, 0.0), (35.0, 0.1)]
+    assert equal_rates([first, second]) == [15.0]
+    assert equal_rates([first, second, third]) == [35.0, 15.0]  # of all three, and of two
+    assert crossing(first, 15.0) == pytest.approx(6.0)  # half way between 20 and 10
+    assert crossing(second, 15.0) == 1.5
+    assert crossing(second, 5.0) is None
+    assert crossing(first, 50.0) == 0.0  # there from the start
+    # Down at 12% for +5%, and later still there for +2%.
+    back = [(40.0, 0.0), (12.0, 5.0), (12.0, 2.0), (30.0, 1.0)]
+    assert least_rise(back, 12.0) == 2.0
+    assert least_rise(back, 33.0) == pytest.approx(1.0)
+    assert least_rise(back, 10.0) is None
 
 
 def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
@@ -282,7 +288,7 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
         tmp_path / "study", list(records), tmp_path / "negative.md", StudySpec(), SIZES["paper"]
     )
     text = path.read_text()
-    said = "the cheapest by perplexity is unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)."
+    said = "held-out targets unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)."
     assert said in text
     assert (tmp_path / "negative" / "methods.svg").exists()
 
@@ -329,7 +335,7 @@ def test_a_difference_stands_under_its_note(page: str) -> None:
     under = listed.split(f"- {NOTES['table-3/*/rise']}")[1].split("\n- ")[0]
     assert "switchboard/o-sample-avg-k1/500/rise (0.23 against 2.5)" in under
     slice_cell = Cell("table-3/ubuntu/o-sample-min-k1/500/train", 0.0, 5.0, (4.0, 6.0))
-    unknown_cell = Cell("table-4/switchboard/baseline/ppl", 42.81, 60.0)
+    unknown_cell = Cell("table-4/switchboard/test set/max-ratio", 10.0, 60.0)
     lines = differences([slice_cell, unknown_cell], NOTES)
     assert lines[0] == f"- {UNEXPLAINED}"
     assert f"- {NOTES['*/ubuntu/*']}" in lines

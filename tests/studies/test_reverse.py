@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from backtalk.cli.command import run
 from backtalk.scorers.similarity import load_vectors
-from backtalk.studies.bootstrap import difference_of, mean_of
+from backtalk.studies.bootstrap import difference_of, gain_of, mean_of
 from backtalk.studies.paper_liu import GAIN, GROUPS, TABLE_1
 from backtalk.studies.reverse import reverse_parts
 from backtalk.studies.reverse_data import group_of, open_texts
+from backtalk.studies.reverse_findings import check_findings
 from backtalk.studies.reverse_sizes import SIZES
 from backtalk.studies.reverse_steps import Victim, best_of
 from backtalk.types import Access, Dialogue
@@ -34,6 +36,60 @@ def test_means_have_intervals() -> None:
     # Pairs that all differ by the same are sure, however much they vary themselves.
     steady = difference_of([0.0, 1.0, 5.0], [0.25, 1.25, 5.25])
     assert (steady["mean"], steady["low"], steady["high"]) == (0.25, 0.25, 0.25)
+
+
+def test_gains_are_percent_of_the_first_mean() -> None:
+    # Every pair doubles: +100%, for sure.
+    assert gain_of([0.1, 0.2, 0.3], [0.2, 0.4, 0.6]) == pytest.approx(
+        {"mean": 100, "low": 100, "high": 100, "n": 3}
+    )
+    assert gain_of([0.0, 0.0], [0.5, 0.5]) is None
+    assert gain_of([-1.0, 0.5, 0.6], [0.5, 0.5, 0.5]) is None  # some samples have no mean to be above
+
+
+def decoded(near: list[float]) -> dict[str, Any]:
+    return {"result": {name: {key: {"near": near} for key in GROUPS} for name in ("generated", "real")}}
+
+
+def test_findings_are_decided_by_their_intervals() -> None:
+    """By hand: greedy +0.2 for every target, the wide beam three times the real input's similarity."""
+    low, high = [0.1, 0.2] * 20, [0.3, 0.4] * 20
+    records: dict[str, dict[str, Any]] = {
+        "decode-c-pretrained-greedy": decoded(low),
+        "decode-c-rl-greedy": decoded(high),
+        "decode-c-rl-beam-200": {
+            "result": {
+                "generated": {key: {"near": [0.8] * 40} for key in GROUPS},
+                "real": {key: {"near": [0.3, 0.6] * 20} for key in GROUPS},
+            }
+        },
+        "inputs-c": decoded(low),
+        "equal-c": {
+            "result": {
+                "mean": {name: mean_of([value]) for name, value in
+                         (("rl-beam", 0.3), ("rl-sample", 0.2), ("retrieval", 0.4), ("random", 0.3))},
+                "rl_less": {
+                    "beam": {"retrieval": difference_of([0.4, 0.4], [0.3, 0.3]),
+                             "random": difference_of([0.2, 0.4], [0.3, 0.3])},
+                    "sample": {},
+                },
+            }
+        },
+    }  # fmt: skip
+    found = {(v.finding, v.where): (v.ours, v.verdict) for v in check_findings(records, "c", SIZES["paper"])}
+    assert found["REINFORCE brings replies nearer", "c, Real, 1-3 words, greedy"] == (
+        "+0.200 [+0.200, +0.200]",
+        "holds",
+    )
+    assert found["rl-beam-200 is nearer than the real input", "c, Real, 4-6 words"] == (
+        "+200% [+200, +200]",
+        "holds",
+    )
+    lists = "what the model says is reached more often than what people say (0.7)"
+    assert found[lists, "c, 4-10 words, rl-beam-200"][1] == "holds"
+    assert found[lists, "c, 4-10 words, rl-beam-200"][0].startswith("100% ")
+    assert found["at equal queries REINFORCE beats retrieval", "c, rl-beam"][1] == "fails"
+    assert found["at equal queries REINFORCE beats random", "c, rl-beam"][1] == "no difference"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from backtalk.studies.egregious_results import (
     paired,
     rate_of,
     search_part,
+    uneven,
     worst_random,
 )
 from backtalk.studies.paper_2019 import ARCHS, CORPORA, TITLES
@@ -144,7 +145,8 @@ def _attention(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
             f"{better if first != second else 'neither'} ahead, {second} to {first} of {n}, p = {number(p)}"
         )
         title = f"attention is hit more often than last-h, {hit}"
-        yield Verdict(title, TITLES[corpus], f"{said[1]:g}% to {said[0]:g}%", ours, verdict)
+        where = TITLES[corpus] + uneven(results, corpus, hit)
+        yield Verdict(title, where, f"{said[1]:g}% to {said[0]:g}%", ours, verdict)
 
 
 def _relaxation(results: Results) -> Iterator[Verdict]:

@@ -62,6 +62,7 @@ def page_lines(results: Results, parts: Sequence[str], pictures: Path, spec: Stu
         *figure_3(results, pictures),
         *section("Table 2: test perplexity", tables.table_2(results)),
         *section("Table 3: hit rates, k = 1", tables.table_3(results)),
+        *section("Table 3 by the number of starts", tables.restarts_table(results)),
         *section("Table 4: triggers", tables.table_4(results)),
         *section("Tables 5 and 6: brute force on characters", tables.tables_5_and_6(results)),
         *section("Table 7: outputs that are no words", tables.table_7(results)),
@@ -146,11 +147,13 @@ def _how(results: Results, parts: Sequence[str], spec: StudySpec) -> list[str]:
         f"{', '.join(map(str, skipped)) or 0} by search.",
         f"- Candidates tried: {sum(one['candidates'] for one in searched):,}.",
     ]
-    columns = {"targets, sweeps, candidates": _searched}
+    columns = {"targets, starts, sweeps, candidates": _searched}
     return how_it_was_run(records, parts, command_of("egregious", spec), LAYOUT, remarks, columns)
 
 
 def _searched(result: Mapping[str, Any]) -> str:
     if "candidates" not in result:
         return ""
-    return f"{result['n']}, {result['mean_sweeps']:.1f}, {result['candidates']:,}"
+    return (
+        f"{result['n']}, {result.get('restarts', 1)}, {result['mean_sweeps']:.1f}, {result['candidates']:,}"
+    )

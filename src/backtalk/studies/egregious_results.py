@@ -10,6 +10,7 @@ from backtalk.stats import Rate, mcnemar_exact
 from backtalk.studies.cells import Cell
 from backtalk.studies.egregious_relax import RUNS
 from backtalk.studies.paper_2019 import ARCHS
+from backtalk.wording import count
 
 SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
 
@@ -61,6 +62,15 @@ def worst_random(results: Results, corpus: str, arch: str) -> Mapping[str, Any] 
         for rate in results.get(f"search-{corpus}-{arch}-random-{aim}").get("hits", {}).values()
     ]
     return max(rates, key=lambda rate: float(rate["rate"]), default=None)
+
+
+def uneven(results: Results, corpus: str, hit: str) -> str:
+    """Says so where the two models were searched from different numbers of starts."""
+    starts = [results.get(search_part(corpus, arch, "mal", hit)).get("restarts", 0) for arch in ARCHS]
+    if not all(starts) or starts[0] == starts[1]:
+        return ""
+    named = (f"{arch} from {count(n, 'start')}" for arch, n in zip(ARCHS, starts, strict=True))
+    return f" ({', '.join(named)})"
 
 
 def paired(results: Results, corpus: str, hit: str) -> tuple[int, int, int, float] | None:

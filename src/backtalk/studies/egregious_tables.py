@@ -15,12 +15,14 @@ from backtalk.studies.egregious_results import (
     paired,
     rate_of,
     search_part,
+    uneven,
     worst_random,
 )
 from backtalk.studies.paper_2019 import ARCHS, CORPORA, MAL_HITS, TITLES
 
 SHOWN = 8
 """Examples of a kind."""
+IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
 
 
 def table_1(results: Results) -> list[str]:
@@ -118,6 +120,26 @@ def table_3(results: Results) -> list[str]:
         header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
         lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
     return lines
+
+
+def restarts_table(results: Results) -> list[str]:
+    """Avg-hits on the mal list by how many starts each target had, and how far io comes to o."""
+    rows = []
+    for corpus in CORPORA:
+        for arch in ARCHS:
+            o, io = (
+                results.get(search_part(corpus, arch, "mal", hit)).get("by_restarts", {}) for hit in IO_HITS
+            )
+            rows += [_restarts_row(f"{TITLES[corpus]} {arch}", n, o[n], io[n]) for n in o if n in io]
+    if all(row[1] == "1" for row in rows):
+        return ["Every search had one start.", ""]
+    return table(["model", "starts", *IO_HITS, "io over o"], rows)
+
+
+def _restarts_row(model: str, starts: str, o: Mapping[str, Any], io: Mapping[str, Any]) -> list[str]:
+    rates = [found[hit] for found, hit in zip((o, io), IO_HITS, strict=True)]
+    over = number(rates[1]["rate"] / rates[0]["rate"]) if rates[0]["rate"] else "–"
+    return [model, starts, *(percent(rate) for rate in rates), over]
 
 
 def table_11(results: Results) -> list[str]:
@@ -257,4 +279,5 @@ def _attention_rows(results: Results) -> Iterator[list[str]]:
             if found := paired(results, corpus, hit):
                 n, first, second, p = found
                 if first or second:
-                    yield [f"{TITLES[corpus]}, {hit}", str(n), str(first), str(second), number(p)]
+                    where = f"{TITLES[corpus]}, {hit}{uneven(results, corpus, hit)}"
+                    yield [where, str(n), str(first), str(second), number(p)]

@@ -14,7 +14,8 @@ from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.parts import Part, claim_folder
 from backtalk.studies.reverse_data import Text, open_texts
 from backtalk.studies.reverse_mal import SEARCHES, audit_mal
-from backtalk.studies.reverse_page import decoders, write_page
+from backtalk.studies.reverse_page import write_page
+from backtalk.studies.reverse_results import decoders
 from backtalk.studies.reverse_sizes import SIZES, Size
 from backtalk.studies.reverse_steps import (
     choose_targets,

@@ -10,9 +10,11 @@ from backtalk.spec import StudySpec
 from backtalk.studies.cells import Cell, differences, number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, DASHES, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
-from backtalk.studies.paper_liu import GAIN, GROUPS, LISTS, TABLE_1
+from backtalk.studies.paper_liu import GROUPS, LISTS, TABLE_1
 from backtalk.studies.parts import read_record
+from backtalk.studies.reverse_findings import checklist
 from backtalk.studies.reverse_mal import SEARCHES
+from backtalk.studies.reverse_results import REAL_INPUT, Records, decoders, reached
 from backtalk.studies.reverse_sizes import Size
 
 HEAD = (
@@ -25,7 +27,6 @@ NOTES = {
     "*": "Another victim on far less text, and other word vectors (wordllama in the place of Google News): "
     "only the pattern of a table is to be compared, not its numbers",
 }
-Records = Mapping[str, Mapping[str, Any]]
 
 
 def write_page(
@@ -39,6 +40,8 @@ def write_page(
     lines = [
         HEAD,
         *warning(spec, "victim, generator and lists", "The shipped chitchat pairs stand in for every corpus"),
+        *section("Findings", checklist(found, corpora, size)),
+        *section("The victim", _victim(found)),
         *body,
         *section("The embedded model and our own list", _mal(found)),
         *section("Differences", differences(cells, NOTES)),
@@ -46,6 +49,25 @@ def write_page(
     ]
     brief = {name: {**record, "result": _without_cases(record["result"])} for name, record in found.items()}
     return write_files(page, lines, "reverse", spec, brief)
+
+
+def _victim(records: Records) -> list[str]:
+    """How good it is, and how many different things it says: no more of them can be reached."""
+    trained, asked = (records.get(name, {}).get("result") for name in ("victim", "pretrain"))
+    if not trained or not asked:
+        return ["Not run.", ""]
+    counts = [
+        f"{corpus.removeprefix('targets-')} {sum(found['result']['counts']['generated'].values())}"
+        for corpus, found in records.items()
+        if corpus.startswith("targets-")
+    ]
+    return [
+        f"Trained on {trained['remark']}: test perplexity {number(trained['test_perplexity'])}. To "
+        f"{asked['queries']:,} inputs it says {asked['different_replies']:,} different things, and nothing "
+        f"else can be reached whole. So the Generated lists are short ({', '.join(counts)} targets), and "
+        "what people really said is far from anything it says.",
+        "",
+    ]
 
 
 def _corpus(records: Records, corpus: str, size: Size, cells: list[Cell], pictures: Path) -> list[str]:
@@ -61,19 +83,14 @@ def _corpus(records: Records, corpus: str, size: Size, cells: list[Cell], pictur
 
 def _table_1(records: Records, corpus: str, size: Size, cells: list[Cell]) -> list[str]:
     rows = []
-    for name in ("real-input", *decoders(size)):
+    for name in (REAL_INPUT, *decoders(size)):
         paper = TABLE_1.get(name, (None,) * 3)
-        own = [_cell(f"table-1/{corpus}/{name}/{group}", p, _of(records, corpus, name, "real", group))
-               for group, p in zip(GROUPS, paper, strict=True)]  # fmt: skip
+        own = [
+            _cell(f"table-1/{corpus}/{name}/{group}", p, reached(records, corpus, name, "real", group))
+            for group, p in zip(GROUPS, paper, strict=True)
+        ]
         cells += own
         rows.append([name, *(cell.text for cell in own)])
-    last = f"rl-beam-{size.beams[-1]}"
-    gains = []
-    for group, paper_gain in zip(GROUPS, GAIN, strict=True):
-        first, best = (_of(records, corpus, name, "real", group).get("mean") for name in ("real-input", last))
-        gain = 100 * (best / first - 1) if first and best else None
-        gains.append(f"{paper_gain:g} \\| {number(gain)}")
-    rows.append([f"gain of {last} over real-input, %", *gains])
     return table(["input", *(f"{group} words" for group in GROUPS)], rows)
 
 
@@ -84,7 +101,7 @@ def _figure_2(records: Records, corpus: str, size: Size, pictures: Path) -> list
     for name in LISTS:
         for decoder in decoders(size):
             for group in GROUPS:
-                near = _of(records, corpus, decoder, name, group).get("near", [])
+                near = reached(records, corpus, decoder, name, group).get("near", [])
                 shares = [number(100 * sum(v >= t for v in near) / len(near)) if near else "–"
                           for t in (0.5, 0.7, 0.9)]  # fmt: skip
                 rows.append([name, decoder, group, str(len(near)), *shares])
@@ -98,7 +115,7 @@ def _draw_success(path: Path, records: Records, corpus: str, size: Size) -> bool
     chosen = ["pretrained-greedy", "rl-greedy", *(f"rl-beam-{width}" for width in size.beams[-2:])]
     steps = [round(0.05 * step, 2) for step in range(21)]
     near = {
-        (decoder, *panel): _of(records, corpus, decoder, *panel).get("near", [])
+        (decoder, *panel): reached(records, corpus, decoder, *panel).get("near", [])
         for decoder in chosen
         for panel in panels
     }
@@ -144,7 +161,7 @@ def _cases(records: Records, corpus: str, size: Size) -> list[str]:
     rows = [
         [case[0], case[1], case[2], f"{case[3]:.3f}"]
         for group in GROUPS
-        for case in _of(records, corpus, f"rl-beam-{size.beams[-1]}", "generated", group).get("cases", [])
+        for case in reached(records, corpus, f"rl-beam-{size.beams[-1]}", "generated", group).get("cases", [])
     ]
     return text_table(["input", "target", "reply", "similarity"], rows) if rows else ["None.", ""]
 
@@ -162,18 +179,6 @@ def _mal(records: Records) -> list[str]:
 
 
 COLUMNS = ("similar-0.7", "similar-0.9", "exact")
-
-
-def decoders(size: Size) -> list[str]:
-    """In the paper's order; the pre-trained generator's beams and all samples are our own rows."""
-    wide = [f"beam-{width}" for width in size.beams] + [f"sample-{size.beams[-1]}"]
-    return ["pretrained-greedy", "rl-greedy", *(f"{w}-{how}" for how in wide for w in ("pretrained", "rl"))]
-
-
-def _of(records: Records, corpus: str, name: str, kind: str, group: str) -> Mapping[str, Any]:
-    part = f"inputs-{corpus}" if name == "real-input" else f"decode-{corpus}-{name}"
-    found: Mapping[str, Any] = records.get(part, {}).get("result", {}).get(kind, {}).get(group, {})
-    return found
 
 
 def _cell(key: str, paper: float | None, found: Mapping[str, Any]) -> Cell:

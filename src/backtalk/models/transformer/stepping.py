@@ -119,7 +119,7 @@ class Stepper:
         ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
         logits, layers = read_prompts(self.network, ids, keep, task.manner.most, self.storage)
         if self.storage.moved:  # graphs know the old places
-            self._graphs.clear()
+            self._forget_graphs()
             self.storage.moved = False
         seeds = [*task.seeds, *[0] * extra]
         drawing = Drawing(task.manner, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
@@ -193,9 +193,14 @@ class Stepper:
             NotImplementedError,
         ) as error:
             self.why = (str(error).splitlines() or [type(error).__name__])[0]
-        self._graphs.clear()
+        self._forget_graphs()
         self.storage = Storage()
         return False
+
+    def _forget_graphs(self) -> None:
+        """And their memory: a pool that no graph uses any more is gone, and can't be captured into."""
+        self._graphs.clear()
+        self._pool = None
 
 
 def _have_ended(written: Tensor, stops: Collection[int]) -> bool:

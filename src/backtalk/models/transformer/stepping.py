@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from backtalk.models.transformer.grouped import grouped_attention
 from backtalk.models.transformer.manner import Drawing, Manner
 from backtalk.models.transformer.places import Layers, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
@@ -129,13 +130,14 @@ class Stepper:
 
     def _advance(self, rows: Rows) -> Tensor:
         """One more token of each row; the logits that it was drawn from."""
-        found = self.network(
-            input_ids=rows.token,
-            attention_mask=rows.mask,
-            position_ids=rows.position,
-            past_key_values=cache_in_places(rows.layers, rows.place),
-            use_cache=True,
-        )
+        with grouped_attention(self.network):
+            found = self.network(
+                input_ids=rows.token,
+                attention_mask=rows.mask,
+                position_ids=rows.position,
+                past_key_values=cache_in_places(rows.layers, rows.place),
+                use_cache=True,
+            )
         logits: Tensor = found.logits[:, -1]
         rows.take(logits)
         return logits

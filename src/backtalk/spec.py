@@ -136,8 +136,8 @@ class AuditSpec:
     limit: int = 0
     """Try at most this many targets, or openings; 0 tries all of a file or of mal-wide, and 100 of the other
     lists."""
-    length: int = 8
-    """Words of a trigger."""
+    length: int = 0
+    """Words of a trigger, or tokens with a Hugging Face model; 0 takes 8 words or 15 tokens."""
     top: int = 25
     """Candidates at each position (G)."""
     sweeps: int = 6

@@ -44,7 +44,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.outcome import was_played
 from backtalk.protocols import Scorer
-from backtalk.registry import load_model, load_reward
+from backtalk.registry import is_transformer, load_model, load_reward
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
@@ -143,7 +143,7 @@ class LoraPlan:
 
 def trains_adapter(name: str) -> bool:
     """Whether a model of that name is hardened by an adapter."""
-    return name == "smollm2" or name.startswith("hf/")
+    return is_transformer(name)
 
 
 def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPlan:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     search = watched_class()(model, tokenizer, config)
     search.seconds, search.incumbents = job["seconds"], []
     search.begun = time.perf_counter()
-    try:
+    with suppress(TimeOver):
         search.run([{"role": "user", "content": job["prefix"] + "{optim_str}"}], job["target"])
-    except TimeOver:
-        pass
     return {
         "tool": "nanogcg",
         "versions": {name: version(name) for name in ("nanogcg", "torch", "transformers")},

@@ -27,55 +27,59 @@ def render(found: Mapping[str, Any], picture: str) -> str:
     settings, tools = found["settings"], found["tools"]
     sizes = settings["sizes"]
     n = len(next(iter(tools.values()))["loss_by_target"])
-    versions = {tool: one["versions"] for tool, one in tools.items()}
-    seconds = [f"{part * settings['seconds']:g} s" for part in FRACTIONS]
     lines = [
         "# Searches of ours and nanoGCG",
         "",
-        f"`make bench-peers`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with {sizes['vocabulary']:,} tokens, trained for a",
-        f"short while on the chitchat corpus; a prefix of {sizes['prefix']} tokens, a trigger of {sizes['trigger']}, targets of "
-        f"{sizes['target']}, {settings['width']} candidates a",
-        f"step; {n} targets, {settings['seconds']:g} s for each tool on each, one tool after the other, {settings['threads']} threads.",
-        "Every tool works on one target at a time, in a process of its own. What it holds is noted before each",
-        "gradient and judged afterwards by a plain Hugging Face forward. One run on a machine that others use",
-        "too: ratios mean more than rates.",
+        f"`make bench-peers`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with "
+        f"{sizes['vocabulary']:,} tokens that has read",
+        f"the chitchat corpus for a short while; a prefix of {sizes['prefix']} tokens, a trigger of "
+        f"{sizes['trigger']}, targets of {sizes['target']},",
+        f"{settings['width']} candidates a step; {n} targets, {settings['seconds']:g} s for each tool on each, "
+        f"by turns, {settings['threads']} threads.",
+        "Every tool works on one target at a time, in a process of its own. What it holds is noted before",
+        "each gradient and judged afterwards by a plain Hugging Face forward. It is one run on a machine",
+        "that others use too: ratios mean more than rates.",
         "",
-        "| search | candidates/s | times nanoGCG | forward tokens/s | of a plain forward | of the matrix products alone |",
+        "| search | candidates/s | times nanoGCG | forward tokens/s | of a plain forward | of the products |",
         "|---|---|---|---|---|---|",
     ]
     for tool, one in tools.items():
         shares = one["of_ceiling"]
-        lines.append(
-            f"| {NAMES.get(tool, tool)} | {one['candidates_per_s']:,.0f} | {one.get('times_the_peer', 1):.2f} | "
-            f"{one['forward_tokens_per_s']:,.0f} | {shares['forward']:.0%} | {shares['products']:.0%} |"
-        )
+        cells = [
+            NAMES.get(tool, tool),
+            f"{one['candidates_per_s']:,.0f}",
+            f"{one.get('times_the_peer', 1):.2f}",
+            f"{one['forward_tokens_per_s']:,.0f}",
+            f"{shares['forward']:.0%}",
+            f"{shares['products']:.0%}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    at = [f"mean loss, {part * settings['seconds']:g} s" for part in FRACTIONS]
     lines += [
         "",
         "Forward tokens are those that a tool really runs to score its candidates; gradients, filtering and",
         "tokenizing cost time and count none. A plain forward reads prefix, trigger and target of each",
-        "candidate, without a cache.",
+        "candidate, without a cache; the products are the matrix products of the linear layers alone.",
         "",
-        f"| search | {' | '.join(f'mean loss, {at}' for at in seconds)} | targets hit | type back to the same tokens |",
-        "|---|" + "---|" * (len(seconds) + 2),
+        f"| search | {' | '.join(at)} | targets hit | read back as the same tokens |",
+        "|---|" + "---|" * (len(at) + 2),
     ]
     for tool, one in tools.items():
         losses = [f"{one['mean_loss'][round(part * len(one['times'])) - 1]:.2f}" for part in FRACTIONS]
-        lines.append(
-            f"| {NAMES.get(tool, tool)} | {' | '.join(losses)} | {one['hits'][-1]} of {n} | {one['survive']} of {n} |"
-        )
+        cells = [NAMES.get(tool, tool), *losses, f"{one['hits'][-1]} of {n}", f"{one['survive']} of {n}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    versions = [
+        f"{NAMES.get(tool, tool)} with {', '.join(f'{name} {value}' for name, value in one['versions'].items())}"
+        for tool, one in tools.items()
+    ]
     lines += [
         "",
-        "The loss is the mean negative log-likelihood of the target's tokens, the best trigger so far; a target",
-        "is hit where greedy decoding gives it whole.",
+        "The loss is the mean negative log-likelihood of the target's tokens under the best trigger so far;",
+        "a target is hit where greedy decoding gives it whole.",
         "",
         f"![best loss and targets hit by time]({picture})",
         "",
-        "Versions: "
-        + "; ".join(
-            f"{NAMES.get(tool, tool)}: {', '.join(f'{k} {v}' for k, v in one.items())}"
-            for tool, one in versions.items()
-        )
-        + ".",
+        f"Versions: {'; '.join(versions)}.",
         "",
     ]
     return "\n".join(lines)

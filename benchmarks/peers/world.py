@@ -25,9 +25,7 @@ PREFIX = (
     "I was at the market this morning and the weather was lovely, so I walked home along the river and "
     "met an old friend of mine. We talked about music, work and"
 )
-SAID = (
-    "this is a long sentence that is only here to be cut, word by word, until it has as many tokens as asked"
-)
+SAID = "this is a long sentence that is only here to be cut, word by word, until it is as long as asked"
 
 
 @dataclass(frozen=True)

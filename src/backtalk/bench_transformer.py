@@ -1,6 +1,6 @@
-"""How fast searches try candidates on a Hugging Face model, against two ceilings measured in the same run: the
-matrix products of its linear layers alone, for the tokens that a shared cache leaves to read, and a plain
-batched forward of whole prompts.
+"""How fast searches try candidates on a Hugging Face model, against two ceilings of the same run: the matrix
+products of its linear layers alone, for the tokens that a shared cache leaves to read, and a plain batched
+forward of whole prompts.
 
 All variants take turns and the best time of each counts. Triggers and targets are random tokens: speed does
 not depend on what they say.

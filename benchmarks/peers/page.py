@@ -34,8 +34,8 @@ def render(found: Mapping[str, Any], picture: str) -> str:
         f"{sizes['vocabulary']:,} tokens that has read",
         f"the chitchat corpus for a short while; a prefix of {sizes['prefix']} tokens, a trigger of "
         f"{sizes['trigger']}, targets of {sizes['target']},",
-        f"{settings['width']} candidates a step; {n} targets, {settings['seconds']:g} s for each tool on each,"
-        f" by turns, {settings['threads']} threads.",
+        f"{settings['width']} candidates a step; {n} targets, {settings['seconds']:g} s for each tool and"
+        f" target, by turns, {settings['threads']} threads.",
         "Every tool works on one target at a time, in a process of its own. What it holds is noted before",
         "each gradient and judged afterwards by a plain Hugging Face forward. It is one run on a machine",
         "that others use too: ratios mean more than rates.",

@@ -1,7 +1,7 @@
 """Search inside the hardening of a Hugging Face model: before a batch is trained on, and before a candidate
 is measured, gibbs looks for a new trigger of every target on the network as it is.
 
-Inputs that were found before stop working after an update or two, while the model has to unlearn the sentence.
+Inputs that were found before stop working after an update or two; the sentence itself is to be unlearnt.
 He & Glass 2020 search anew in every iteration for the same reason. The search aims at the output alone.
 """
 

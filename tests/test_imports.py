@@ -114,6 +114,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"transformers", "peft"},
             "generation.py": {"transformers"},
             "places.py": {"transformers"},
+            "substitution.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
             "lora.py": {"peft"},
             "sequence.py": {"transformers"},

@@ -173,6 +173,15 @@ class Drafting(Protocol):
 
 
 @runtime_checkable
+class Retokenises(Protocol):
+    """A model whose tokens are pieces of text: not every row of them can be typed."""
+
+    def survives(self, triggers: Tensor) -> Tensor:
+        """(rows, n) -> (rows,), bool: whether the text of a trigger is read as the same ids. Waits for the
+        processor: ask for few."""
+
+
+@runtime_checkable
 class Search(Protocol):
     """An algorithm that proposes triggers. A block of rows is one batch."""
 

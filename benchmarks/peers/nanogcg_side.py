@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_num_threads(job["threads"])
     from nanogcg import GCGConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(job["model"], torch_dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(job["model"])
+    hf: Any = import_module("transformers")
+    model = hf.AutoModelForCausalLM.from_pretrained(job["model"], torch_dtype=torch.float32).eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(job["model"])
     config = GCGConfig(
         num_steps=10**9,
         optim_str_init=start_text(tokenizer, job["trigger"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +33,9 @@ class Referee:
     task: Task
 
     def __post_init__(self) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        self.network: Any = AutoModelForCausalLM.from_pretrained(str(self.folder)).float().eval()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(self.folder))
+        hf: Any = import_module("transformers")
+        self.network: Any = hf.AutoModelForCausalLM.from_pretrained(str(self.folder)).float().eval()
+        self.tokenizer: Any = hf.AutoTokenizer.from_pretrained(str(self.folder))
 
     def trace(self, incumbents: Sequence[tuple[float, Sequence[int]]], target: int) -> list[Point]:
         """Best loss by time, and whether any trigger so far was a hit."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,12 @@ def make_world(folder: Path, sizes: Sizes, pairs: Sequence[tuple[str, str]] | No
         network.save_pretrained(str(folder), safe_serialization=True)
         _plain_tokenizer_config(folder)
         done.write_text(wanted, encoding="utf-8")
-    from transformers import AutoTokenizer
-
-    return make_task(AutoTokenizer.from_pretrained(str(folder)), sizes)
+    hf: Any = import_module("transformers")
+    return make_task(hf.AutoTokenizer.from_pretrained(str(folder)), sizes)
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     own = Tokenizer(models.BPE())
     own.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -92,22 +91,22 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
         show_progress=False,
     )
     own.train_from_iterator(texts, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=own, pad_token="<pad>", eos_token=END)
+    hf: Any = import_module("transformers")
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=own, pad_token="<pad>", eos_token=END)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
 
 
 def train_network(tokenizer: Any, pairs: Sequence[tuple[str, str]], sizes: Sizes) -> Any:
     """Next-token prediction on "input, end, reply, end", one text after another in rows of 64 tokens."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
+    hf: Any = import_module("transformers")
     torch.manual_seed(0)
-    config = GPT2Config(
+    config = hf.GPT2Config(
         vocab_size=sizes.vocabulary, n_positions=256, n_embd=sizes.width, n_layer=sizes.layers,
         n_head=sizes.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=1,
         pad_token_id=0,
     )  # fmt: skip
-    network = GPT2LMHeadModel(config)
+    network = hf.GPT2LMHeadModel(config)
     texts = [f"{said}{END}{reply}{END}" for said, reply in pairs]
     ids = [token for row in tokenizer(texts)["input_ids"] for token in row]
     rows = torch.tensor(ids[: len(ids) // 64 * 64]).view(-1, 64)
@@ -123,7 +122,7 @@ def train_network(tokenizer: Any, pairs: Sequence[tuple[str, str]], sizes: Sizes
         optimizer.step()
         rates.step()
         if step % 20 == 0 or step == sizes.steps - 1:
-            print(f"  training the model: step {step}, loss {float(loss):.2f}", flush=True)
+            print(f"  training the model: step {step}, loss {loss.item():.2f}", flush=True)
     return network.eval()
 
 

@@ -563,7 +563,7 @@ class StudySpec:
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
-    """With ast and lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
+    """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

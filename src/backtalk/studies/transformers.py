@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Size:
     top: int = 64
     sweeps: int = 8
     restarts: int = 1
-    bench: Sizes = Sizes()
+    bench: Sizes = field(default_factory=Sizes)
     hardening: tuple[tuple[str, Any], ...] = (
         ("iterations", 12), ("search_sweeps", 3), ("batch", 50), ("measure", 500), ("dtype", "float32"),
     )  # fmt: skip

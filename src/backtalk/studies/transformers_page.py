@@ -28,9 +28,9 @@ def render(records: Mapping[str, Any]) -> str:
     lines = [
         "# White-box search on a Hugging Face model",
         "",
-        "`backtalk study transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many targets of",
-        "the shipped list it hits, and what is left after `backtalk harden`, under a fresh search. Every hit is",
-        "decided in float32 by a plain forward pass.",
+        "`backtalk study transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many targets",
+        "of the shipped list it hits, and what is left after `backtalk harden`, under a fresh search. Every",
+        "hit is decided in float32 by a plain forward pass.",
         "",
     ]
     if not records:
@@ -82,8 +82,8 @@ def _hits(searches: Mapping[str, Any]) -> list[str]:
         start, end = result["start_loss"], result["end_loss"]
         fell = "" if start is None else f"; mean output loss {start:.2f} at the start, {end:.2f} at the end"
         lines.append(
-            f"- {name}: {result['n']} targets, {result['candidates']:,} candidates in {result['seconds']:.0f} s"
-            f"{fell}; loss lowered for {result['lowered']} of {result['found']}; verify confirms "
+            f"- {name}: {result['n']} targets, {result['candidates']:,} candidates in "
+            f"{result['seconds']:.0f} s{fell}; loss lowered for {result['lowered']} of {result['found']}; verify confirms "
             f"{result['verified'][0]} of {result['verified'][1]} hits."
         )
     limits = next(iter(searches.values()))["result"]["thresholds"]
@@ -113,8 +113,8 @@ def _hardening(record: Mapping[str, Any]) -> list[str]:
         "## Hardening",
         "",
         f"Against the findings of the search that aims at {record['settings']['hit']}; "
-        f"{result['updates']} updates, iteration {result['iterations_kept']} was kept, {record['seconds']:.0f} s "
-        "with all searches.",
+        f"{result['updates']} updates, iteration {result['iterations_kept']} was kept, "
+        f"{record['seconds']:.0f} s with all searches.",
         "",
         "| list | asked again with the old triggers: before | after | fresh search: before | after |",
         "|---|---|---|---|---|",
@@ -126,8 +126,8 @@ def _hardening(record: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, {after / before - 1:+.1%} "
-        f"({low:+.1%} to {high:+.1%}). Same replies: {cost['same_replies']} of {cost['pairs']}.",
+        f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, "
+        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Same replies: {cost['same_replies']} of {cost['pairs']}.",
         "",
     ]
 

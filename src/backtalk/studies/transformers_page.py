@@ -83,8 +83,8 @@ def _hits(searches: Mapping[str, Any]) -> list[str]:
         fell = "" if start is None else f"; mean output loss {start:.2f} at the start, {end:.2f} at the end"
         lines.append(
             f"- {name}: {result['n']} targets, {result['candidates']:,} candidates in "
-            f"{result['seconds']:.0f} s{fell}; loss lowered for {result['lowered']} of {result['found']}; verify confirms "
-            f"{result['verified'][0]} of {result['verified'][1]} hits."
+            f"{result['seconds']:.0f} s{fell}; loss lowered for {result['lowered']} of "
+            f"{result['found']}; verify confirms {result['verified'][0]} of {result['verified'][1]} hits."
         )
     limits = next(iter(searches.values()))["result"]["thresholds"]
     into = "none" if limits["T_in"] is None else f"{limits['T_in']:.3f}"
@@ -127,7 +127,8 @@ def _hardening(record: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, "
-        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Same replies: {cost['same_replies']} of {cost['pairs']}.",
+        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Same replies: "
+        f"{cost['same_replies']} of {cost['pairs']}.",
         "",
     ]
 

@@ -48,6 +48,10 @@ class Sizes:
     targets: int = 10
 
 
+OF_THE_TASK = ("prefix", "trigger", "target", "targets")
+"""Sizes that the model does not depend on."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What is searched for, as text and as tokens."""
@@ -62,7 +66,7 @@ class Task:
 
 def make_world(folder: Path, sizes: Sizes, pairs: Sequence[tuple[str, str]] | None = None) -> Task:
     """Trains and saves model and tokenizer, or takes those of the folder."""
-    wanted = json.dumps(asdict(sizes))
+    wanted = json.dumps({key: value for key, value in asdict(sizes).items() if key not in OF_THE_TASK})
     done = folder / "sizes.json"
     if not done.exists() or done.read_text(encoding="utf-8") != wanted:
         if pairs is None:

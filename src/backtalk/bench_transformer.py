@@ -20,7 +20,7 @@ from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import WeightsModel
-from backtalk.registry import find_search, load_model, resolve
+from backtalk.registry import find_search, is_transformer, load_model, resolve
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective
 from backtalk.types import Turn
@@ -68,12 +68,13 @@ class TransformerBench:
     def __init__(
         self, name: str, device: str = "auto", options: ModelOptions | None = None, sizes: Sizes | None = None
     ) -> None:
+        if not is_transformer(name):
+            raise InputError(f"{name} is no Hugging Face model; leave --model out to measure ours")
         options = options or ModelOptions()
         if options.dtype == "auto":  # what decides is float32; a GPU ranks with a copy in bfloat16
             options = replace(options, dtype="float32")
         model = load_model(name, device, options)
-        if not isinstance(model, TransformerModel) or not isinstance(model, WeightsModel):
-            raise InputError(f"{name} is no Hugging Face model; `backtalk bench search` alone measures ours")
+        assert isinstance(model, TransformerModel)
         self.model, self.device = model, model.device
         kind, sizes = self.device.type, sizes or Sizes()
         self.sizes = replace(sizes, top=sizes.top or TOP[kind], rows=sizes.rows or ROWS[kind])
@@ -173,17 +174,6 @@ def forward_rate(network: Any, rows: int, length: int, target: int) -> float:
 
 
 def products(network: Any, rows: int, read: int, target: int, dtype: torch.dtype) -> Callable[[], None]:
-    """The products of all linear layers: `read` tokens a row, `target` at the output layer; of an encoder
-    and a decoder each reads its own side."""
-    head = network.get_output_embeddings()
-    shapes: list[tuple[int, int, int]] = []  # rows, in, out
-    for name, module in network.named_modules():
-        kind, weight = type(module).__name__, getattr(module, "weight", None)
-        if kind not in ("Linear", "Conv1D") or weight is None:
-            continue
-        fan_out, fan_in = weight.shape if kind == "Linear" else reversed(weight.shape)
-        tokens = target if module is head or name.split(".")[0] == "decoder" else read
-        shapes.append((rows * tokens, int(fan_in), int(fan_out)))
     made: dict[tuple[int, int], Tensor] = {}
 
     def matrix(first: int, second: int) -> Tensor:
@@ -191,7 +181,10 @@ def products(network: Any, rows: int, read: int, target: int, dtype: torch.dtype
             (first, second), torch.randn(first, second, device=network.device, dtype=dtype)
         )
 
-    work = [(matrix(count, fan_in), matrix(fan_in, fan_out)) for count, fan_in, fan_out in shapes]
+    work = [
+        (matrix(count, fan_in), matrix(fan_in, fan_out))
+        for count, fan_in, fan_out in product_shapes(network, rows, read, target)
+    ]
 
     @torch.no_grad()
     def multiply() -> None:
@@ -200,6 +193,21 @@ def products(network: Any, rows: int, read: int, target: int, dtype: torch.dtype
                 torch.mm(left[start : start + (1 << 16)], right)
 
     return multiply
+
+
+def product_shapes(network: Any, rows: int, read: int, target: int) -> list[tuple[int, int, int]]:
+    """(rows, in, out) of every linear layer: `read` tokens a row, `target` at the output layer; of an encoder
+    and a decoder each reads its own side."""
+    head = network.get_output_embeddings()
+    shapes: list[tuple[int, int, int]] = []
+    for name, module in network.named_modules():
+        kind, weight = type(module).__name__, getattr(module, "weight", None)
+        if kind not in ("Linear", "Conv1D") or weight is None:
+            continue
+        fan_out, fan_in = weight.shape if kind == "Linear" else reversed(weight.shape)
+        tokens = target if module is head or name.split(".")[0] == "decoder" else read
+        shapes.append((rows * tokens, int(fan_in), int(fan_out)))
+    return shapes
 
 
 def forward(network: Any, rows: int, length: int, target: int) -> Callable[[], None]:

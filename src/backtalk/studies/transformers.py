@@ -43,11 +43,11 @@ class Size:
     limit: int = 200
     length: int = 15
     top: int = 64
-    sweeps: int = 8
+    sweeps: int = 5
     restarts: int = 1
     bench: Sizes = field(default_factory=Sizes)
     hardening: tuple[tuple[str, Any], ...] = (
-        ("iterations", 12), ("search_sweeps", 3), ("batch", 50), ("measure", 500), ("dtype", "float32"),
+        ("iterations", 10), ("search_sweeps", 4), ("batch", 50), ("margin", "2"), ("measure", 500),
     )  # fmt: skip
     """What is set over the defaults of `harden`."""
 

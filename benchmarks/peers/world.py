@@ -23,9 +23,10 @@ from backtalk.data.targets import load_mal
 END = "</s>"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}</s>{% endfor %}"
 PREFIX = (
-    "I was at the market this morning and the weather was lovely, so I walked home along the river and "
-    "met an old friend of mine. We talked about music, work and"
+    "I was at the market this morning and the weather was so lovely that I walked home along the river and "
+    "met an old friend of mine and we talked about music and work and the places that we want to see"
 )
+"""Cut to as many tokens as asked; the last of them is a full stop, which grows together with no trigger."""
 SAID = "this is a long sentence that is only here to be cut, word by word, until it is as long as asked"
 
 
@@ -135,7 +136,7 @@ def make_task(tokenizer: Any, sizes: Sizes) -> Task:
         found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         return found
 
-    prefix = tokenizer.decode(ids(PREFIX)[: sizes.prefix])
+    prefix = tokenizer.decode(ids(PREFIX)[: sizes.prefix - 1]) + "."
     wanted = [f"{target.text}{END}" for target in load_mal()]
     wanted += [tokenizer.decode(ids(SAID)[k : k + sizes.target - 1]) + END for k in range(8)]
     fitting = [text for text in wanted if len(ids(text)) == sizes.target][: sizes.targets]

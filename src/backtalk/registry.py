@@ -97,6 +97,16 @@ SEARCHES: dict[str, SearchEntry] = {
         Access.WEIGHTS,
         "gibbs-enum: word by word, the best of the words the gradient points to (He & Glass 2019)",
     ),
+    "gcg": SearchEntry(
+        "backtalk.searches.gcg:Gcg",
+        Access.WEIGHTS,
+        "greedy coordinate gradient: words drawn over all positions, the best taken (Zou et al. 2023)",
+    ),
+    "beam": SearchEntry(
+        "backtalk.searches.beam:Beam",
+        Access.LOGPROBS,
+        "inputs that the language model writes, the best kept, without gradients (Sadasivan et al. 2024)",
+    ),
     "random": SearchEntry(
         "backtalk.searches.random:Random",
         Access.WEIGHTS,

@@ -33,13 +33,13 @@ def typeable_starts(
     for attempt in range(1, TRIES):
         if not len(left):
             return inputs
-        fresh = draw([_derived(seeds[row], attempt) for row in left.tolist()])
+        fresh = draw([derived(seeds[row], attempt) for row in left.tolist()])
         good = model.survives(fresh)
         inputs[left[good]] = fresh[good]
         left = left[~good]
     words = allowed.nonzero().squeeze(1)
     for row in left.tolist():
-        order = np.random.default_rng(_derived(seeds[row], TRIES)).permutation(len(words))[:REPEATED]
+        order = np.random.default_rng(derived(seeds[row], TRIES)).permutation(len(words))[:REPEATED]
         same = words[torch.from_numpy(order).to(words.device)][:, None].repeat(1, inputs.shape[1])
         good = model.survives(same).nonzero().squeeze(1)
         if len(good):
@@ -48,19 +48,23 @@ def typeable_starts(
 
 
 def without_untypeable(
-    model: WeightsModel, triggers: Callable[[Tensor], Tensor], losses: Tensor, below: Tensor
+    model: WeightsModel,
+    triggers: Callable[[Tensor], Tensor],
+    losses: Tensor,
+    below: Tensor,
+    most: int = FINALISTS,
 ) -> Tensor:
-    """`losses` (rows, candidates), infinite but for the best of each row that are `below` (rows,) and can be
-    typed. `triggers` gives the whole triggers (rows, k, n) of candidates by their places (rows, k)."""
+    """`losses` (rows, candidates), infinite but for the `most` best of each row that are `below` (rows,) and
+    can be typed. `triggers` gives the whole triggers (rows, k, n) of candidates by their places (rows, k)."""
     if not isinstance(model, Retokenises):
         return losses
-    least, places = losses.topk(min(FINALISTS, losses.shape[1]), dim=1, largest=False)
+    least, places = losses.topk(min(most, losses.shape[1]), dim=1, largest=False)
     asked = least < below[:, None]
     good = torch.zeros_like(asked)
     good[asked] = model.survives(triggers(places)[asked])
     return torch.full_like(losses, torch.inf).scatter(1, places, least.masked_fill(~good, torch.inf))
 
 
-def _derived(seed: int, attempt: int) -> int:
+def derived(seed: int, attempt: int) -> int:
     """Another seed of the same row."""
     return int(np.random.SeedSequence([seed, attempt]).generate_state(1, np.uint64)[0])

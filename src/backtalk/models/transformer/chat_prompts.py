@@ -62,7 +62,7 @@ class ChatPrompts:
             return self._render(_message("user", text), reply_follows=True)
 
         left, mark, right = asked(MARK).partition(MARK)
-        rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK}"]
+        rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK.title()}"]
         for strips in (False, True):
             if mark and all(asked(r) == left + (r.strip() if strips else r) + right for r in rows):
                 return (left, right), strips

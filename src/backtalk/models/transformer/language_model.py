@@ -44,7 +44,7 @@ class TransformerLanguageModel:
         if position:
             found[:, :, :position] = self.score(inputs[:, :position])[:, None]
         # All candidates share the words before them, and so one softmax.
-        found[:, :, position] = self._next(inputs[:, :position]).gather(1, candidates)
+        found[:, :, position] = self.next_log_probs(inputs[:, :position]).gather(1, candidates)
         if position + 1 < length:
             # The candidate is the last token of a trigger, and what follows its target.
             later = self._scorer.score_substitutions(
@@ -82,11 +82,9 @@ class TransformerLanguageModel:
         )
         return torch.cat(found)
 
-    # --- inside --------------------------------------------------------------------------------------
-
-    def _next(self, written: Tensor) -> Tensor:
-        """(rows, vocabulary): the log-probabilities of what comes behind `written` (rows, n)."""
-        ids = torch.cat([self.before.expand(len(written), -1), written], dim=1)
+    @torch.no_grad()
+    def next_log_probs(self, inputs: Tensor) -> Tensor:
+        ids = torch.cat([self.before.expand(len(inputs), -1), inputs], dim=1)
         found: list[Tensor] = []
 
         def work(start: int, stop: int) -> None:
@@ -96,6 +94,8 @@ class TransformerLanguageModel:
 
         run_parts(len(ids), ids.shape[1], lambda n, m: self.need.scoring(n, m, 1), work, self.reader.device)
         return torch.cat(found)
+
+    # --- inside --------------------------------------------------------------------------------------
 
     def _gradient(self, inputs: Tensor, weights: Tensor, at: list[int]) -> Tensor:
         read = Sequences(self.before, self.before[:0], None).read(inputs[:, :0], inputs)

@@ -95,6 +95,10 @@ class Weights:
         return NO_TOKEN
 
     @property
+    def tokens_read(self) -> int:
+        return self._own.tally.tokens
+
+    @property
     def vocabulary_size(self) -> int:
         table: Any = self._own.network.get_input_embeddings().weight
         return int(table.shape[0])

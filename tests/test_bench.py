@@ -65,7 +65,7 @@ def test_a_hugging_face_model_is_measured_against_both_ceilings(
     # positions 0, 2 and 3 of 4: 4, 2 and 1 tokens of the trigger, what follows it, and the target but its end
     assert shared.tokens == pytest.approx((4 + 2 + 1) / 3 + bench.after + 2)
     assert rows["plain forward of whole prompts"].tokens == bench.before + 4 + bench.after + 2
-    assert {"gibbs, a sweep"} <= rows.keys()
+    assert {"gibbs, a sweep", "gcg, as many", "beam, as many drawn"} <= rows.keys()
     command = ["bench", "search", "--model", f"hf/{tmp_path / 'tiny'}", "--device", "cpu", "--length", "3"]
     assert run([*command, "--target-tokens", "2", "--top", "2"]) == 0
     assert "of the products" in capsys.readouterr().out

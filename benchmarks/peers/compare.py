@@ -31,7 +31,7 @@ class Contest:
     python: str
     """Of the peer."""
     sizes: Sizes
-    tools: tuple[str, ...] = ("gibbs", PEER, "gcg")
+    tools: tuple[str, ...] = ("gibbs", PEER, "gcg", "gibbs-64")
     seconds: float = 20.0
     width: int = 512
     topk: int = 256

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.options import ModelOptions
-from backtalk.registry import load_model, resolve
+from backtalk.registry import find_search, load_model, resolve
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective
 from backtalk.types import Floor, TokenScores
@@ -92,9 +92,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_search(job: dict[str, Any]) -> Any:
-    if job["tool"] == "gibbs":
-        return resolve("backtalk.searches.gibbs:Gibbs")(GibbsConfig(job["trigger"], job["width"], 1000))
-    raise SystemExit(f"no search {job['tool']!r}")
+    """gibbs and gcg with as many candidates a step as the peer; gibbs-64 with 64 at a position."""
+    name, _, width = job["tool"].partition("-")
+    if name not in ("gibbs", "gcg"):
+        raise SystemExit(f"{job['tool']} is no search that holds a trigger from its start on: gibbs, gcg")
+    return resolve(find_search(name).path)(GibbsConfig(job["trigger"], int(width or job["width"]), 1000))
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective
 from backtalk.types import Turn
 
-REPEATS = {"cpu": 2, "cuda": 3}
+REPEATS = {"cpu": 1, "cuda": 3}
 ROWS = {"cpu": 1, "cuda": 64}
-TOP = {"cpu": 16, "cuda": 256}
+TOP = {"cpu": 8, "cuda": 256}
 ALL_WORDS = Objective(greedy=False, average=True, enough_out=0.0)
 """No token is ever good enough, so no row ends early."""
 
@@ -125,6 +125,10 @@ class TransformerBench:
             jobs.append(_Job("substitutions, bfloat16 draft", self._substitutions(draft), count, read))
         sweep = s.rows * s.length * s.top
         jobs += [_Job("gibbs, a sweep", self._search("gibbs"), sweep, read)]
+        jobs += [_Job("gcg, as many", self._search("gcg"), sweep, read)]
+        if self.model.language_model is not None:  # it writes the triggers, and each is read whole
+            whole = self.before + (s.length + 1) / 2 + self.after + s.target - 1
+            jobs += [_Job("beam, as many drawn", self._search("beam"), sweep, whole)]
         return jobs
 
     def _read(self) -> float:

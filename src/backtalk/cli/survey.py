@@ -51,7 +51,7 @@ def add_bench(commands: Any) -> None:
     for flag, default, text in (
         ("--length", 15, "tokens of a trigger [15]"),
         ("--target-tokens", 8, "tokens of a target, its end counted [8]"),
-        ("--top", 0, "candidates at a position [256 on a GPU, else 16]"),
+        ("--top", 0, "candidates at a position [256 on a GPU, else 8]"),
         ("--rows", 0, "targets searched together [64 on a GPU, else 1]"),
     ):
         parser.add_argument(flag, type=int, default=default, help=f"with search --model: {text}")

@@ -138,3 +138,31 @@ def test_a_system_prompt_is_read_again_by_verify(tmp_path: Path) -> None:
     command = ["audit", "--model", f"hf/{tmp_path / 'llama'}", "--targets", targets(tmp_path, "you are rude")]
     assert run([*command, *SMALL, "--system", "be kind", "--max-reply", "8", "--out", "a"]) == 0
     assert run(["verify", "a"]) == 0
+
+
+def test_another_model_may_say_what_is_likely(
+    chatterbox: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network: Any = AutoModelForCausalLM.from_pretrained(chatterbox)
+    network.lm_head.weight.data *= 0.5  # says the same things, less surely
+    network.save_pretrained(tmp_path / "judge")
+    AutoTokenizer.from_pretrained(chatterbox).save_pretrained(tmp_path / "judge")
+    command = ["audit", "--model", f"hf/{chatterbox}", "--targets", targets(tmp_path, "go away"), *SMALL]
+    judge = f"hf/{tmp_path / 'judge'}"
+    assert run([*command, "--out", "own"]) == 0
+    assert run([*command, "--language-model", judge, "--out", "other"]) == 0
+    own, other = (summary(name)["thresholds"] for name in ("own", "other"))
+    assert own["T_out"] == other["T_out"]
+    assert own["T_in"] != other["T_in"]
+    with Run.open(Path("other")) as stored:
+        (one,) = stored.findings()
+        typed = plain_log_probs(tmp_path / "judge", "<|user|>", f" {one.trigger}")
+        assert one.series["input_log_probs"] == pytest.approx(typed, abs=1e-4)
+    assert run(["verify", "other"]) == 0
+    make_folder(tmp_path / "gpt2", "gpt2")
+    assert run([*command, "--language-model", f"hf/{tmp_path / 'gpt2'}", "--out", "third"]) == 2
+    assert "cuts text into other tokens" in capsys.readouterr().err
+    assert run([*command, "--language-model", "chitchat", "--out", "third"]) == 2
+    assert "name a Hugging Face model" in capsys.readouterr().err

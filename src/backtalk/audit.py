@@ -36,7 +36,7 @@ from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
-from backtalk.reference import Reference, find_reference
+from backtalk.reference import Reference, find_reference, with_judge
 from backtalk.registry import (
     find_model,
     find_search,
@@ -123,6 +123,8 @@ def audit(
     facts = _facts(model, reference, targets)
     unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS}
     kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
+    if spec.language_model:
+        kept["language_model"] = spec.language_model
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     objective = _objective(spec, criterion, reference.thresholds)
@@ -334,7 +336,7 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
     options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
     if is_transformer(spec.model) and options.dtype == "auto":
         options = replace(options, dtype="float32")  # a hit is decided in it; a GPU ranks in bfloat16
-    model = load_model(spec.model, spec.device, options)
+    model = with_judge(load_model(spec.model, spec.device, options), spec.language_model, spec.device)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model
@@ -342,7 +344,8 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
     refuse_set(spec, LEARNT, "is for --search ast; leave it out")
-    refuse_set(spec, BLACK_BOX, f"is for searches that ask a model; {spec.search!r} reads its weights")
+    unused = {*BLACK_BOX} - ({"language_model"} if is_transformer(spec.model) else set())
+    refuse_set(spec, unused, f"is for searches that ask a model; {spec.search!r} reads its weights")
     for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")

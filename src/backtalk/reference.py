@@ -16,9 +16,11 @@ from typing import NamedTuple
 from backtalk.cases import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
+from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import LogprobModel, WeightsModel
+from backtalk.protocols import LogprobModel, TextModel, WeightsModel
+from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds, Turn
@@ -54,6 +56,19 @@ def find_reference(model: WeightsModel, path: str) -> Reference:
     )
 
 
+def with_judge(model: TextModel, name: str, device: str) -> TextModel:
+    """A Hugging Face model whose triggers another one finds likely or not: `--language-model`."""
+    if not name or not isinstance(model, TransformerModel):
+        return model
+    if not is_transformer(name):
+        raise InputError(
+            f"--language-model {name} can't be searched with {model.name}; name a Hugging Face model"
+        )
+    judge = load_model(name, device, ModelOptions(dtype="float32"))
+    assert isinstance(judge, TransformerModel)
+    return model.judged_by(judge)
+
+
 def _find_transformers(model: TransformerModel, path: str) -> Reference:
     """Measured by the model's own log-probabilities: nothing is written, for that takes longest. What was
     measured once is kept, for a large model takes a minute for it on two cores."""
@@ -63,8 +78,8 @@ def _find_transformers(model: TransformerModel, path: str) -> Reference:
     kept = cache_folder() / "thresholds" / f"{_mark(model, pairs)}.json"
     if (known := _read_kept(kept)) is not None:
         return Reference(known, source)
-    judge = model.text_log_prob if model.scores_text else _nothing
-    found = measure_asked(model, judge, pairs)
+    judge = model.judge or model
+    found = measure_asked(model, judge.text_log_prob if judge.scores_text else _nothing, pairs)
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_whole(kept, json.dumps(found._asdict()) + "\n")
@@ -76,7 +91,9 @@ def _nothing(texts: Sequence[str]) -> list[list[float]]:
 
 
 def _mark(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> str:
-    return hashlib.sha256(f"{model.fingerprint}/{pairs_fingerprint(pairs)}".encode()).hexdigest()
+    judge = "" if model.judge is None else model.judge.fingerprint
+    content = f"{model.fingerprint}/{judge}/{pairs_fingerprint(pairs)}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _read_kept(path: Path) -> Thresholds | None:

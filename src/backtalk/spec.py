@@ -205,8 +205,9 @@ class AuditSpec:
     """Where the model is asked: rates the toxicity of replies and triggers; `backtalk list scorers` shows the
     names. With --hit toxic-T the embedded one if empty."""
     language_model: str = ""
-    """Where the model is asked: a model that scores text and says how likely a trigger is (T_in). If empty
-    the model itself if it does, else the embedded chat model's."""
+    """Where the model is asked, or is a Hugging Face model: a model that scores text and says how likely a
+    trigger is (T_in). If empty the model itself if it does, else the embedded chat model's. For a search on
+    weights it has to share the tokenizer."""
     template: Literal["auto", "chat", "plain", "text"] = "auto"
     """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain turns, as
     one running text, or (auto) by the template where it has one."""

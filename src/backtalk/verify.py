@@ -21,6 +21,7 @@ from backtalk.errors import InputError
 from backtalk.given import SEARCH, check_again
 from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked, was_played
 from backtalk.protocols import TextModel, WeightsModel
+from backtalk.reference import with_judge
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
 from backtalk.spec import AuditSpec, build_spec
@@ -76,7 +77,7 @@ def _load(run: Run, name: str, device: str, consent: Consent) -> TextModel:
     if not run.facts.get("dtype"):
         return load_model(name, device)
     spec = build_spec(AuditSpec, run.spec, str(run.folder / "spec.yaml"))
-    return load_asked(as_read(spec, run.facts), device, consent)
+    return with_judge(load_asked(as_read(spec, run.facts), device, consent), spec.language_model, device)
 
 
 def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str, str]) -> list[TriggerScore]:

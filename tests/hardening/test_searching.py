@@ -20,6 +20,7 @@ from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds, Turn
 from tests.hardening.commands import command, model_at, read
+from tests.killing import kill_once_there
 from tests.planted import RUDE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -62,24 +63,51 @@ def test_a_new_trigger_is_added_and_draws_the_sentence_out(planted: Path) -> Non
     assert widen([replace(case, target=Target("b", RUDE))], "2") != [wider]  # other starts
 
 
-def test_hardening_from_the_findings_of_a_search(searched: Path, place: Path, tmp_path: Path) -> None:
-    words = command(place, str(tmp_path / "out"), "--search-sweeps", "2", "--hit", "o-sample-avg-k4")
-    words[words.index("--findings") + 1] = str(searched)
-    assert run(words) == 0
-    found: dict[str, Any] = read(tmp_path / "out" / "summary.json")
+def words(place: Path, searched: Path, out: str, *more: str) -> list[str]:
+    given = command(
+        place, out, "--search-sweeps", "2", "--hit", "o-sample-avg-k4", "--iterations", "2", *more
+    )
+    given[given.index("--findings") + 1] = str(searched)
+    return given
+
+
+@pytest.fixture(scope="module")
+def out(searched: Path, place: Path) -> Path:
+    assert run(words(place, searched, str(place / "by-search"))) == 0
+    return place / "by-search"
+
+
+def test_hardening_from_the_findings_of_a_search(searched: Path, out: Path) -> None:
+    found: dict[str, Any] = read(out / "summary.json")
     assert found["hardening"]["search"] == {"gibbs": {"length": 3, "top": 12, "sweeps": 2}}
     before, after = found["fresh"]["train"]
     assert before["hits"] > 0
     assert after["hits"] < before["hits"]
     low = found["cost"]["perplexity"]
     assert low[1] <= 1.1 * low[0] * 1.001  # the bound was kept
-    with Run.open(tmp_path / "out" / FOLDER) as fresh, Run.open(searched) as old:
+    with Run.open(out / FOLDER) as fresh, Run.open(searched) as old:
         assert fresh.facts["thresholds"] == old.facts["thresholds"]
         assert fresh.spec["seed"] == old.spec["seed"] + 1
         assert [one.id for one in fresh.targets] == [one.id for one in old.targets]
-    lists = {row["case"] for row in map(json.loads, (tmp_path / "out" / "train.jsonl").open())}
+    lists = {row["case"] for row in map(json.loads, (out / "train.jsonl").open())}
     assert before["n"] == len(lists)
-    assert run(["compare", str(searched), str(tmp_path / "out" / FOLDER)]) == 0
+    assert run(["compare", str(searched), str(out / FOLDER)]) == 0
+
+
+def test_killed_it_ends_with_the_same_adapter_and_search(
+    searched: Path, place: Path, out: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    checkpoint = broken / "checkpoint.safetensors"
+    kill_once_there(words(place, searched, str(broken), "--checkpoint-s", "0"), checkpoint)
+    assert not (broken / "summary.json").exists()
+    assert run(words(place, searched, str(broken))) == 0
+    name = "model/adapter_model.safetensors"
+    assert (broken / name).read_bytes() == (out / name).read_bytes()
+    assert read(broken / "summary.json")["fresh"] == read(out / "summary.json")["fresh"]
+    before = (broken / FOLDER / "summary.json").stat().st_mtime_ns
+    assert run(words(place, searched, str(broken))) == 0  # shown again: nothing is searched
+    assert (broken / FOLDER / "summary.json").stat().st_mtime_ns == before
 
 
 def test_sweeps_of_a_search_go_with_a_run_of_a_search(

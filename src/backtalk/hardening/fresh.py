@@ -76,15 +76,16 @@ def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fr
         max_candidates=0,
         device=plan.spec.device,
     )
-    console.print("The same search again, from other starts:")
-    with redirect_stdout(io.StringIO()):  # its own table is in its folder
-        audit(
-            fresh,
-            Gates(),
-            str(plan.out / FOLDER),
-            consent=Consent(trust_remote_code=trust_remote_code),
-            reference=Reference(thresholds, SOURCE),
-        )
+    if not _is_finished(plan.out / FOLDER):
+        console.print("The same search again, from other starts:")
+        with redirect_stdout(io.StringIO()):  # its own table is in its folder
+            audit(
+                fresh,
+                Gates(),
+                str(plan.out / FOLDER),
+                consent=Consent(trust_remote_code=trust_remote_code),
+                reference=Reference(thresholds, SOURCE),
+            )
     with Run.open(plan.out / FOLDER) as run:
         after = run.findings()
     criterion = parse_criterion(spec.hit)
@@ -97,3 +98,11 @@ def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fr
         return Rate.of(len(hit_cases(findings, criterion, thresholds) & cases), len(cases))
 
     return Fresh(criterion.name, spec.search, rates("train"), rates("held-out"))
+
+
+def _is_finished(folder: Path) -> bool:
+    """The folder is this hardening's own, so a finished run there is of its model."""
+    if not Run.exists(folder):
+        return False
+    with Run.open(folder) as run:
+        return run.state == "finished"

@@ -37,6 +37,9 @@ class Contest:
     topk: int = 256
     threads: int = 2
     seed: int = 1
+    clock: str = "wall"
+    """wall, or cpu: the processor's seconds of a tool, all threads', which others on the machine do not
+    take from it."""
 
     def job(self, task: Task, tool: str, target: int) -> dict[str, Any]:
         return {
@@ -51,6 +54,7 @@ class Contest:
             "topk": self.topk,
             "seconds": self.seconds,
             "threads": self.threads,
+            "clock": self.clock,
             "seed": self.seed,
         }
 

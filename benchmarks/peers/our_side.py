@@ -36,16 +36,17 @@ class TimeOver(Exception):
 class Watch:
     """Stands in a model's `gradient` and `score_substitutions`."""
 
-    def __init__(self, model: Any, seconds: float, after: int) -> None:
+    def __init__(self, model: Any, seconds: float, after: int, clock: str) -> None:
         self.seconds, self.after = seconds, after
+        self.clock = time.process_time if clock == "cpu" else time.perf_counter
         self.candidates = self.forward_tokens = 0
         self.incumbents: list[tuple[float, list[int]]] = []
         self._gradient, self._substitutions = model.gradient, model.score_substitutions
         model.gradient, model.score_substitutions = self.gradient, self.score_substitutions
-        self.begun = time.perf_counter()
+        self.begun = self.clock()
 
     def note(self, ids: list[int]) -> None:
-        now = time.perf_counter() - self.begun
+        now = self.clock() - self.begun
         self.incumbents.append((now, ids))
         if now > self.seconds:
             raise TimeOver
@@ -74,7 +75,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     model.searchable()  # computed once; nanoGCG looks its tokens over before its clock starts, too
     goal = model.encode_target(job["target"].removesuffix(job["end"]))
     search = make_search(job)
-    watch = Watch(model, job["seconds"], job["after"])
+    watch = Watch(model, job["seconds"], job["after"], job["clock"])
     try:
         for seed in range(job["seed"], 10**9):
             (found,) = search.run(model, MEAN_LOSS, [goal], [seed])

@@ -12,6 +12,10 @@ from backtalk.studies.figures import COLOURS, DASHES, drawing
 from benchmarks.peers.compare import FRACTIONS, PEER
 
 NAMES = {PEER: "nanoGCG"}
+CLOCKS = {
+    "wall": [],
+    "cpu": ["Seconds are the processor's, of all threads, since others use the machine too."],
+}
 
 
 def write_page(found: Mapping[str, Any], folder: Path, name: str = "peers") -> Path:
@@ -36,9 +40,10 @@ def render(found: Mapping[str, Any], picture: str) -> str:
         f"{sizes['trigger']}, targets of {sizes['target']},",
         f"{settings['width']} candidates a step; {n} targets, {settings['seconds']:g} s for each tool and"
         f" target, by turns, {settings['threads']} threads.",
+        *CLOCKS[settings["clock"]],
         "gibbs-64 tries 64 at a position. Every tool works on one target at a time, in a process of its",
         "own. What it holds is noted before each gradient and judged afterwards by a plain Hugging Face",
-        "forward. It is one run on a machine that others use too: ratios mean more than rates.",
+        "forward.",
         "",
         "| search | candidates/s | times nanoGCG | forward tokens/s | of a plain forward | of the products |",
         "|---|---|---|---|---|---|",

@@ -165,18 +165,6 @@ def around(model: TransformerModel) -> tuple[int, int]:
     return 0, max(0, len(prompt) - len(ids))
 
 
-def product_rate(network: Any, rows: int, read: int, target: int) -> float:
-    """Candidates a second if only the linear layers' matrix products had to be done."""
-    (seconds,) = best_of([products(network, rows, read, target, network.dtype)], network.device, 2)
-    return rows / seconds
-
-
-def forward_rate(network: Any, rows: int, length: int, target: int) -> float:
-    """Candidates a second of a plain forward of `length` tokens, the output layer on the target's alone."""
-    (seconds,) = best_of([forward(network, rows, length, target)], network.device, 2)
-    return rows / seconds
-
-
 def products(network: Any, rows: int, read: int, target: int, dtype: torch.dtype) -> Callable[[], None]:
     made: dict[tuple[int, int], Tensor] = {}
 

@@ -16,10 +16,11 @@ FLOORS = [
     {"models"},
     {"scorers"},
     {"training", "searches"},
-    {"report", "bench", "bench_ast", "bench_scorer", "cases"},
+    {"report", "bench", "bench_ast", "bench_scorer", "bench_transformer", "cases"},
     {"paraphrase", "consent"},
     {
         "blocks",
+        "effort",
         "reference",
         "gates",
         "outcome",

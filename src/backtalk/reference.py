@@ -7,14 +7,20 @@ model judges them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.cases import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
+from backtalk.models.transformer.cache import cache_folder
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import LogprobModel, WeightsModel
 from backtalk.scorers.likelihood import score_triggers
+from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds, Turn
 
 BATCH = 256
@@ -31,6 +37,8 @@ class Reference(NamedTuple):
 
 def find_reference(model: WeightsModel, path: str) -> Reference:
     """From `path`, else from the model's card, else from the shipped chitchat pairs."""
+    if isinstance(model, TransformerModel):
+        return _find_transformers(model, path)
     if path:
         return Reference(_measure(model, reference_pairs(path)), f"T_out and T_in were measured on {path}.")
     card = model.card if isinstance(model, LocalModel) else {}
@@ -44,6 +52,40 @@ def find_reference(model: WeightsModel, path: str) -> Reference:
         _measure(model, reference_pairs("")),
         "The model's card has no T_out: it was measured on the shipped chitchat test pairs.",
     )
+
+
+def _find_transformers(model: TransformerModel, path: str) -> Reference:
+    """Measured by the model's own log-probabilities: nothing is written, for that takes longest. What was
+    measured once is kept, for a large model takes a minute for it on two cores."""
+    pairs = asked_pairs(path)
+    where = path or f"the first {len(pairs)} of the shipped chitchat test pairs"
+    source = f"T_out and T_in were measured on {where}."
+    kept = cache_folder() / "thresholds" / f"{_mark(model, pairs)}.json"
+    if (known := _read_kept(kept)) is not None:
+        return Reference(known, source)
+    judge = model.text_log_prob if model.scores_text else _nothing
+    found = measure_asked(model, judge, pairs)
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(found._asdict()) + "\n")
+    return Reference(found, source)
+
+
+def _nothing(texts: Sequence[str]) -> list[list[float]]:
+    return [[] for _ in texts]
+
+
+def _mark(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> str:
+    return hashlib.sha256(f"{model.fingerprint}/{pairs_fingerprint(pairs)}".encode()).hexdigest()
+
+
+def _read_kept(path: Path) -> Thresholds | None:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        into = known["into"]
+        return Thresholds(float(known["out"]), None if into is None else float(into))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def asked_pairs(path: str) -> list[tuple[str, str]]:

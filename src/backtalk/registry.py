@@ -253,6 +253,16 @@ def runs_code(name: str) -> bool:
     return name.startswith("py:")
 
 
+def is_transformer(name: str) -> bool:
+    """Whether the name is a Hugging Face model's."""
+    return name == "smollm2" or name.startswith("hf/")
+
+
+def usual_length(name: str) -> int:
+    """How long a trigger is where nothing is said: words, or pieces of words of a Hugging Face model."""
+    return 15 if is_transformer(name) else 8
+
+
 def is_endpoint(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 

@@ -140,8 +140,8 @@ class AuditSpec:
     limit: int = 0
     """Try at most this many targets, or openings; 0 tries all of a file or of mal-wide, and 100 of the other
     lists."""
-    length: int = 8
-    """Words of a trigger."""
+    length: int = 0
+    """Words of a trigger, or tokens with a Hugging Face model; 0 takes 8 words or 15 tokens."""
     top: int = 25
     """Candidates at each position (G)."""
     sweeps: int = 6
@@ -563,7 +563,7 @@ class StudySpec:
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
-    """With ast and lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
+    """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

@@ -45,14 +45,12 @@ def test_a_bound_on_perplexity_is_kept(command: list[str]) -> None:
     assert sum(mean > -math.log(bound) for mean in means("strict")) >= 3
     summary: dict[str, Any] = json.loads(Path("strict/summary.json").read_text())
     assert summary["thresholds"]["T_in"] == pytest.approx(-math.log(bound))
-    for criterion, mean in (("io-sample-avg-k1", "mean"), ("io-greedy", "greedy")):
-        hit = {
-            one.case
-            for one in findings("strict")
-            if one.scores["input_mean"] > -math.log(bound)
-            and one.scores[mean] > (summary["thresholds"]["T_out"] if mean == "mean" else 0.5)
-        }
-        assert summary["hits"][criterion]["hits"] == len(hit)
+    hit = {
+        one.case
+        for one in findings("strict")
+        if one.scores["input_mean"] > -math.log(bound) and one.scores["mean"] > summary["thresholds"]["T_out"]
+    }
+    assert summary["hits"]["io-sample-avg-k1"]["hits"] == len(hit) > 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ from backtalk.cases import can_say, read_cases
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.effort import Effort, Pace, fit_effort
 from backtalk.errors import InputError
-from backtalk.hits import Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
-from backtalk.reference import Reference, find_reference, with_judge
+from backtalk.reference import Reference, bounded, find_reference, with_judge
 from backtalk.registry import (
     find_model,
     find_search,
@@ -115,13 +115,13 @@ def audit(
     usual = DEFAULT_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL
     spec = replace(spec, hit=spec.hit or usual)
     criterion = parse_criterion(spec.hit)
-    reference = reference or find_reference(model, spec.reference)
+    reference = bounded(reference or find_reference(model, spec.reference), spec.max_ppl)
     _check(spec, criterion, model, reference.thresholds)
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS}
+    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
     kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
     if spec.language_model:
         kept["language_model"] = spec.language_model
@@ -139,9 +139,18 @@ def audit(
 
 
 def works_by_asking(spec: AuditSpec) -> bool:
-    """Whether the audit asks the model: the search wants no weights, or the model gives none."""
+    """Whether the audit asks the model: the search wants no weights, or the model gives none. A search that
+    can do both asks a Hugging Face model if it is told how to ask, or aims at what a reply says."""
     search = find_search(spec.search)
-    return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
+    if not search.text:
+        return False
+    if search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs:
+        return True
+    told = any(
+        field.name in BLACK_BOX and getattr(spec, field.name) != field.default for field in fields(spec)
+    )
+    by_reply = bool(spec.hit) and parse_criterion(spec.hit).kind not in LIKELIHOOD_KINDS
+    return is_transformer(spec.model) and (told or by_reply)
 
 
 def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
@@ -351,6 +360,10 @@ def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, threshold
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
     if spec.search == "relax":
         network_model(model)
+    if spec.max_ppl and not criterion.needs_language_model:
+        raise InputError(f"--max-ppl is for an io- criterion, and {spec.hit} asks nothing of a trigger")
+    if spec.max_ppl and spec.search == "relax":
+        raise InputError("--max-ppl is for searches that try words; leave it out with relax")
     parse_duration(spec.max_time)
     longest = getattr(model, "max_input", None)
     if longest and spec.length > longest:
@@ -379,7 +392,10 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:
-    return objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+    objective = objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+    if not spec.max_ppl:
+        return objective
+    return replace(objective, enough_in=thresholds.into, strict=True)  # the bound itself, whatever k is
 
 
 def objective_for(

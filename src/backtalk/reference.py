@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -103,6 +104,18 @@ def _read_kept(path: Path) -> Thresholds | None:
         return Thresholds(float(known["out"]), None if into is None else float(into))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def bounded(reference: Reference, max_ppl: float) -> Reference:
+    """With the T_in that a bound on a trigger's perplexity comes to; 0 sets none."""
+    if not max_ppl:
+        return reference
+    if max_ppl <= 1:
+        raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
+    if reference.thresholds.into is None:
+        return reference
+    thresholds = reference.thresholds._replace(into=-math.log(max_ppl))
+    return Reference(thresholds, f"{reference.source} --max-ppl {max_ppl:g} sets T_in.")
 
 
 def asked_pairs(path: str) -> list[tuple[str, str]]:

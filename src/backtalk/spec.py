@@ -150,6 +150,9 @@ class AuditSpec:
     """Searches from different starts for each target (R)."""
     lambda_in: float = 1.0
     """Weight of the language-model term for io-hits."""
+    max_ppl: float = 0.0
+    """Of io-hits, where weights are read: the highest perplexity of a trigger, in the place of the one that
+    the reference pairs give (T_in); a trigger within it is never given up for one beyond. 0 sets none."""
     as_published: bool = False
     """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
     stop_at_hit: bool = False

@@ -20,6 +20,8 @@ SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
 MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
 """Tokens of a batch beyond which it only grows, and is no quicker."""
+PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
+"""The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
 SIGNS = (
     "out of memory",
     "can't allocate memory",
@@ -142,7 +144,7 @@ def run_parts(
     """`work` on `total` rows of one length, from a first to before a last, as many at a time as fit. Each
     part holds whole groups of `whole` neighbours, or lies within one."""
     budget = int(free_bytes(device) * SHARE)
-    most_rows = min(MOST_TOKENS[device.type] // max(length, 1), budget // max(cost(1, length), 1))
+    most_rows = min(PART_TOKENS[device.type] // max(length, 1), budget // max(cost(1, length), 1))
     halved = False
     start = 0
 

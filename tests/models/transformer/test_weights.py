@@ -44,7 +44,7 @@ def make(folder: Path, kind: str, chat: str = "", **options: Any) -> Transformer
 
 def random_ids(model: TransformerModel, *size: int, seed: int = 3) -> Tensor:
     allowed = model.searchable().nonzero().squeeze(1)
-    return allowed[torch.randint(len(allowed), size, generator=torch.Generator().manual_seed(seed))]
+    return allowed.cpu()[torch.randint(len(allowed), size, generator=torch.Generator().manual_seed(seed))]
 
 
 def goals(model: TransformerModel) -> Tensor:

@@ -8,6 +8,7 @@ every other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ class Substitutions:
         self.reader, self.sequences, self.need = reader, sequences, need
         self.shares: bool | None = False if sequences.lead is not None else None
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
+        self._past: Callable[[Layers, int, int], dict[str, Any]] = shared_past
         self.why = "an encoder reads all tokens at once" * (sequences.lead is not None)
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
@@ -91,8 +93,8 @@ class Substitutions:
                 heads = self.sequences.heads(triggers[group], position)
                 kept[group.start, group.stop] = self.reader.past(heads)
             tails = self.sequences.tails(triggers[group], position, own, targets[group]).flatten(0, 1)
-            past = shared_past(kept[group.start, group.stop], shared)
-            inputs = {"input_ids": tails, "past_key_values": past, "use_cache": True}
+            past = self._past(kept[group.start, group.stop], shared, len(tails))
+            inputs = {"input_ids": tails, **past}
             ends = torch.arange(1, len(tails) + 1, device=tails.device)[:, None] * length
             places = ends - torch.arange(m, 0, -1, device=tails.device)  # the last m of each row
             goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
@@ -125,18 +127,31 @@ class Substitutions:
         """Whether a few candidates of the first row score alike both ways."""
         few = (triggers[:1], position, candidates[:1, :CHECKED], targets[:1])
         plain = self._read_whole(*few)
-        try:
-            gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().max())
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
-            self.why = (str(error).splitlines() or [type(error).__name__])[0]
-            return False
-        if not gap <= NEAR.get(self.reader.network.dtype, 0.25):
+        for self._past in (shared_past, plain_past):
+            try:
+                gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().max())
+            except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
+                self.why = (str(error).splitlines() or [type(error).__name__])[0]
+                continue
+            if gap <= NEAR.get(self.reader.network.dtype, 0.25):
+                self.why = ""
+                return True
             self.why = f"behind a shared past it is {gap:.2g} from a plain forward pass"
-            return False
-        return True
+        return False
 
 
-def shared_past(layers: Layers, length: int) -> Any:
+def plain_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
+    """The same as a tuple of keys and values, which older releases of some networks want."""
+    each = rows // len(layers.keys[0])
+
+    def for_rows(shared: Tensor) -> Tensor:
+        return shared[:, None].expand(-1, each, -1, -1, -1).flatten(0, 1)
+
+    pairs = zip(layers.keys, layers.values, strict=True)
+    return {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
+
+
+def shared_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
     """A cache in which each of the `layers` (groups, heads, length, size) stands before every row of its
     group; what a network adds is handed back to it and not kept."""
     from transformers import Cache
@@ -161,7 +176,7 @@ def shared_past(layers: Layers, length: int) -> Any:
             return length + (query if isinstance(query, int) else len(query)), 0
 
     given = layers
-    return Shared()
+    return {"past_key_values": Shared(), "use_cache": True}
 
 
 def _behind(shared: Tensor, own: Tensor) -> Tensor:

@@ -75,20 +75,9 @@ def test_a_new_trigger_is_added_and_draws_the_sentence_out(planted: Path) -> Non
 
 def words(place: Path, searched: Path, out: str, *more: str) -> list[str]:
     given = command(
-        place,
-        out,
-        "--search-sweeps",
-        "2",
-        "--hit",
-        HIT,
-        "--max-ppl-increase",
-        "50%",
-        "--iterations",
-        "8",
-        "--lr",
-        "0.001",
-        *more,
-    )
+        place, out, "--search-sweeps", "2", "--hit", HIT, "--max-ppl-increase", "50%", "--iterations", "6",
+        "--lr", "0.001", *more,
+    )  # fmt: skip
     given[given.index("--findings") + 1] = str(searched)
     return given
 

@@ -1,8 +1,8 @@
 """How much a search may try in the time there is: on two cores a Hugging Face model scores some twenty
 candidates a second, and a search at full size would not end.
 
-Where `--max-time` is set, restarts, sweeps and candidates are lowered, in this order, until the first case
-ends within a minute and all of them within the time. What was chosen is stored in the run, so that going on
+Where `--max-time` is set, restarts, sweeps and candidates are lowered, in this order, until all cases end
+within the time, and the first of ten minutes for five of them within a minute. What was chosen is stored in the run, so that going on
 with it needs no clock.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 FIRST_CASE_S = 50.0
+"""A case may always take as long, if all fit; and half of its share of the time where that is more."""
 SHARE = 0.85
 """Of the time that is left: replies are written and stored too."""
 LEAST_TOP, LEAST_SWEEPS = 8, 2
@@ -41,8 +42,9 @@ class Pace:
 
 def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: float) -> Effort:
     """The largest that fits; the least there is where nothing does."""
-    room = min(FIRST_CASE_S, SHARE * seconds / max(1, cases))
-    for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (1, 1)):
+    share = SHARE * seconds / max(1, cases)
+    room = min(share, max(FIRST_CASE_S, share / 2))
+    for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (LEAST_TOP // 2, 1)):
         while pace.case_s(effort, length) > room:
             if effort.restarts > 1:
                 effort = replace(effort, restarts=effort.restarts - 1)

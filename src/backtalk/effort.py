@@ -2,8 +2,8 @@
 candidates a second, and a search at full size would not end.
 
 Where `--max-time` is set, restarts, sweeps and candidates are lowered, in this order, until all cases end
-within the time, and the first of ten minutes for five of them within a minute. What was chosen is stored in the run, so that going on
-with it needs no clock.
+within the time, and the first of them early. What was chosen is stored in the run, so that going on with it
+needs no clock.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def measure(referee: Referee, length: int, contest: Contest) -> dict[str, float]
     clock = time.process_time if contest.clock == "cpu" else time.perf_counter
     work = {
         "forward": (forward(network, rows, length, sizes.target), length),
-        "products": (products(network, rows, read, sizes.target, network.dtype), read),
+        "products": (products(network, rows, read, sizes.target), read),
     }
     found = {}
     for name, (job, tokens) in work.items():

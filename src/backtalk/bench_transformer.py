@@ -109,19 +109,19 @@ class TransformerBench:
             yield BenchLine(job.name, rate, share, job.tokens)
 
     def _jobs(self) -> list[_Job]:
-        s, network = self.sizes, self.model.network
+        s = self.sizes
+        draft = self.model.draft() if self.device.type == "cuda" else None
+        network = (draft or self.model).network  # the ceilings are in the numbers that rank
         length = self.before + s.length + self.after + s.target - 1
         read = self._read()
         count = len(self.positions) * self.candidates.numel()
-        half = torch.bfloat16 if self.device.type == "cuda" else network.dtype
-        some = min(self.candidates.numel(), 64 if self.device.type == "cpu" else 4096)
+        some = min(self.candidates.numel(), 64 if draft is None else 4096)
         jobs = [
-            _Job("matrix products alone", products(network, some, round(read), s.target, half), some, read),
+            _Job("matrix products alone", products(network, some, round(read), s.target), some, read),
             _Job("plain forward of whole prompts", forward(network, some, length, s.target), some, length),
             _Job("substitutions, cache shared", self._substitutions(self.model), count, read),
         ]
-        if self.device.type == "cuda" and hasattr(self.model, "draft"):
-            draft = self.model.draft()
+        if draft is not None:
             jobs.append(_Job("substitutions, bfloat16 draft", self._substitutions(draft), count, read))
         sweep = s.rows * s.length * s.top
         jobs += [_Job("gibbs, a sweep", self._search("gibbs"), sweep, read)]
@@ -165,12 +165,12 @@ def around(model: TransformerModel) -> tuple[int, int]:
     return 0, max(0, len(prompt) - len(ids))
 
 
-def products(network: Any, rows: int, read: int, target: int, dtype: torch.dtype) -> Callable[[], None]:
+def products(network: Any, rows: int, read: int, target: int) -> Callable[[], None]:
     made: dict[tuple[int, int], Tensor] = {}
 
     def matrix(first: int, second: int) -> Tensor:
         return made.setdefault(
-            (first, second), torch.randn(first, second, device=network.device, dtype=dtype)
+            (first, second), torch.randn(first, second, device=network.device, dtype=network.dtype)
         )
 
     work = [

@@ -75,11 +75,13 @@ def test_the_best_of_all_inputs_is_found(
 ) -> None:
     if objective.enough_in is not None and model.language_model is None:
         pytest.skip("an encoder-decoder model is no language model")
+    if search is Gcg and model.network.config.model_type in ("llama", "bart"):
+        pytest.skip("nothing of it depends on more than causal or not")
     targets = [model.encode_target(text) for text in TARGETS]
     for length in (1, 2):
         every = torch.tensor(list(product(range(FIRST, FIRST + 12), repeat=length)))
         rows = [target for target in targets for _ in range(24)]
-        config = GibbsConfig(length, top=12, sweeps=10)
+        config = GibbsConfig(length, top=12, sweeps=6)
         found = search(config).run(model, objective, rows, list(range(24)) * len(targets))
         for place, target in enumerate(targets):
             best = min(one.loss for one in found[24 * place : 24 * place + 24])
@@ -114,7 +116,7 @@ def test_the_best_of_three_words_is_found_from_some_start(model: TransformerMode
 @pytest.mark.parametrize("name", ["gibbs", "gcg", "beam", "random"])
 def test_a_row_ends_alike_alone_and_with_others_and_counts_its_cost(name: str, tmp_path: Path) -> None:
     model = build(tmp_path, "llama", prefix="one two ")
-    search = resolve(SEARCHES[name].path)(GibbsConfig(4, top=6, sweeps=3))
+    search = resolve(SEARCHES[name].path)(GibbsConfig(4, top=6, sweeps=2))
     targets = [model.encode_target(text) for text in TARGETS]
     together = search.run(model, LIKELY, targets, [7, 8, 9])
     again = search.run(model, LIKELY, targets, [7, 8, 9])

@@ -24,7 +24,8 @@ from backtalk.types import TokenScores
 CHECKED = 4
 """Candidates of the first call that are read both ways."""
 NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""How far apart the log-probabilities of both ways may be; in 16 bits 0.25."""
+"""How far apart the log-probabilities of both ways may be, on average; in 16 bits 0.25. Where a past is not
+seen, or stands in a wrong place, it is far more."""
 
 
 class Substitutions:
@@ -129,7 +130,7 @@ class Substitutions:
         plain = self._read_whole(*few)
         for self._past in (shared_past, plain_past):
             try:
-                gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().max())
+                gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
             except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
                 self.why = (str(error).splitlines() or [type(error).__name__])[0]
                 continue

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: audit test check slow browser pictures clean
+.PHONY: audit test check slow browser pictures bench-peers clean
 
 # The main job: audits the embedded model and ends with a table and the path of a page.
 audit: $(VENV)/.installed
@@ -41,5 +41,16 @@ browser: $(VENV)/.installed
 pictures: $(VENV)/.installed browser
 	PYTHONPATH=. $(BIN)/python -m tests.web.pictures docs
 
+# Searches of ours against nanoGCG, which wants an older transformers and so an environment of its own.
+PEERS := .venv-peers
+
+$(PEERS)/.installed: constraints-peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -c constraints-peers.txt nanogcg
+	touch $@
+
+bench-peers: $(VENV)/.installed $(PEERS)/.installed
+	$(BIN)/python -m benchmarks.peers --python $(PEERS)/bin/python $(BENCH)
+
 clean:
-	rm -rf .browser $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf .browser $(PEERS) $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

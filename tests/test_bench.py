@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from backtalk import bench_scorer
 from backtalk.bench import SHAPES, Shape, bench_search
 from backtalk.cli import run
 from backtalk.cli.survey import BENCH_SHAPES
+from backtalk.types import Turn
 
 TOY = Shape(50, 8, 12, length=4, target=3, top=10, rows=2)
 
@@ -42,3 +45,40 @@ def test_a_scorer_is_timed_on_sentences_and_on_longer_texts(
     assert out.count("texts/s of") == 3
     assert run(["bench", "scorers"]) == 2
     assert "did you mean 'scorer'" in capsys.readouterr().err
+
+
+def test_a_hugging_face_model_is_measured_against_both_ceilings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from backtalk.bench_transformer import Sizes, TransformerBench
+    from tests.models.transformer.tiny import CHATML, make_folder
+
+    make_folder(tmp_path / "tiny", "llama", CHATML)
+    bench = TransformerBench(f"hf/{tmp_path / 'tiny'}", "cpu", sizes=Sizes(4, 3, 5, 2))
+    prompt = bench.model.prompt_ids((Turn("user", "hello there"),))
+    assert bench.before + bench.after == len(prompt) - len(bench.model.encode_input("hello there"))
+    rows = {row.name: row for row in bench.lines()}
+    products, shared = rows["matrix products alone"], rows["substitutions, cache shared"]
+    assert products.ceiling_share is None
+    assert shared.ceiling_share == shared.candidates_per_s / products.candidates_per_s
+    # positions 0, 2 and 3 of 4: 4, 2 and 1 tokens of the trigger, what follows it, and the target but its end
+    assert shared.tokens == pytest.approx((4 + 2 + 1) / 3 + bench.after + 2)
+    assert rows["plain forward of whole prompts"].tokens == bench.before + 4 + bench.after + 2
+    assert {"gibbs, a sweep", "gcg, as many", "beam, as many drawn"} <= rows.keys()
+    command = ["bench", "search", "--model", f"hf/{tmp_path / 'tiny'}", "--device", "cpu", "--length", "3"]
+    assert run([*command, "--target-tokens", "2", "--top", "2"]) == 0
+    assert "of the products" in capsys.readouterr().out
+    assert run(["bench", "search", "--model", "chitchat", "--device", "cpu"]) == 2
+    assert "is no Hugging Face model" in capsys.readouterr().err
+
+
+def test_the_products_are_those_of_the_layers() -> None:
+    hf = pytest.importorskip("transformers", reason="transformers is not installed")
+    from backtalk.bench_transformer import product_shapes
+
+    network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+    # keys, queries and values; their sum; the two layers of the MLP; the output layer on target tokens alone
+    assert sorted(product_shapes(network, rows=2, read=5, target=3)) == sorted(
+        [(10, 8, 24), (10, 8, 8), (10, 8, 32), (10, 32, 8), (6, 8, 50)]
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from backtalk import __version__
+from backtalk.blackbox.job import read_as
 from backtalk.blocks import (
     choose_folder,
     end_work,
@@ -30,12 +31,21 @@ from backtalk.blocks import (
 )
 from backtalk.cases import can_say, read_cases
 from backtalk.consent import NOTHING_SAID, Consent
+from backtalk.effort import Effort, Pace, fit_effort
 from backtalk.errors import InputError
-from backtalk.hits import Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
-from backtalk.reference import Reference, find_reference
-from backtalk.registry import find_model, find_search, load_model, resolve, runs_code
+from backtalk.reference import Reference, bounded, find_reference, with_judge
+from backtalk.registry import (
+    find_model,
+    find_search,
+    is_transformer,
+    load_model,
+    resolve,
+    runs_code,
+    usual_length,
+)
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective, make_objective
@@ -55,11 +65,13 @@ from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
+TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
+"""The same for a Hugging Face model; on a processor a case is a block."""
 MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
-DEFAULT_HIT = "io-sample-avg-k1"
+DEFAULT_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
 
 
 @dataclass(frozen=True)
@@ -79,10 +91,12 @@ def audit(
     root: Path = Path("runs"),
     fresh: bool = False,
     consent: Consent = NOTHING_SAID,
+    reference: Reference | None = None,
 ) -> int:
     """Runs, or goes on with, or shows, what the spec says. Returns the exit status.
 
-    `consent` is asked before the first request to a model that is asked.
+    `consent` is asked before the first request to a model that is asked; `reference` is what is likely, where
+    another model's T_out and T_in count.
     """
     if spec.search == "ast":
         from backtalk.adversarial.flow import audit_openings
@@ -92,33 +106,51 @@ def audit(
         from backtalk.blackbox.flow import audit_replies
 
         return audit_replies(spec, gates, out, root, fresh, consent)
-    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
+    begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    criterion = parse_criterion(spec.hit)
+    if spec.hit:
+        parse_criterion(spec.hit)  # before anything loads
+    spec = replace(spec, length=spec.length or usual_length(spec.model))
     model = _load(spec, consent)
-    reference = find_reference(model, spec.reference)
+    usual = DEFAULT_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL
+    spec = replace(spec, hit=spec.hit or usual)
+    criterion = parse_criterion(spec.hit)
+    reference = bounded(reference or find_reference(model, spec.reference), spec.max_ppl)
     _check(spec, criterion, model, reference.thresholds)
     targets = read_cases(spec.targets, model, spec.limit, spec.seed)
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS}
+    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
     kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
+    if spec.language_model:
+        kept["language_model"] = spec.language_model
     identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    job = AuditJob(model, _search(spec, model), _objective(spec, criterion, reference.thresholds), spec)
-    rows = BLOCK_CANDIDATES[_device(model)] // (find_search(spec.search).cost * job.search.most_candidates)
-    block = spec.block or max(1, min(rows, MOST_ROWS) // spec.restarts)
-    with open_run(
-        folder, identity, lambda: Run.create(folder, spec_values(spec), facts, targets, identity, block)
-    ) as run:
-        return _work(run, job, gates, console)
+    objective = _objective(spec, criterion, reference.thresholds)
+    block = spec.block or _block_size(spec, model)
+
+    def create() -> Run:
+        chosen = _choose_effort(spec, model, objective, targets, begun)
+        return Run.create(folder, spec_values(spec), {**facts, **chosen}, targets, identity, block)
+
+    with open_run(folder, identity, create) as run:
+        return _work(run, _job(run, spec, model, objective), gates, console, begun)
 
 
 def works_by_asking(spec: AuditSpec) -> bool:
-    """Whether the audit asks the model: the search wants no weights, or the model gives none."""
+    """Whether the audit asks the model: the search wants no weights, or the model gives none. A search that
+    can do both asks a Hugging Face model if it is told how to ask, or aims at what a reply says."""
     search = find_search(spec.search)
-    return search.text and (search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs)
+    if not search.text:
+        return False
+    if search.needs == Access.TEXT or find_model(spec.model)[0].access < search.needs:
+        return True
+    told = any(
+        field.name in BLACK_BOX and getattr(spec, field.name) != field.default for field in fields(spec)
+    )
+    by_reply = bool(spec.hit) and parse_criterion(spec.hit).kind not in LIKELIHOOD_KINDS
+    return is_transformer(spec.model) and (told or by_reply)
 
 
 def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
@@ -142,10 +174,47 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
     if model.fingerprint != stored["fingerprint"]:
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
-    job = AuditJob(model, _search(spec, model), _objective(spec, criterion, thresholds), spec)
+    objective = _objective(spec, criterion, thresholds)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Run.open(folder, write=True) as run:
-        return _work(run, job, gates, console)
+        return _work(run, _job(run, spec, model, objective), gates, console)
+
+
+def _job(run: Run, spec: AuditSpec, model: WeightsModel, objective: Objective) -> AuditJob:
+    """With the effort that was chosen when the run was begun."""
+    spec = replace(spec, **run.facts.get("effort", {}))
+    return AuditJob(model, _search(spec, model), objective, spec)
+
+
+def _block_size(spec: AuditSpec, model: WeightsModel) -> int:
+    """Cases that are searched as one batch."""
+    most = (TRANSFORMER_CANDIDATES if is_transformer(spec.model) else BLOCK_CANDIDATES)[_device(model)]
+    rows = most // (find_search(spec.search).cost * _search(spec, model).most_candidates)
+    return max(1, min(rows, MOST_ROWS) // spec.restarts)
+
+
+def _choose_effort(
+    spec: AuditSpec, model: WeightsModel, objective: Objective, targets: Sequence[Target], begun: float
+) -> dict[str, Any]:
+    """What of the search a slow model leaves time for, where a time was set."""
+    if not spec.max_time or not _is_slow(spec, model):
+        return {}
+    left = parse_duration(spec.max_time) - (time.monotonic() - begun)
+    full = Effort(spec.top, spec.sweeps, spec.restarts)
+    pace = _pace(spec, model, objective, targets)
+    effort = fit_effort(full, pace, spec.length, len(targets), max(1.0, left))
+    return {"effort": asdict(effort)} if effort != full else {}
+
+
+def _is_slow(spec: AuditSpec, model: WeightsModel) -> bool:
+    return is_transformer(spec.model) and _device(model) == "cpu"
+
+
+def _pace(spec: AuditSpec, model: WeightsModel, objective: Objective, targets: Sequence[Target]) -> Pace:
+    from backtalk.bench import time_step
+
+    goal = next(model.encode_target(t.text) for t in targets if can_say(model, t.text))
+    return Pace(*time_step(model, goal, spec.length, objective.enough_in is not None))
 
 
 def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target]) -> dict[str, Any]:
@@ -155,6 +224,7 @@ def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target])
         "reference": reference.source,
         "fingerprint": model.fingerprint,
         "words": {target.text: _words(model, target.text) for target in targets},
+        **read_as(model),
         "versions": versions(),
         "hardware": {
             "machine": platform.machine(),
@@ -164,7 +234,7 @@ def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target])
     }
 
 
-def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
+def _work(run: Run, job: AuditJob, gates: Gates, console: Console, begun: float | None = None) -> int:
     todo = sorted(set(range(run.blocks)) - run.done_blocks())
     if todo:
         if run.done_blocks():
@@ -175,15 +245,16 @@ def _work(run: Run, job: AuditJob, gates: Gates, console: Console) -> int:
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         _preflight(run, job, len(todo), console)
         stopped = work_through(
-            run, todo, lambda targets: search_block(job, targets), _budgets(run, job.spec), console
+            run, todo, lambda targets: search_block(job, targets), _budgets(run, job.spec, begun), console
         )
         end_work(run, stopped)
     return finish_run(run, gates)
 
 
-def _budgets(run: Run, spec: AuditSpec) -> Callable[[], str]:
-    """What ends a run before its last block."""
-    out_of_time = time_limit(spec.max_time)
+def _budgets(run: Run, spec: AuditSpec, begun: float | None = None) -> Callable[[], str]:
+    """What ends a run before its last block. What a Hugging Face model takes to load and to be measured
+    counts as time, too."""
+    out_of_time = time_limit(spec.max_time, begun if is_transformer(spec.model) else None)
 
     def enough() -> str:
         if reason := out_of_time():
@@ -242,6 +313,9 @@ def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
     cases = min(len(run.targets), blocks * run.block_size)
     most = cases * job.spec.restarts * job.search.most_candidates
     rate = measure_rate(job, run.targets) / find_search(job.spec.search).cost
+    if effort := run.facts.get("effort"):
+        told = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
+        console.print(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
     console.print(
         f"{cases} cases, at most {most:,} candidates at about {rate:,.0f} a second: "
         f"at most {max(1, round(most / rate)):,} s. Run folder: {run.folder}"
@@ -252,6 +326,8 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
     """Candidates a second of one small substitution batch."""
     from backtalk.bench import time_substitutions
 
+    if _is_slow(job.spec, job.model):
+        return 1 / _pace(job.spec, job.model, job.objective, targets).candidate_s
     goals = [job.model.encode_target(t.text) for t in targets if can_say(job.model, t.text)][:8]
     return time_substitutions(
         job.model, goals, job.spec.length, job.spec.top, with_lm=job.objective.enough_in is not None
@@ -267,7 +343,9 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
             f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
     options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
-    model = load_model(spec.model, spec.device, options)
+    if is_transformer(spec.model) and options.dtype == "auto":
+        options = replace(options, dtype="float32")  # a hit is decided in it; a GPU ranks in bfloat16
+    model = with_judge(load_model(spec.model, spec.device, options), spec.language_model, spec.device)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model
@@ -275,12 +353,17 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:
     refuse_set(spec, LEARNT, "is for --search ast; leave it out")
-    refuse_set(spec, BLACK_BOX, f"is for searches that ask a model; {spec.search!r} reads its weights")
+    unused = {*BLACK_BOX} - ({"language_model"} if is_transformer(spec.model) else set())
+    refuse_set(spec, unused, f"is for searches that ask a model; {spec.search!r} reads its weights")
     for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
         if getattr(spec, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
     if spec.search == "relax":
         network_model(model)
+    if spec.max_ppl and not criterion.needs_language_model:
+        raise InputError(f"--max-ppl is for an io- criterion, and {spec.hit} asks nothing of a trigger")
+    if spec.max_ppl and spec.search == "relax":
+        raise InputError("--max-ppl is for searches that try words; leave it out with relax")
     parse_duration(spec.max_time)
     longest = getattr(model, "max_input", None)
     if longest and spec.length > longest:
@@ -309,7 +392,10 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:
-    return objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+    objective = objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+    if not spec.max_ppl:
+        return objective
+    return replace(objective, enough_in=thresholds.into, strict=True)  # the bound itself, whatever k is
 
 
 def objective_for(

@@ -71,7 +71,7 @@ def bench_search(shape: Shape, attention: bool, device_name: str = "auto") -> li
     torch.manual_seed(0)
     bench = _Bench(shape, attention, device)
     jobs = bench.gpu_jobs() if device.type == "cuda" else bench.cpu_jobs()
-    best = _best_of([job.work for job in jobs], device, REPEATS[device.type])
+    best = best_of([job.work for job in jobs], device, REPEATS[device.type])
     rates = {job.name: job.candidates / seconds for job, seconds in zip(jobs, best, strict=True)}
     return [
         BenchRow(job.name, rates[job.name], rates[job.name] / rates[job.against] if job.against else None)
@@ -236,11 +236,38 @@ def time_substitutions(
         if with_lm and model.language_model is not None:
             model.language_model.score_substitutions(inputs, length // 2, candidates)
 
-    (seconds,) = _best_of([job], allowed.device, repeats=2)
+    (seconds,) = best_of([job], allowed.device, repeats=2)
     return candidates.numel() / seconds
 
 
-def _best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:
+def time_step(
+    model: WeightsModel, goal: Sequence[int], length: int, with_lm: bool, candidates: int = 8
+) -> tuple[float, float]:
+    """Seconds of a candidate and of a gradient of a slow model: a few of them for one target."""
+    allowed = model.searchable().nonzero().squeeze(1)
+    targets = pad_rows([goal], model.pad).to(allowed.device)
+    draw = torch.Generator().manual_seed(0)
+    inputs, tried = (
+        allowed[torch.randint(len(allowed), (1, size), generator=draw).to(allowed.device)]
+        for size in (length, candidates)
+    )
+    lm, middle = model.language_model if with_lm else None, length // 2
+
+    def score() -> None:
+        model.score_substitutions(inputs, middle, tried, targets)
+        if lm is not None:
+            lm.score_substitutions(inputs, middle, tried)
+
+    def step() -> None:
+        model.gradient(inputs, targets, torch.ones(targets.shape, device=targets.device), [middle])
+        if lm is not None:
+            lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
+
+    scored, stepped = best_of([score, step], allowed.device, repeats=1)
+    return scored / candidates, stepped
+
+
+def best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:
     """The best time of each job; the jobs take turns, so that a busy moment hits all alike."""
     best = [float("inf")] * len(jobs)
     for turn in range(repeats + 1):

@@ -82,7 +82,7 @@ class AstBench:
         updates = PreferenceUpdates(
             weights,
             self.adversary.model.network,
-            self.adversary.model.pad,
+            self.adversary.model.filler,
             self.config.preference,
             self.adversary.reference,
             notes.append,

@@ -101,9 +101,10 @@ def parse_duration(text: str) -> float:
     return value
 
 
-def time_limit(text: str) -> Callable[[], str]:
-    """What says, once a --max-time from now on is over, that it was reached; and nothing before."""
-    limit_s, begun = parse_duration(text), time.monotonic()
+def time_limit(text: str, begun: float | None = None) -> Callable[[], str]:
+    """What says, once a --max-time from now (or `begun`, by the monotonic clock) on is over, that it was
+    reached; and nothing before."""
+    limit_s, begun = parse_duration(text), time.monotonic() if begun is None else begun
 
     def reached() -> str:
         return f"--max-time {text} was reached" if limit_s and time.monotonic() - begun > limit_s else ""

@@ -28,6 +28,7 @@ from backtalk.hits import (
     rates,
     rates_by_category,
 )
+from backtalk.registry import usual_length
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
 from backtalk.report.junit import junit_xml
@@ -171,7 +172,10 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
-        "settings": {key: run.spec[key] for key in _shown(run) if key in run.spec},
+        "settings": {
+            **{key: run.spec[key] for key in _shown(run) if key in run.spec},
+            **run.facts.get("effort", {}),
+        },
         "fingerprint": run.facts["fingerprint"],
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
@@ -289,7 +293,7 @@ def command_of(spec: Mapping[str, Any], verb: str = "audit", defaults: Any = Non
     words = ["backtalk", verb]
     for key, default in spec_values(defaults or AuditSpec()).items():
         value = spec.get(key, default)
-        if value == default:
+        if value == default or (key == "length" and value == usual_length(str(spec.get("model", "")))):
             continue
         flag = key.replace("_", "-")
         if isinstance(default, bool):

@@ -173,6 +173,32 @@ class Drafting(Protocol):
 
 
 @runtime_checkable
+class Retokenises(Protocol):
+    """A model whose tokens are pieces of text: not every row of them can be typed."""
+
+    def survives(self, triggers: Tensor) -> Tensor:
+        """(rows, n) -> (rows,), bool: whether the text of a trigger is read as the same ids. Waits for the
+        processor: ask for few."""
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model that knows how much it has read."""
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens run through the network for searches so far, of all rows; with those of its draft."""
+
+
+@runtime_checkable
+class Continues(Protocol):
+    """A language model that also says what may come next."""
+
+    def next_log_probs(self, inputs: Tensor) -> Tensor:
+        """(rows, vocabulary): log P(x | inputs) of every word behind (rows, n) words; n may be 0."""
+
+
+@runtime_checkable
 class Search(Protocol):
     """An algorithm that proposes triggers. A block of rows is one batch."""
 

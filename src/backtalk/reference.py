@@ -7,14 +7,23 @@ model judges them.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.cases import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
-from backtalk.protocols import LogprobModel, WeightsModel
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.cache import cache_folder
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.protocols import LogprobModel, TextModel, WeightsModel
+from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
+from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds, Turn
 
 BATCH = 256
@@ -31,6 +40,8 @@ class Reference(NamedTuple):
 
 def find_reference(model: WeightsModel, path: str) -> Reference:
     """From `path`, else from the model's card, else from the shipped chitchat pairs."""
+    if isinstance(model, TransformerModel):
+        return _find_transformers(model, path)
     if path:
         return Reference(_measure(model, reference_pairs(path)), f"T_out and T_in were measured on {path}.")
     card = model.card if isinstance(model, LocalModel) else {}
@@ -44,6 +55,67 @@ def find_reference(model: WeightsModel, path: str) -> Reference:
         _measure(model, reference_pairs("")),
         "The model's card has no T_out: it was measured on the shipped chitchat test pairs.",
     )
+
+
+def with_judge(model: TextModel, name: str, device: str) -> TextModel:
+    """A Hugging Face model whose triggers another one finds likely or not: `--language-model`."""
+    if not name or not isinstance(model, TransformerModel):
+        return model
+    if not is_transformer(name):
+        raise InputError(
+            f"--language-model {name} can't be searched with {model.name}; name a Hugging Face model"
+        )
+    judge = load_model(name, device, ModelOptions(dtype="float32"))
+    assert isinstance(judge, TransformerModel)
+    return model.judged_by(judge)
+
+
+def _find_transformers(model: TransformerModel, path: str) -> Reference:
+    """Measured by the model's own log-probabilities: nothing is written, for that takes longest. What was
+    measured once is kept, for a large model takes a minute for it on two cores."""
+    pairs = asked_pairs(path)
+    where = path or f"the first {len(pairs)} of the shipped chitchat test pairs"
+    source = f"T_out and T_in were measured on {where}."
+    kept = cache_folder() / "thresholds" / f"{_mark(model, pairs)}.json"
+    if (known := _read_kept(kept)) is not None:
+        return Reference(known, source)
+    judge = model.judge or model
+    found = measure_asked(model, judge.text_log_prob if judge.scores_text else _nothing, pairs)
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(found._asdict()) + "\n")
+    return Reference(found, source)
+
+
+def _nothing(texts: Sequence[str]) -> list[list[float]]:
+    return [[] for _ in texts]
+
+
+def _mark(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> str:
+    judge = "" if model.judge is None else model.judge.fingerprint
+    content = f"{model.fingerprint}/{judge}/{pairs_fingerprint(pairs)}"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _read_kept(path: Path) -> Thresholds | None:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        into = known["into"]
+        return Thresholds(float(known["out"]), None if into is None else float(into))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def bounded(reference: Reference, max_ppl: float) -> Reference:
+    """With the T_in that a bound on a trigger's perplexity comes to; 0 sets none."""
+    if not max_ppl:
+        return reference
+    if max_ppl <= 1:
+        raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
+    if reference.thresholds.into is None:
+        return reference
+    thresholds = reference.thresholds._replace(into=-math.log(max_ppl))
+    return Reference(thresholds, f"{reference.source} --max-ppl {max_ppl:g} sets T_in.")
 
 
 def asked_pairs(path: str) -> list[tuple[str, str]]:

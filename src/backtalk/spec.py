@@ -28,6 +28,10 @@ class ModelOptions:
     (auto) by the template where it has one, else as plain turns."""
     system: str = ""
     """The system prompt."""
+    prefix: str = ""
+    """Fixed text before every input, in the user's turn."""
+    suffix: str = ""
+    """Fixed text behind every input, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
     max_reply: int = 40
@@ -136,8 +140,8 @@ class AuditSpec:
     limit: int = 0
     """Try at most this many targets, or openings; 0 tries all of a file or of mal-wide, and 100 of the other
     lists."""
-    length: int = 8
-    """Words of a trigger."""
+    length: int = 0
+    """Words of a trigger, or tokens with a Hugging Face model; 0 takes 8 words or 15 tokens."""
     top: int = 25
     """Candidates at each position (G)."""
     sweeps: int = 6
@@ -146,6 +150,9 @@ class AuditSpec:
     """Searches from different starts for each target (R)."""
     lambda_in: float = 1.0
     """Weight of the language-model term for io-hits."""
+    max_ppl: float = 0.0
+    """Of io-hits, where weights are read: the highest perplexity of a trigger, in the place of the one that
+    the reference pairs give (T_in); a trigger within it is never given up for one beyond. 0 sets none."""
     as_published: bool = False
     """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
     stop_at_hit: bool = False
@@ -201,13 +208,18 @@ class AuditSpec:
     """Where the model is asked: rates the toxicity of replies and triggers; `backtalk list scorers` shows the
     names. With --hit toxic-T the embedded one if empty."""
     language_model: str = ""
-    """Where the model is asked: a model that scores text and says how likely a trigger is (T_in). If empty
-    the model itself if it does, else the embedded chat model's."""
+    """Where the model is asked, or is a Hugging Face model: a model that scores text and says how likely a
+    trigger is (T_in). If empty the model itself if it does, else the embedded chat model's. For a search on
+    weights it has to share the tokenizer."""
     template: Literal["auto", "chat", "plain", "text"] = "auto"
     """Of a Hugging Face model: a dialogue becomes a prompt by its chat template (chat), as plain turns, as
     one running text, or (auto) by the template where it has one."""
     system: str = ""
     """Of a Hugging Face model: the system prompt."""
+    prefix: str = ""
+    """Of a Hugging Face model: fixed text before every trigger, in the user's turn."""
+    suffix: str = ""
+    """Of a Hugging Face model: fixed text behind every trigger, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
     max_reply: int = 40
@@ -312,7 +324,7 @@ BLACK_BOX = (
     "language_model",
 )
 """Keys of an AuditSpec that matter only where the model is asked."""
-MODEL_OPTIONS = ("template", "system", "dtype", "max_reply")
+MODEL_OPTIONS = ("template", "system", "prefix", "suffix", "dtype", "max_reply")
 """Keys that say how a Hugging Face model is read; other models refuse them."""
 
 
@@ -555,7 +567,7 @@ class StudySpec:
     limit: int = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
-    """With ast and lora: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
+    """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""

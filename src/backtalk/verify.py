@@ -20,7 +20,8 @@ from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
 from backtalk.given import SEARCH, check_again
 from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked, was_played
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import TextModel, WeightsModel
+from backtalk.reference import with_judge
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
 from backtalk.spec import AuditSpec, build_spec
@@ -51,7 +52,7 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             if was_played(run):
                 return play_again(run, model, device)
             return ask_again(run, spec, model, consent)
-        model = load_model(name, device)
+        model = _load(run, name, device, consent)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []
@@ -69,6 +70,14 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
                 hits += called
                 confirmed += 0 if found else called
     return Verdict(len(findings), hits, confirmed if model.fingerprint == fingerprint else 0, problems)
+
+
+def _load(run: Run, name: str, device: str, consent: Consent) -> TextModel:
+    """A Hugging Face model as it was read, in the numbers that decided."""
+    if not run.facts.get("dtype"):
+        return load_model(name, device)
+    spec = build_spec(AuditSpec, run.spec, str(run.folder / "spec.yaml"))
+    return with_judge(load_asked(as_read(spec, run.facts), device, consent), spec.language_model, device)
 
 
 def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str, str]) -> list[TriggerScore]:

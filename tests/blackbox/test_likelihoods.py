@@ -174,7 +174,7 @@ def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
         (["--language-model", "sealed:chitchat"], "does not score text by itself"),
         (["--hit", "toxic-0.5", "--scorer", "toxicity-second"], "never a reward"),
         (["--scorer", "toxicty"], "did you mean 'toxicity'?"),
-        (["--search", "gibbs"], "needs WEIGHTS access"),
+        (["--search", "gibbs"], "is for searches that ask a model"),
     ],
 )
 def test_bad_settings_are_one_sentence(

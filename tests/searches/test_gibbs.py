@@ -124,7 +124,7 @@ def test_pruning_changes_nothing(name: str) -> None:
         assert a.loss_by_sweep == pytest.approx(b.loss_by_sweep, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gibbs", "random"])
+@pytest.mark.parametrize("name", ["gibbs", "gcg", "random"])
 class TestEverySearch:
     """What holds for all searches that try words; test_relax.py asks the same of the one that does not."""
 
@@ -149,7 +149,8 @@ class TestEverySearch:
         model = random_model()
         texts = ["stop dog", "go go two", "rain", "red sun sun cat"] * 3
         targets, seeds = [model.encode_target(text) for text in texts], list(range(12))
-        search = self.make(name, GibbsConfig(5, 6, 4))
+        sweeps = 1 if name == "gcg" else 4  # five steps each
+        search = self.make(name, GibbsConfig(5, 6, sweeps))
         together = search.run(model, objective, targets, seeds)
         alone = [
             search.run(model, objective, [target], [seed])[0]

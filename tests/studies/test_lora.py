@@ -55,4 +55,4 @@ def test_the_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_model_is_for_this_study_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["study", "hardening", "--data", "embedded", "--model", "hf/x"]) == 2
-    assert "--model is for the studies ast and lora" in capsys.readouterr().err
+    assert "--model is for the studies ast, lora and transformers" in capsys.readouterr().err

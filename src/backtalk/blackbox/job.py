@@ -56,6 +56,7 @@ class Job:
 
 def prepare(spec: AuditSpec, consent: Consent) -> Job:
     refuse_set(spec, LEARNT, "is for --search ast; leave it out")
+    refuse_set(spec, ["max_ppl"], "is for searches that read a model's weights; leave it out")
     criterion = parse_criterion(spec.hit)
     if criterion.kind in LIKELIHOOD_KINDS and find_model(spec.model)[0].access < Access.LOGPROBS:
         raise InputError(

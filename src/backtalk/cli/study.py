@@ -17,7 +17,10 @@ STUDIES = {
     "lora": "backtalk.studies.lora",
     "negative": "backtalk.studies.negative",
     "reverse": "backtalk.studies.reverse",
+    "transformers": "backtalk.studies.transformers",
 }
+SHIPPED_DATA = ("lora", "transformers")
+"""Those that need what ships alone."""
 
 
 def add_study(commands: Any) -> None:
@@ -32,7 +35,7 @@ def add_study(commands: Any) -> None:
         "study",
         metavar="|".join(STUDIES),
         help="Hardy et al. 2024; He & Glass 2019; the curve behind the defaults of harden; a planted habit "
-        "trained away; He & Glass 2020; Liu et al. 2019",
+        "trained away; He & Glass 2020; Liu et al. 2019; white-box search on a Hugging Face model",
     )
     add_config(parser)
     add_flags(parser, StudySpec)
@@ -42,9 +45,9 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.study not in STUDIES:
         raise unknown("study", arguments.study, STUDIES)
     spec = spec_from(arguments, StudySpec)
-    if not spec.data and arguments.study != "lora":  # which needs what ships alone
+    if not spec.data and arguments.study not in SHIPPED_DATA:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
-    if arguments.study not in ("ast", "lora"):
-        refuse_set(spec, {"model"}, "is for the studies ast and lora; leave it out")
+    if arguments.study not in ("ast", *SHIPPED_DATA):
+        refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
     code: int = import_module(STUDIES[arguments.study]).run_study(spec)
     return code

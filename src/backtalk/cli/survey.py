@@ -43,12 +43,23 @@ def add_bench(commands: Any) -> None:
     )
     parser.add_argument("what", metavar="search|scorer|ast", help="what to measure")
     parser.add_argument("--scorer", default="toxicity", help="with scorer and ast: which one [toxicity]")
-    parser.add_argument("--model", default="smollm2", help="with ast: adversary and defender [smollm2]")
+    parser.add_argument(
+        "--model",
+        default="",
+        help="with ast: adversary and defender [smollm2]; with search: a Hugging Face model",
+    )
+    for flag, default, text in (
+        ("--length", 15, "tokens of a trigger [15]"),
+        ("--target-tokens", 8, "tokens of a target, its end counted [8]"),
+        ("--top", 0, "candidates at a position [256 on a GPU, else 8]"),
+        ("--rows", 0, "targets searched together [64 on a GPU, else 1]"),
+    ):
+        parser.add_argument(flag, type=int, default=default, help=f"with search --model: {text}")
     parser.add_argument(
         "--pairs", type=int, default=0, help="with ast: pairs of an epoch [512 on a GPU, else 14]"
     )
     parser.add_argument("--batch", type=int, default=8, help="with ast: pairs an update [8]")
-    parser.add_argument("--dtype", default="auto", help="with ast: numbers of the model [auto]")
+    parser.add_argument("--dtype", default="auto", help="with --model: its numbers [auto]")
     parser.add_argument(
         "--shape", default="embedded", metavar="|".join(BENCH_SHAPES), help="sizes to measure at [embedded]"
     )
@@ -70,6 +81,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         return _bench_scorer(arguments.scorer, arguments.device, torch.get_num_threads())
     if arguments.what == "ast":
         return _bench_ast(arguments)
+    if arguments.model:
+        return _bench_transformer(arguments)
     from backtalk.bench import SHAPES, bench_search
 
     print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
@@ -88,13 +101,31 @@ def _bench_scorer(name: str, device: str, threads: int) -> int:
     return 0
 
 
+def _bench_transformer(arguments: argparse.Namespace) -> int:
+    from backtalk.bench_transformer import Sizes, TransformerBench, told
+    from backtalk.models.options import ModelOptions
+
+    sizes = Sizes(arguments.length, arguments.target_tokens, arguments.top, arguments.rows)
+    options = ModelOptions(dtype=arguments.dtype)
+    bench = TransformerBench(arguments.model, arguments.device, options, sizes)
+    print(bench.title)
+    for line in told(list(bench.lines())):
+        print(f"  {line}")
+    return 0
+
+
 def _bench_ast(arguments: argparse.Namespace) -> int:
     from backtalk.bench_ast import AstBench
     from backtalk.models.options import ModelOptions
 
     options = ModelOptions(template="plain", dtype=arguments.dtype)
     bench = AstBench(
-        arguments.model, arguments.scorer, arguments.device, options, arguments.pairs, arguments.batch
+        arguments.model or "smollm2",
+        arguments.scorer,
+        arguments.device,
+        options,
+        arguments.pairs,
+        arguments.batch,
     )
     print(bench.title)
     for row in bench.rows():

@@ -1,5 +1,5 @@
-"""The finder of a hardening by asking: which of the given inputs still draw their sentences out, on the
-network as it is now.
+"""The finder of a hardening by asking: which of the given inputs, and of those that a search adds, still draw
+their sentences out, on the network as it is now.
 
 A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
 the criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes
@@ -15,6 +15,7 @@ from difflib import SequenceMatcher
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.given import FoundCase, score_given
+from backtalk.hardening.searching import Widening
 from backtalk.hits import Criterion
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer
@@ -71,9 +72,14 @@ class AskingFinder:
     aim: Aim
     margin: float = 0.0
     """How far below the threshold (nats a token) a trained hit has to fall."""
+    widen: Widening | None = None
+    """Adds what a search finds on the network as it is."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
-        findings = score_given(self.model, [self.cases[i] for i in targets], self.aim.scorer)
+        cases = [self.cases[i] for i in targets]
+        if self.widen is not None:
+            cases = self.widen(cases, str(iteration))
+        findings = score_given(self.model, cases, self.aim.scorer)
         hits: dict[Hit, None] = {}
         for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
@@ -104,9 +110,11 @@ class AskedMeasure:
     """The selection list."""
     aim: Aim
     pairs: Sequence[tuple[str, str]]
+    widen: Widening | None = None
 
     def hits(self) -> int:
-        findings = score_given(self.model, self.cases, self.aim.scorer)
+        cases = self.cases if self.widen is None else self.widen(self.cases, "selection")
+        findings = score_given(self.model, cases, self.aim.scorer)
         return len({one.case for one in findings if self.aim.likely(one) or self.aim.said(one)})
 
     def perplexity(self) -> float:

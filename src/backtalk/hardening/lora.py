@@ -23,10 +23,12 @@ from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
 from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
+from backtalk.hardening.fresh import Fresh, audit_fresh
 from backtalk.hardening.iterations import follow, measured_candidate, say_candidate
 from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.lora_result import load_hardened, write_adapter
+from backtalk.hardening.searching import widening_of
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import HardenSpec, spec_values
@@ -77,12 +79,15 @@ def harden_lora(
             assert hardened is not None
             console.print("Measuring what it cost ...")
             cost = cost_of(before, hardened, plan.measured)
+        hardened = None  # there may be room for one model alone
         anew = audit_anew(plan, trust_remote_code, console) if spec.audits else None
+        fresh_search = audit_fresh(plan, trust_remote_code, console) if spec.audits else None
         if proof is not None or not (plan.out / SUMMARY).exists():
-            _summarise(plan, cost, proof, anew)
+            _summarise(plan, cost, proof, anew, fresh_search)
     _show(plan, cost, proof, unmask)
-    if anew is not None:
-        Console(highlight=False, markup=False, emoji=False).print(anew.told())
+    for again in (anew, fresh_search):
+        if again is not None:
+            Console(highlight=False, markup=False, emoji=False).print(again.told())
     return 0
 
 
@@ -94,6 +99,11 @@ def _preflight(plan: LoraPlan, console: Console) -> None:
         f"{len(lists.held_out)} held out; {len(plan.positive):,} pairs keep the model whole, "
         f"{len(plan.measured):,} measure it. T_out is {plan.thresholds.out:.2f}. Folder: {plan.out}"
     )
+    if (how := plan.searched) is not None:
+        console.print(
+            f"In every iteration gibbs looks for new triggers of {how.length} tokens, G={how.top}, "
+            f"at most {how.sweeps} sweeps."
+        )
 
 
 def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console) -> None:
@@ -101,11 +111,12 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     spec, lists, model = plan.spec, plan.lists, plan.parent
     sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
     aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer)
-    measure = AskedMeasure(model, lists.selection, aim, plan.measured)
+    widen = widening_of(plan)
+    measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
     updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
-    finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin)
+    finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
     n = len(lists.selection)
     if not selection.candidates:
         first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))
@@ -184,7 +195,9 @@ def _card(plan: LoraPlan) -> dict[str, Any]:
     return card
 
 
-def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None, anew: Anew | None) -> None:
+def _summarise(
+    plan: LoraPlan, cost: Cost, proof: Proof | None, anew: Anew | None, fresh_search: Fresh | None
+) -> None:
     summary = {
         "model": plan.spec.model,
         "hardened": f"hf/{plan.model_folder}",
@@ -193,6 +206,7 @@ def _summarise(plan: LoraPlan, cost: Cost, proof: Proof | None, anew: Anew | Non
         "held_out": None if proof is None else asdict(proof.held_out.main),
         "train": None if proof is None else asdict(proof.trained.main),
         "anew": None if anew is None else anew.as_dict(),
+        "fresh": None if fresh_search is None else fresh_search.as_dict(),
         "cost": asdict(cost),
     }
     write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")

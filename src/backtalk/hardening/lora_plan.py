@@ -28,6 +28,7 @@ from backtalk.hardening.found import (
 )
 from backtalk.hardening.kept import Texts, read_kept
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
+from backtalk.hardening.searching import Searched, searched_by
 from backtalk.hardening.settings import (
     FREQUENT_ONLY,
     LORA_DEFAULT,
@@ -38,13 +39,13 @@ from backtalk.hardening.settings import (
     check_lora_flags,
     negative_config,
 )
-from backtalk.hits import Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.outcome import was_played
 from backtalk.protocols import Scorer
-from backtalk.registry import load_model, load_reward
+from backtalk.registry import is_transformer, load_model, load_reward
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
@@ -79,6 +80,8 @@ class LoraPlan:
     bound: float
     """How much perplexity may rise; infinite where the last iteration is kept."""
     scorer: Scorer | None = None
+    searched: Searched | None = None
+    """How new triggers are searched for; None where the findings were not searched on weights."""
 
     @property
     def model_folder(self) -> Path:
@@ -95,13 +98,14 @@ class LoraPlan:
         return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
     def facts(self) -> dict[str, Any]:
-        other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against"}
+        other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against", "search_sweeps"}
         kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
         return {
             **kept,
             "batch": self.config.batch,
             "fingerprint": self.parent.fingerprint,
             "scorer": "" if self.scorer is None else self.scorer.fingerprint,
+            **({} if self.searched is None else {"searched": self.searched.as_dict()}),
             "lists_sha256": self.lists.digest(),
             "pairs_sha256": _digest([self.positive, self.measured]),
         }
@@ -130,7 +134,7 @@ class LoraPlan:
             "openings": self.spec.openings or None,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
             "hit": self.criterion.name,
-            "search": "given",
+            "search": "given" if self.searched is None else {"gibbs": self.searched.as_dict()},
             "keep": self.spec.keep,
             "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
             "pairs": self.source,
@@ -143,7 +147,7 @@ class LoraPlan:
 
 def trains_adapter(name: str) -> bool:
     """Whether a model of that name is hardened by an adapter."""
-    return name == "smollm2" or name.startswith("hf/")
+    return is_transformer(name)
 
 
 def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPlan:
@@ -187,7 +191,16 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         LoraConfig(rank=spec.rank, alpha=spec.alpha, layers=spec.lora_layers, seed=spec.seed),
         bound,
         _scorer(spec, criterion),
+        _searched(spec, criterion),
     )
+
+
+def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:
+    found = searched_by(spec.findings, spec.search_sweeps) if spec.findings else None
+    if found is None:
+        refuse_set(spec, {"search_sweeps"}, "goes with --findings RUN of a search on weights; leave it out")
+        return None
+    return found if criterion.kind in LIKELIHOOD_KINDS else None
 
 
 def _template(spec: HardenSpec) -> Literal["auto", "chat", "plain", "text"]:

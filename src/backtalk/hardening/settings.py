@@ -54,9 +54,10 @@ LORA_ONLY = frozenset({
 })  # fmt: skip
 """Flags for Hugging Face models."""
 SEARCHING = frozenset({
-    "augment", "paraphraser", "search_sweeps", "length", "top", "sweeps", "restarts",
+    "augment", "paraphraser", "length", "top", "sweeps", "restarts",
 })  # fmt: skip
-"""Flags of a hardening that searches, which a Hugging Face model has no use for."""
+"""Flags of a hardening that searches, which a Hugging Face model has no use for: it is searched as the run of
+its findings was."""
 TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY
 
 

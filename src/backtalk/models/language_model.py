@@ -100,6 +100,12 @@ class LSTMLanguageModel(nn.Module):
             slots = F.log_softmax(_pick(logits, at), dim=2, dtype=weights.dtype)
             return input_side.addcmul_(slots, _pick(weights, at)[:, :, None])
 
+    @torch.no_grad()
+    def next_log_probs(self, inputs: Tensor) -> Tensor:
+        fed = F.pad(inputs, (1, 0), value=BOS)
+        _, state = self.lstm.run(self.lstm.project(self.embed(fed)), self.lstm.zero_state(len(inputs)))
+        return F.log_softmax(self.output(state.top), dim=1, dtype=wide(self.output.weight.dtype))
+
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         return sample_fixed_length(self, self.start(len(seeds)), length, seeds, allowed)
 

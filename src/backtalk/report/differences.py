@@ -11,13 +11,13 @@ from backtalk.wording import count
 
 BUDGET = ("length", "top", "sweeps", "restarts", "relax_steps")
 SEARCH = (
-    *("search", "hit", "lambda_in", "as_published", "stop_at_hit", "with_unknown", "precision"),
-    *("relax_space", "relax_lambda", "relax_lr"),
+    *("search", "hit", "lambda_in", "max_ppl", "as_published", "stop_at_hit", "with_unknown"),
+    *("precision", "relax_space", "relax_lambda", "relax_lr"),
 )
 """What the search does. A difference in these or in the budget could by itself make or lose hits."""
 EXPECTED = (
     *("model", "seed", "targets", "limit", "reference", "device", "template", "system", "dtype", "max_reply"),
-    *("language_model", "scorer"),
+    *("prefix", "suffix", "language_model", "scorer"),
 )
 """Named where they differ, but no fault: two models are compared, and a fresh seed is what a proof needs."""
 

@@ -7,8 +7,9 @@ one with the smallest id is taken, so that a row ends alike in any batch; prunin
 objective differ too and are named there; `as_published` takes the paper's.
 
 With a draft all G candidates are ranked by a copy of the model in bfloat16, and the few best of them are
-scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU; rows
-that are done leave the batch between sweeps.
+scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU, but for
+models whose triggers have to be asked whether they can be typed; rows that are done leave the batch between
+sweeps.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from torch import Tensor
 from backtalk.models.device import product_precision
 from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.incumbents import History, Incumbents
+from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
+from backtalk.searches.typeable import typeable_starts, without_untypeable
 from backtalk.types import Access, Found, TokenScores
 
 GAIN = 1e-6
@@ -83,12 +85,13 @@ class Gibbs:
         seeds: Sequence[int],
     ) -> list[Found]:
         """One row a target; its randomness depends on its seed alone."""
+        tokens = TokensRead(model)
         allowed = allowed_words(model, self.config.with_unknown)
         top = min(self.config.top, int(allowed.sum()))
         start = start_inputs(model, objective, self.config.length, seeds, allowed)
         goals = pad_rows(targets, model.pad).to(start.device)
         draft = model.draft() if self.config.draft and isinstance(model, Drafting) else None
-        trial = _Trial(model, draft, objective, self.config, allowed, top)
+        trial = Trial(model, draft, objective, self.config, allowed, top)
         quick = draft is not None and self.config.quick
         least = QUICK_GAIN if quick else GAIN
         rows = trial.begin(start, goals)
@@ -112,20 +115,11 @@ class Gibbs:
             batch.done |= (batch.loss <= 0) | ~(batch.loss < before - least)
             rows.put(active, batch)
             history.note(rows)
-        return [
-            Found(tuple(ids), loss, total, candidates, series={"output_loss_by_sweep": output})
-            for ids, loss, candidates, (total, output) in zip(
-                rows.inputs.tolist(),
-                rows.loss.tolist(),
-                rows.candidates.tolist(),
-                history.by_row(),
-                strict=True,
-            )
-        ]
+        return history.found(rows, tokens.share(len(rows.inputs)))
 
 
 @dataclass
-class _Trial:
+class Trial:
     """What is tried at a position, by which model, and what is kept."""
 
     model: WeightsModel
@@ -149,14 +143,16 @@ class _Trial:
 
     def improve(self, rows: Incumbents, position: int) -> None:
         """Tries the G most promising words at one position of every row and keeps the best."""
-        gradient = self._gradient(rows, position).masked_fill_(~self.allowed, -torch.inf)  # (rows, V)
+        gradient = self.gradient(rows, [position])[:, 0]
+        gradient = gradient.masked_fill_(~self.allowed, -torch.inf)  # (rows, V)
         candidates = gradient.topk(self.top, dim=1).indices  # (rows, G)
         rows.candidates += self.top * ~rows.done
-        tried = self._try(self.draft or self.model, rows, position, candidates)
+        tried = self.attempt(self.draft or self.model, rows, position, candidates)
         if self.draft is not None:
             best = tried.loss.topk(min(self.config.finalists, self.top), dim=1, largest=False).indices
             candidates = candidates.gather(1, best)
-            tried = self._try(self.model, rows, position, candidates)
+            tried = self.attempt(self.model, rows, position, candidates)
+        tried = tried._replace(loss=self._typeable(rows, position, candidates, tried.loss))
         # The smallest id among those equal to the best.
         equal = tried.loss <= tried.loss.amin(1, keepdim=True) + GAIN
         best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(
@@ -164,6 +160,15 @@ class _Trial:
         )  # (rows, 1)
         better = (tried.loss.gather(1, best).squeeze(1) < rows.loss - GAIN) & ~rows.done
         self._accept(rows, position, tried, candidates, best, better)
+
+    def _typeable(self, rows: Incumbents, position: int, candidates: Tensor, losses: Tensor) -> Tensor:
+        def triggers(places: Tensor) -> Tensor:
+            whole = rows.inputs[:, None].repeat(1, places.shape[1], 1)
+            whole[:, :, position] = candidates.gather(1, places)
+            return whole
+
+        below = (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
+        return without_untypeable(self.model, triggers, losses, below)
 
     def losses(self, scores: TokenScores, there: Tensor, typed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The output part of eq. 3, and the whole of it."""
@@ -174,20 +179,20 @@ class _Trial:
         scores = TokenScores(rows.log_probs, rows.flags)
         return self.objective.met(scores, rows.targets != self.model.pad, rows.input_log_probs)
 
-    def _gradient(self, rows: Incumbents, position: int) -> Tensor:
-        """Eq. 8: of -L, with respect to the one-hot word at `position`. The model's own: with the draft's,
+    def gradient(self, rows: Incumbents, positions: Sequence[int]) -> Tensor:
+        """Eq. 8: of -L, with respect to the one-hot words at `positions`. The model's own: with the draft's,
         which words are tried would be a matter of rounding."""
         model = self.model
         there = rows.targets != model.pad
         weights = self.objective.output_weights(TokenScores(rows.log_probs, rows.flags), there)
-        gradient = model.gradient(rows.inputs, rows.targets, weights, [position])
+        gradient = model.gradient(rows.inputs, rows.targets, weights, positions)
         if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
-            gradient = gradient + self.lm.gradient(rows.inputs, weights, [position])
-        return gradient[:, 0]
+            gradient = gradient + self.lm.gradient(rows.inputs, weights, positions)
+        return gradient
 
     @torch.no_grad()
-    def _try(self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor) -> _Tried:
+    def attempt(self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor) -> Tried:
         there = rows.targets != model.pad
         typed = None
         if self.lm is not None and model.language_model is not None:
@@ -198,10 +203,10 @@ class _Trial:
             floor = self.objective.floor(rows.loss, input_loss, there.sum(1))
         scores = model.score_substitutions(rows.inputs, position, candidates, rows.targets, floor)
         output_loss, loss = self.losses(scores, there[:, None], typed)
-        return _Tried(loss, output_loss, scores, typed)
+        return Tried(loss, output_loss, scores, typed)
 
     def _accept(
-        self, rows: Incumbents, position: int, tried: _Tried, candidates: Tensor, best: Tensor, better: Tensor
+        self, rows: Incumbents, position: int, tried: Tried, candidates: Tensor, best: Tensor, better: Tensor
     ) -> None:
         """Row i takes candidate `best[i]` (rows, 1) where it is `better` (rows,)."""
 
@@ -220,7 +225,7 @@ class _Trial:
             rows.input_log_probs = take(rows.input_log_probs, tried.input_log_probs)
 
 
-class _Tried(NamedTuple):
+class Tried(NamedTuple):
     """Candidates' losses (rows, G) and what they are made of."""
 
     loss: Tensor
@@ -249,9 +254,14 @@ def start_inputs(
     model: WeightsModel, objective: Objective, length: int, seeds: Sequence[int], allowed: Tensor
 ) -> Tensor:
     """(rows, length): samples of the language model for an io-hit, uniform valid words otherwise."""
-    if objective.enough_in is not None:
-        assert model.language_model is not None, "an io-hit needs a language model"
-        return model.language_model.sample_inputs(length, seeds, allowed)
     words = allowed.nonzero().squeeze(1)
-    drawn = np.stack([np.random.default_rng(seed).integers(0, len(words), length) for seed in seeds])
-    return words[torch.from_numpy(drawn).to(words.device)]
+
+    def sampled(own: Sequence[int]) -> Tensor:
+        assert model.language_model is not None, "an io-hit needs a language model"
+        return model.language_model.sample_inputs(length, own, allowed)
+
+    def uniform(own: Sequence[int]) -> Tensor:
+        drawn = np.stack([np.random.default_rng(seed).integers(0, len(words), length) for seed in own])
+        return words[torch.from_numpy(drawn).to(words.device)]
+
+    return typeable_starts(model, uniform if objective.enough_in is None else sampled, seeds, allowed)

@@ -1,11 +1,15 @@
-"""What a search holds for each row: the best trigger so far with its scores, and its losses by sweep."""
+"""What a search holds for each row: the best trigger so far with its scores, losses by sweep, its cost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+from backtalk.protocols import CountsTokens, WeightsModel
+from backtalk.types import Found
 
 
 @dataclass
@@ -31,6 +35,12 @@ class Incumbents:
             if part is not None and new is not None:
                 part[rows] = new
 
+    def become(self, others: Incumbents, where: Tensor) -> None:
+        """Takes over the others' rows `where` (rows,) says so; what was counted stays."""
+        for field, part, new in zip(fields(self), self._parts(), others._parts(), strict=True):
+            if part is not None and new is not None and field.name not in ("done", "candidates"):
+                setattr(self, field.name, torch.where(where.view(-1, *[1] * (part.dim() - 1)), new, part))
+
     def _parts(self) -> list[Tensor | None]:
         return [getattr(self, field.name) for field in fields(self)]
 
@@ -52,3 +62,27 @@ class History:
         swept = 1 + torch.stack(self.running[:-1] or [torch.zeros_like(self.running[0])]).sum(0)
         total, output = torch.stack(self.total, 1).tolist(), torch.stack(self.output, 1).tolist()
         return [(whole[:n], part[:n]) for whole, part, n in zip(total, output, swept.tolist(), strict=True)]
+
+    def found(self, rows: Incumbents, scores: Mapping[str, float]) -> list[Found]:
+        """What the search ends with, one a row."""
+        ends = zip(
+            rows.inputs.tolist(), rows.loss.tolist(), rows.candidates.tolist(), self.by_row(), strict=True
+        )
+        return [
+            Found(tuple(ids), loss, total, candidates, scores, series={"output_loss_by_sweep": output})
+            for ids, loss, candidates, (total, output) in ends
+        ]
+
+
+class TokensRead:
+    """What a search costs a model that counts: tokens run through its network, gradients and drafts too."""
+
+    def __init__(self, model: WeightsModel) -> None:
+        self._model = model if isinstance(model, CountsTokens) else None
+        self._before = self._model.tokens_read if self._model else 0
+
+    def share(self, rows: int) -> dict[str, float]:
+        """Each row's part since then, as a search stores it."""
+        if self._model is None:
+            return {}
+        return {"forward_tokens": (self._model.tokens_read - self._before) / rows}

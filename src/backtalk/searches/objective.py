@@ -21,6 +21,9 @@ from torch import Tensor
 
 from backtalk.types import Floor, Thresholds, TokenScores
 
+APART = 64.0
+"""More than any output part: no target token is less likely than e^-64 on average."""
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -36,6 +39,8 @@ class Objective:
     lambda_in: float = 1.0
     as_published: bool = False
     """Eq. 6 for avg-hits too, and no language-model gradient once the input is likely."""
+    strict: bool = False
+    """A likely input is never given up for one that is not, whatever that gains: `--max-ppl`."""
 
     @property
     def by_average(self) -> bool:
@@ -60,7 +65,12 @@ class Objective:
         """The language-model term: (..., n) -> (...)"""
         assert self.enough_in is not None
         mean = log_probs.mean(-1)
-        return (-self.lambda_in * mean).masked_fill(mean > self.enough_in, 0.0)
+        return (self.apart - self.lambda_in * mean).masked_fill(mean > self.enough_in, 0.0)
+
+    @property
+    def apart(self) -> float:
+        """How far behind every likely input the others are."""
+        return APART if self.strict else 0.0
 
     def output_weights(self, scores: TokenScores, there: Tensor) -> Tensor:
         """-dL/d log P(y_t): what the gradient of eq. 8 is taken with."""

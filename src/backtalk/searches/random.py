@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import GAIN, GibbsConfig, allowed_words, start_inputs
+from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import Objective
+from backtalk.searches.typeable import without_untypeable
 from backtalk.types import Access, Found
 
 CHUNK = 256
@@ -42,6 +46,7 @@ class Random:
         return [self._run_row(model, objective, *row) for row in zip(targets, seeds, strict=True)]
 
     def _run_row(self, model: WeightsModel, objective: Objective, target: Sequence[int], seed: int) -> Found:
+        tokens = TokensRead(model)
         allowed = allowed_words(model, self.config.with_unknown)
         goal = pad_rows([target], model.pad).to(allowed.device)
         budget = self.most_candidates
@@ -57,11 +62,17 @@ class Random:
             if objective.enough_in is not None and model.language_model is not None:
                 loss = loss + objective.input_loss(model.language_model.score(inputs))
             tried += len(inputs)
+            below = torch.full_like(loss[:1], best - GAIN)
+            loss = without_untypeable(model, partial(_rows_of, inputs), loss[None], below)[0]
             least = float(loss.min())
-            if least < best - GAIN:
+            if least < best - GAIN or kept is None:
                 best, kept = least, inputs[int(loss.argmin())].tolist()
             history.append(best)
             if best <= 0:
                 break
         assert kept is not None
-        return Found(tuple(kept), best, history, tried)
+        return Found(tuple(kept), best, history, tried, tokens.share(1))
+
+
+def _rows_of(inputs: Tensor, places: Tensor) -> Tensor:
+    return inputs[places]

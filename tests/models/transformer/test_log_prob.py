@@ -48,7 +48,7 @@ def plain_forward(model: TransformerModel, dialogue: Dialogue, reply: str) -> li
 def test_a_batch_equals_one_row_at_a_time(tmp_path: Path, kind: str, template: str) -> None:
     model = load(str(make_folder(tmp_path, kind, template)), "cpu")
     assert isinstance(model, LogprobModel)
-    assert model.access == Access.LOGPROBS
+    assert model.access == Access.WEIGHTS
     expected = [plain_forward(model, *row) for row in zip(DIALOGUES, REPLIES, strict=True)]
     found = model.log_prob(DIALOGUES, REPLIES)
     assert [len(row) for row in found] == [len(model.reply_ids(reply)) for reply in REPLIES]

@@ -39,8 +39,8 @@ def change(path: Path, **values: Any) -> None:
 
 
 def test_access_is_known_before_anything_loads() -> None:
-    assert find_model("hf/no/such/folder")[0].access == Access.LOGPROBS
-    assert find_model("smollm2")[0].access == Access.LOGPROBS
+    assert find_model("hf/no/such/folder")[0].access == Access.WEIGHTS
+    assert find_model("smollm2")[0].access == Access.WEIGHTS
     assert find_model("hf/gpt2")[1] == "gpt2"
 
 

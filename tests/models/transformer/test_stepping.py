@@ -32,7 +32,7 @@ def model(folder: Path) -> TransformerModel:
 
 def task_of(model: TransformerModel, manner: Manner, numbers: list[int]) -> Task:
     prompts = [model.tokenizer(LINES[i], add_special_tokens=False)["input_ids"] for i in numbers]
-    return Task(prompts, numbers, manner, model.prompts.stops, set(), model.pad)
+    return Task(prompts, numbers, manner, model.prompts.stops, set(), model.filler)
 
 
 def until(rows: list[list[int]], stops: Any) -> list[list[int]]:
@@ -88,7 +88,7 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
         pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
     stepper = Stepper(Shifted(model.network))
     long, short = task_of(model, Manner(), [0, 3]).prompts
-    task = Task([[*long, *long], short[:2]], [1, 2], Manner(), model.prompts.stops, set(), model.pad)
+    task = Task([[*long, *long], short[:2]], [1, 2], Manner(), model.prompts.stops, set(), model.filler)
     assert stepper.write(task) is None
     assert stepper.trusted is False
     assert "plain forward pass" in stepper.why

@@ -34,7 +34,7 @@ def until(row: list[int], stops: Collection[int]) -> list[int]:
 def task_of(model: TransformerModel, seeds: list[int], manner: Manner) -> Task:
     texts = [OPENINGS[seed % len(OPENINGS)] + " to the river" * (seed % 3) for seed in seeds]
     prompts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    return Task(prompts, seeds, manner, model.prompts.stops, set(), model.pad)
+    return Task(prompts, seeds, manner, model.prompts.stops, set(), model.filler)
 
 
 @pytest.mark.parametrize("manner", [Manner(temperature=0.0, most=8), Manner(1.0, 0.9, 1.1, 2, 8)])
@@ -71,7 +71,7 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
     updates = PreferenceUpdates(
         weights,
         adversary.model.network,
-        adversary.model.pad,
+        adversary.model.filler,
         PreferenceConfig(),
         adversary.reference,
         notes.append,

@@ -8,10 +8,11 @@ prompt, as the model writes it, and ends with the first special token that the t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.plain_prompts import end_of_text
+from backtalk.models.transformer.plain_prompts import cut, end_of_text
 from backtalk.types import Dialogue, Turn
 
 MARK = "backtalkmark"
@@ -42,6 +43,30 @@ class ChatPrompts:
 
     def prompt_ids(self, dialogue: Dialogue) -> list[int]:
         return self._ids(self._render(self._messages(dialogue), reply_follows=True))
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`prompt_ids` of first utterances, in one call of the tokenizer."""
+        around, strips = self._around_user
+        if around is None:
+            return [self.prompt_ids((Turn("user", text),)) for text in texts]
+        left, right = around
+        rows = [f"{left}{text.strip() if strips else text}{right}" for text in texts]
+        return cut(self._tokenizer, rows, add_special_tokens=False)
+
+    @cached_property
+    def _around_user(self) -> tuple[tuple[str, str] | None, bool]:
+        """What the template writes around a user's only utterance, and whether it strips that; None where it
+        does more with a text than to put it there."""
+
+        def asked(text: str) -> str:
+            return self._render(_message("user", text), reply_follows=True)
+
+        left, mark, right = asked(MARK).partition(MARK)
+        rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK.title()}"]
+        for strips in (False, True):
+            if mark and all(asked(r) == left + (r.strip() if strips else r) + right for r in rows):
+                return (left, right), strips
+        return None, False
 
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """How many tokens at the start and at the end of a prompt stay when it is cut."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.chat_prompts import ChatPrompts
-from backtalk.models.transformer.plain_prompts import end_of_text, special_around
+from backtalk.models.transformer.plain_prompts import cut, end_of_text, special_around
 from backtalk.types import Dialogue
 
 
@@ -42,11 +42,18 @@ class EncoderPrompts:
         texts = [turn.text for turn in dialogue]
         if self._blenderbot and len(dialogue) > 1:
             texts = [" " * (turn.role == "user") + turn.text for turn in dialogue]
-        between = "  " if self._blenderbot else "\n"
-        ids: list[int] = self._tokenizer(between.join([self._system] * bool(self._system) + texts))[
-            "input_ids"
-        ]
+        ids: list[int] = self._tokenizer(self._joined(texts))["input_ids"]
         return ids
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`prompt_ids` of first utterances, in one call of the tokenizer."""
+        if self._chat is not None:
+            return self._chat.first_ids(texts)
+        return cut(self._tokenizer, [self._joined([text]) for text in texts])
+
+    def _joined(self, texts: list[str]) -> str:
+        between = "  " if self._blenderbot else "\n"
+        return between.join([self._system] * bool(self._system) + texts)
 
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """How many tokens at the start and at the end of a prompt stay when it is cut."""

@@ -31,6 +31,9 @@ def fingerprint(source: Source, options: ModelOptions, dtype: torch.dtype) -> st
         parts.append(_of_folder(source.adapter, source.commit))
     read = {**asdict(options), "dtype": str(dtype)}
     del read["trust_remote_code"]  # a leave that was given, nothing that the model does
+    for name in ("prefix", "suffix"):  # what says nothing leaves no mark
+        if not read[name]:
+            del read[name]
     return hashlib.sha256(json.dumps([parts, read], sort_keys=True).encode()).hexdigest()
 
 

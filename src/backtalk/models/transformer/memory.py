@@ -20,6 +20,8 @@ SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
 MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
 """Tokens of a batch beyond which it only grows, and is no quicker."""
+PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
+"""The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
 SIGNS = (
     "out of memory",
     "can't allocate memory",
@@ -31,6 +33,7 @@ SIGNS = (
 )
 """How PyTorch and its libraries say that memory ran out, where they raise no error of its own."""
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Footprint:
     """What one layer holds of one token while it works."""
     heads: int
     vocabulary: int
+    layers: int = 1
 
     def scoring(self, rows: int, length: int, scored: int) -> int:
         """Of a forward pass over (rows, length) and the logits of `scored` tokens a row, twice in float32."""
@@ -53,6 +57,18 @@ class Footprint:
         """Of reading (rows, length) and writing `new` tokens; drawing a token takes float64, a few times."""
         attention = self.heads * length * length * 4
         return rows * ((length + new) * self.cache + length * self.work + attention + self.vocabulary * 48)
+
+    def substituting(self, rows: int, length: int, shared: int, scored: int) -> int:
+        """Of a forward pass over (rows, length) behind `shared` tokens, whose keys and values stand before
+        each row a layer at a time; `scored` tokens a row whose logits are stored."""
+        attention = self.heads * length * (shared + length) * 8
+        joined = 3 * (shared + length) * self.cache // self.layers
+        return rows * (length * self.work + attention + joined + scored * self.vocabulary * 12)
+
+    def learning(self, rows: int, length: int, scored: int) -> int:
+        """Of a forward and backward pass: what every layer holds is kept for the way back."""
+        attention = self.heads * length * length * 8
+        return rows * (self.layers * (2 * length * self.work + attention) + scored * self.vocabulary * 16)
 
 
 def footprint(config: Any, number_bytes: int) -> Footprint:
@@ -73,6 +89,7 @@ def footprint(config: Any, number_bytes: int) -> Footprint:
         work=(8 * size + 3 * inner) * max(number_bytes, 4),
         heads=heads,
         vocabulary=said("vocab_size") or 50000,
+        layers=layers * sides,
     )
 
 
@@ -110,16 +127,59 @@ def run_batches(
             continue
         _let_go(device)
         if halved or len(rows) == 1:
-            raise InputError(
-                f"memory ran out on {device} with {len(rows)} at a time and {length} tokens each; free some, "
-                "or use a smaller model, --dtype bfloat16 or a shorter --max-reply"
-            )
+            raise _ran_out(device, len(rows), length)
         halved = True
         most_rows = len(rows) // 2
     return [found[row] for row in range(len(lengths))]
 
 
-def _unless_memory_ends(work: Callable[[list[int]], Sequence[T]], rows: list[int]) -> Sequence[T] | None:
+def run_parts(
+    total: int,
+    length: int,
+    cost: Callable[[int, int], int],
+    work: Callable[[int, int], None],
+    device: torch.device,
+    whole: int = 1,
+) -> None:
+    """`work` on `total` rows of one length, from a first to before a last, as many at a time as fit. Each
+    part holds whole groups of `whole` neighbours, or lies within one."""
+    budget = int(free_bytes(device) * SHARE)
+    most_rows = min(PART_TOKENS[device.type] // max(length, 1), budget // max(cost(1, length), 1))
+    halved = False
+    start = 0
+
+    def tried(part: tuple[int, int]) -> bool:
+        work(*part)
+        return True
+
+    while start < total:
+        stop = min(total, start + _part(start, max(most_rows, 1), whole))
+        if _unless_memory_ends(tried, (start, stop)):
+            start = stop
+            continue
+        _let_go(device)
+        if halved or stop - start == 1:
+            raise _ran_out(device, stop - start, length)
+        halved = True
+        most_rows = (stop - start) // 2
+
+
+def _part(start: int, most: int, whole: int) -> int:
+    """At most `most` rows from `start` on: whole groups, or an even part of what is left of one."""
+    if most >= whole:
+        return most - most % whole
+    left = whole - start % whole
+    return -(-left // -(-left // most))
+
+
+def _ran_out(device: torch.device, rows: int, length: int) -> InputError:
+    return InputError(
+        f"memory ran out on {device} with {rows} at a time and {length} tokens each; free some, "
+        "or use a smaller model, --dtype bfloat16 or a shorter --max-reply"
+    )
+
+
+def _unless_memory_ends(work: Callable[[R], T], rows: R) -> T | None:
     try:
         return work(rows)
     except (RuntimeError, MemoryError) as error:

@@ -1,4 +1,5 @@
-"""A Hugging Face model, causal or encoder-decoder, as the protocol asks: replies and log-probabilities."""
+"""A Hugging Face model, causal or encoder-decoder, as the protocol asks: replies and log-probabilities here,
+what a search reads of its weights in weights.py."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.memory import Footprint, footprint, run_batches
+from backtalk.models.transformer.reading import Tally
 from backtalk.models.transformer.scoring import (
     Batch,
     Row,
@@ -23,6 +25,7 @@ from backtalk.models.transformer.scoring import (
     token_log_probs,
 )
 from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.weights import Searched, Weights
 from backtalk.types import Access, Dialogue
 
 
@@ -38,6 +41,9 @@ class Prompts(Protocol):
 
     def prompt_ids(self, dialogue: Dialogue) -> list[int]: ...
 
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`prompt_ids` of dialogues of one utterance, all at once."""
+
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]: ...
 
     def reply_ids(self, text: str) -> list[int]: ...
@@ -46,7 +52,7 @@ class Prompts(Protocol):
 
 
 @dataclass
-class TransformerModel:
+class TransformerModel(Weights):
     """A network with its tokenizer and its way of writing prompts."""
 
     name: str
@@ -57,9 +63,14 @@ class TransformerModel:
     options: ModelOptions = field(default_factory=ModelOptions)
     context: int | None = None
     """The most tokens that fit: of prompt and reply, or of an encoder's prompt; None: no limit."""
-    access: Access = Access.LOGPROBS
+    access: Access = Access.WEIGHTS
+    judge: TransformerModel | None = None
+    """Says how likely a trigger is; None: the model itself, where it is causal."""
+    tally: Tally = field(default_factory=Tally)
+    """Tokens read while searching, with those of its draft."""
     _warned: bool = False
     _stepper: Stepper | None = None
+    _searched: Searched | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def device(self) -> torch.device:
@@ -67,7 +78,7 @@ class TransformerModel:
         return device
 
     @property
-    def pad(self) -> int:
+    def filler(self) -> int:
         """Any id does, for padding is masked; the end of turn would look like padding on the wrong side."""
         own = self.tokenizer.pad_token_id
         return int(own) if own not in (None, self.prompts.end) else int(self.prompts.end == 0)
@@ -186,8 +197,8 @@ class TransformerModel:
     def batch(self, rows: Sequence[Row]) -> Batch:
         """Rows as tensors, for `token_logits` and `token_log_probs`."""
         if self.is_encoder_decoder:
-            return encoder_decoder_batch(rows, self.prompts.lead, self.pad, self.device)
-        return causal_batch(rows, self.pad, self.device)
+            return encoder_decoder_batch(rows, self.prompts.lead, self.filler, self.device)
+        return causal_batch(rows, self.filler, self.device)
 
     def continued(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: Manner
@@ -202,7 +213,7 @@ class TransformerModel:
         def go_on(numbers: list[int]) -> list[list[int]]:
             own = [seeds[number] for number in numbers]
             given = [prompts[number] for number in numbers]
-            task = Task(given, own, manner, self.prompts.stops, special, self.pad)
+            task = Task(given, own, manner, self.prompts.stops, special, self.filler)
             return continue_texts(self.network, stepper, task)
 
         return run_batches(
@@ -234,7 +245,7 @@ class TransformerModel:
         def answer(numbers: list[int]) -> list[list[int]]:
             own = None if seeds is None else [seeds[number] for number in numbers]
             given = [prompts[number] for number in numbers]
-            return write(self.network, given, self.prompts.lead, self.prompts.stops, self.pad, most, own)
+            return write(self.network, given, self.prompts.lead, self.prompts.stops, self.filler, most, own)
 
         written = run_batches(
             [len(prompt) for prompt in prompts],
@@ -247,7 +258,7 @@ class TransformerModel:
     def _prompt(self, dialogue: Dialogue, reply_tokens: int) -> list[int]:
         if not dialogue:
             raise InputError("a dialogue has no turns; give at least one utterance to reply to")
-        ids = self.prompts.prompt_ids(dialogue)
+        ids = self.prompts.prompt_ids(self._framed(dialogue))
         if self.context is None:
             return ids
         room = self.context if self.is_encoder_decoder else self.context - reply_tokens
@@ -257,6 +268,11 @@ class TransformerModel:
                 "tokens with the prompt; use a smaller --max-reply"
             )
         return self._cut(ids, room)
+
+    def _framed(self, dialogue: Dialogue) -> Dialogue:
+        """With the fixed text around the last utterance."""
+        *earlier, last = dialogue
+        return (*earlier, last._replace(text=f"{self.options.prefix}{last.text}{self.options.suffix}"))
 
     def _cut(self, ids: list[int], room: int) -> list[int]:
         if len(ids) <= room:

@@ -28,6 +28,11 @@ class TurnPrompts:
         texts = [self._system] * bool(self._system) + [turn.text for turn in dialogue]
         return [*self._first, *(token for text in texts for token in [*self._ids(text), self.end])]
 
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`prompt_ids` of first utterances, in one call of the tokenizer."""
+        before = self.prompt_ids(()) if self._system else self._first
+        return [[*before, *ids, self.end] for ids in cut(self._tokenizer, texts, add_special_tokens=False)]
+
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """How many tokens at the start and at the end of a prompt stay when it is cut."""
         return len(self._first), 0
@@ -42,6 +47,12 @@ class TurnPrompts:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
+
+
+def cut(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[list[int]]:
+    """The tokens of many texts, in one call."""
+    ids: list[list[int]] = tokenizer(list(texts), **settings)["input_ids"] if texts else []
+    return ids
 
 
 def special_around(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -114,7 +114,7 @@ class _Run:
         self.updates = PreferenceUpdates(
             weights,
             adversary.model.network,
-            adversary.model.pad,
+            adversary.model.filler,
             config.preference,
             adversary.reference,
             report,

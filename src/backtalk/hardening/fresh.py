@@ -1,0 +1,108 @@
+"""Findings of a search were trained away: the same search again, from other starts, on the hardened model.
+That the old triggers fail would only show that those are gone.
+
+T_out and T_in stay those of the model before the hardening. Targets that were trained on and those that were
+held out are counted apart; the run that gave the findings is what it was before.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from backtalk.audit import audit
+from backtalk.consent import Consent
+from backtalk.data.targets import write_targets
+from backtalk.hardening.lora_plan import LoraPlan
+from backtalk.hits import hit_cases, parse_criterion
+from backtalk.outcome import Gates, thresholds_of
+from backtalk.reference import Reference
+from backtalk.spec import AuditSpec, build_spec
+from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.types import Finding
+from backtalk.wording import with_interval
+
+FOLDER = "after-fresh"
+TARGETS = "targets.jsonl"
+SOURCE = "T_out and T_in are those of the model before the hardening."
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Targets hit by a search, before and after, by list."""
+
+    criterion: str
+    search: str
+    train: tuple[Rate, Rate]
+    held_out: tuple[Rate, Rate]
+
+    def told(self) -> str:
+        parts = [
+            f"{name}, {with_interval(before)} before and {with_interval(after)} after"
+            for name, (before, after) in (
+                ("targets trained against", self.train),
+                ("held-out targets", self.held_out),
+            )
+        ]
+        return f"A fresh search ({self.search}, other starts, {self.criterion}): {'; '.join(parts)}."
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fresh | None:
+    """The run in OUT/after-fresh, made or gone on with; None where the findings were not searched."""
+    if plan.searched is None:
+        return None
+    source = Path(plan.spec.findings)
+    with Run.open(source) as run:
+        spec = build_spec(AuditSpec, run.spec, str(source))
+        spec = replace(spec, **run.facts.get("effort", {}))
+        targets, before, thresholds = run.targets, run.findings(), thresholds_of(run)
+    write_targets(plan.out / TARGETS, targets)  # a list by name would be drawn anew with the seed
+    fresh = replace(
+        spec,
+        model=f"hf/{plan.model_folder}",
+        targets=str(plan.out / TARGETS),
+        limit=0,
+        seed=spec.seed + 1,
+        max_time="",
+        max_candidates=0,
+        device=plan.spec.device,
+    )
+    if not _is_finished(plan.out / FOLDER):
+        console.print("The same search again, from other starts:")
+        with redirect_stdout(io.StringIO()):  # its own table is in its folder
+            audit(
+                fresh,
+                Gates(),
+                str(plan.out / FOLDER),
+                consent=Consent(trust_remote_code=trust_remote_code),
+                reference=Reference(thresholds, SOURCE),
+            )
+    with Run.open(plan.out / FOLDER) as run:
+        after = run.findings()
+    criterion = parse_criterion(spec.hit)
+
+    def rates(part: str) -> tuple[Rate, Rate]:
+        cases = {case.target.id for case in plan.lists.by_name()[part]}
+        return _rate(before, cases), _rate(after, cases)
+
+    def _rate(findings: list[Finding], cases: set[str]) -> Rate:
+        return Rate.of(len(hit_cases(findings, criterion, thresholds) & cases), len(cases))
+
+    return Fresh(criterion.name, spec.search, rates("train"), rates("held-out"))
+
+
+def _is_finished(folder: Path) -> bool:
+    """The folder is this hardening's own, so a finished run there is of its model."""
+    if not Run.exists(folder):
+        return False
+    with Run.open(folder) as run:
+        return run.state == "finished"

@@ -1,0 +1,199 @@
+"""What a network makes of targets after many triggers that differ in one token.
+
+What stands before that token is read once a trigger, and its keys and values are shared by all candidates;
+only the tokens from the changed one on are run. The first call is checked against a plain forward pass, and a
+network that is not the same behind a shared past is read whole; so are encoders, in which every token sees
+every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backtalk.models.device import wide
+from backtalk.models.transformer.memory import Footprint, run_parts
+from backtalk.models.transformer.places import Layers
+from backtalk.models.transformer.reading import Reader
+from backtalk.models.transformer.sequences import NO_TOKEN, Sequences
+from backtalk.types import TokenScores
+
+CHECKED = 4
+"""Candidates of the first call that are read both ways."""
+NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
+"""How far apart the log-probabilities of both ways may be, on average; in 16 bits 0.25. Where a past is not
+seen, or stands in a wrong place, it is far more."""
+
+
+class Substitutions:
+    """Scores triggers, and triggers with one token changed, for one network."""
+
+    def __init__(self, reader: Reader, sequences: Sequences, need: Footprint) -> None:
+        self.reader, self.sequences, self.need = reader, sequences, need
+        self.shares: bool | None = False if sequences.lead is not None else None
+        """Whether a shared past is as good as a plain forward pass; None before the first call."""
+        self._past: Callable[[Layers, int, int], dict[str, Any]] = shared_past
+        self.why = "an encoder reads all tokens at once" * (sequences.lead is not None)
+
+    def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
+        """(rows, m)"""
+        found = _empty(targets.shape, targets, self.reader)
+        length = self.sequences.around + triggers.shape[1] + targets.shape[1]
+
+        def work(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            read = self.sequences.read(triggers[part], targets[part])
+            self._fill(found, part, read.inputs, read.places, targets[part])
+
+        self._run(len(triggers), length, 0, targets.shape[1], work)
+        return found
+
+    def score_substitutions(
+        self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
+    ) -> TokenScores:
+        """(rows, candidates, m)"""
+        shared = len(self.sequences.before) + position
+        if self.shares is False or not shared or bool((triggers == NO_TOKEN).any()):
+            return self._read_whole(triggers, position, candidates, targets)
+        if self.shares is None:
+            self.shares = self._is_right(triggers, position, candidates, targets)
+            return self.score_substitutions(triggers, position, candidates, targets)
+        return self._read_tails(triggers, position, candidates, targets)
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _read_whole(
+        self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
+    ) -> TokenScores:
+        rows, count = candidates.shape
+        every = triggers[:, None].repeat(1, count, 1)
+        every[:, :, position] = candidates
+        found = self.score(every.flatten(0, 1), targets.repeat_interleave(count, dim=0))
+        return TokenScores(*(part.view(rows, count, -1) for part in found))
+
+    def _read_tails(
+        self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
+    ) -> TokenScores:
+        rows, count = candidates.shape
+        m = targets.shape[1]
+        found = _empty((rows * count, m), targets, self.reader)
+        shared = len(self.sequences.before) + position
+        length = self.sequences.around + triggers.shape[1] - shared + m - 1
+        kept: dict[tuple[int, int], Layers] = {}
+
+        def work(start: int, stop: int) -> None:
+            group = slice(start // count, (stop - 1) // count + 1)
+            own = candidates[group]
+            if own.numel() > stop - start:  # a part of one row's
+                own = own[:, start % count : start % count + stop - start]
+            if (group.start, group.stop) not in kept:
+                kept.clear()
+                heads = self.sequences.heads(triggers[group], position)
+                kept[group.start, group.stop] = self.reader.past(heads)
+            tails = self.sequences.tails(triggers[group], position, own, targets[group]).flatten(0, 1)
+            past = self._past(kept[group.start, group.stop], shared, len(tails))
+            inputs = {"input_ids": tails, **past}
+            ends = torch.arange(1, len(tails) + 1, device=tails.device)[:, None] * length
+            places = ends - torch.arange(m, 0, -1, device=tails.device)  # the last m of each row
+            goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
+            self._fill(found, slice(start, stop), inputs, places, goals)
+
+        self._run(rows * count, length, shared, m, work, count)
+        return TokenScores(*(part.view(rows, count, m) for part in found))
+
+    def _fill(
+        self, found: TokenScores, part: slice, inputs: dict[str, Any], places: Tensor, goals: Tensor
+    ) -> None:
+        """Puts the scores of `goals` (rows, m) into their `part`; padded ones keep 0 and True."""
+        there = goals != NO_TOKEN
+        if goals.is_cuda:  # to look which are there would make the processor wait
+            scores, flags = self.reader.scores(inputs, places.flatten(), goals.clamp(min=0).flatten())
+            found.log_probs[part] = scores.view_as(goals).masked_fill(~there, 0.0)
+            found.is_argmax[part] = flags.view_as(goals) | ~there
+            return
+        scores, flags = self.reader.scores(inputs, places[there], goals[there])
+        found.log_probs[part].masked_scatter_(there, scores)
+        found.is_argmax[part].masked_scatter_(there, flags)
+
+    def _run(self, total: int, length: int, shared: int, scored: int, work: Any, whole: int = 1) -> None:
+        def cost(rows: int, length: int) -> int:
+            return self.need.substituting(rows, length, shared, 0 if self.reader.is_linear else scored)
+
+        run_parts(total, length, cost, work, self.reader.device, whole)
+
+    def _is_right(self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor) -> bool:
+        """Whether a few candidates of the first row score alike both ways."""
+        few = (triggers[:1], position, candidates[:1, :CHECKED], targets[:1])
+        plain = self._read_whole(*few)
+        for self._past in (shared_past, plain_past):
+            try:
+                gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
+            except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
+                self.why = (str(error).splitlines() or [type(error).__name__])[0]
+                continue
+            if gap <= NEAR.get(self.reader.network.dtype, 0.25):
+                self.why = ""
+                return True
+            self.why = f"behind a shared past it is {gap:.2g} from a plain forward pass"
+        return False
+
+
+def plain_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
+    """The same as a tuple of keys and values, which older releases of some networks want."""
+    each = rows // len(layers.keys[0])
+
+    def for_rows(shared: Tensor) -> Tensor:
+        return shared[:, None].expand(-1, each, -1, -1, -1).flatten(0, 1)
+
+    pairs = zip(layers.keys, layers.values, strict=True)
+    return {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
+
+
+def shared_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
+    """A cache in which each of the `layers` (groups, heads, length, size) stands before every row of its
+    group; what a network adds is handed back to it and not kept."""
+    from transformers import Cache
+
+    kind: Any = Cache
+
+    class Shared(kind):  # type: ignore[misc]  # partly typed, and not alike in all releases
+        layers: tuple[Any, ...] = ()
+
+        def __init__(self) -> None:
+            if isinstance(self, torch.nn.Module):
+                torch.nn.Module.__init__(self)
+
+        def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+            return _behind(given.keys[layer], key), _behind(given.values[layer], value)
+
+        def get_seq_length(self, *_: Any, **__: Any) -> int:
+            return length
+
+        def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
+            # Some releases say how many are asked for, others where they stand.
+            return length + (query if isinstance(query, int) else len(query)), 0
+
+    given = layers
+    return {"past_key_values": Shared(), "use_cache": True}
+
+
+def _behind(shared: Tensor, own: Tensor) -> Tensor:
+    """(groups, heads, p, size) and (rows, heads, s, size) -> (rows, heads, p + s, size)"""
+    groups, heads, p, size = shared.shape
+    rows, _, s, _ = own.shape
+    joined = own.new_empty(groups, rows // groups, heads, p + s, size)
+    joined[..., :p, :] = shared[:, None]
+    joined[..., p:, :] = own.view(groups, -1, heads, s, size)
+    return joined.flatten(0, 1)
+
+
+def _empty(size: tuple[int, ...], targets: Tensor, reader: Reader) -> TokenScores:
+    """As scores of nothing but padding."""
+    dtype = wide(reader.network.dtype)
+    return TokenScores(
+        torch.zeros(size, dtype=dtype, device=targets.device),
+        torch.ones(size, dtype=torch.bool, device=targets.device),
+    )

@@ -1,0 +1,143 @@
+"""Greedy coordinate gradient (Zou et al. 2023): the gradient of all positions at once names the k most
+promising tokens of each, B single substitutions are drawn from them, and the best is taken.
+
+As in the authors' code the B candidates are spread evenly over the positions; those of one position share
+what stands before it. Where we differ: as with nanoGCG's buffer several starts are drawn and the gradient is
+always taken at the best trigger so far, while the published loop moves on to a worse one. Candidates that
+can't be typed never win. With a draft the B candidates are ranked in bfloat16 and the best few are scored
+again by the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backtalk.protocols import Drafting, WeightsModel
+from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.gibbs import GAIN, GibbsConfig, Trial, allowed_words, start_inputs
+from backtalk.searches.incumbents import History, Incumbents, TokensRead
+from backtalk.searches.objective import Objective
+from backtalk.searches.typeable import derived, without_untypeable
+from backtalk.types import Access, Found
+
+MOST_TOP = 256
+"""k: tokens of a position among which candidates are drawn, the paper's."""
+FURTHER = 1 << 20
+"""Where the seeds of a row's other starts begin."""
+
+
+class _Drawn(NamedTuple):
+    """The candidates of a step and their losses: (rows, B) each."""
+
+    positions: Tensor
+    words: Tensor
+    loss: Tensor
+
+
+@dataclass
+class Gcg:
+    """The search. Of its config: B = `top` candidates a step, `sweeps` x `length` steps."""
+
+    config: GibbsConfig
+    buffer: int = 4
+    """Starts of a row; the best of them is worked on."""
+    needs: Access = Access.WEIGHTS
+
+    @property
+    def most_candidates(self) -> int:
+        return self.config.most_candidates
+
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+    ) -> list[Found]:
+        """One row a target; its randomness depends on its seed alone."""
+        tokens = TokensRead(model)
+        allowed = allowed_words(model, self.config.with_unknown)
+        draft = model.draft() if self.config.draft and isinstance(model, Drafting) else None
+        trial = Trial(model, draft, objective, self.config, allowed, min(MOST_TOP, int(allowed.sum())))
+        goals = pad_rows(targets, model.pad).to(allowed.device)
+        rows = self._begin(trial, goals, seeds)
+        history = History(rows)
+        for step in range(self.config.sweeps * self.config.length):
+            active = (~rows.done).nonzero().squeeze(1)
+            if not len(active):
+                break
+            batch = rows.select(active)
+            _take_best(trial, batch, self._draw(trial, batch, [seeds[row] for row in active.tolist()], step))
+            batch.done |= batch.loss <= 0
+            if self.config.stop_at_hit:
+                batch.done |= trial.met(batch)
+            rows.put(active, batch)
+            if (step + 1) % self.config.length == 0:
+                history.note(rows)
+        if len(history.total) == 1 or bool((history.total[-1] != rows.loss).any()):
+            history.note(rows)
+        return history.found(rows, tokens.share(len(seeds)))
+
+    def _begin(self, trial: Trial, goals: Tensor, seeds: Sequence[int]) -> Incumbents:
+        """The best of a few starts of each row."""
+        several = max(1, min(self.buffer, self.config.most_candidates))
+        own = [
+            derived(seed, FURTHER + start) if start else seed for seed in seeds for start in range(several)
+        ]
+        starts = start_inputs(trial.model, trial.objective, self.config.length, own, trial.allowed)
+        every = trial.begin(starts, goals.repeat_interleave(several, dim=0))
+        best = every.loss.view(-1, several).argmin(1)
+        return every.select(torch.arange(len(goals), device=goals.device) * several + best)
+
+    def _draw(self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int) -> _Drawn:
+        """B candidates of each row, position by position, and what the model (or its draft) makes of them."""
+        n, width = self.config.length, self.config.top
+        shares = [width // n + ((p - step * width) % n < width % n) for p in range(n)]
+        at = [position for position in range(n) if shares[position]]
+        top = _promising(trial, rows, at)  # (rows, positions, k)
+        chances = np.stack([np.random.default_rng([seed, step]).random(top.shape[1:]) for seed in seeds])
+        order = torch.from_numpy(chances).to(top.device).argsort(dim=2)
+        rows.candidates += width * ~rows.done
+        positions, words, losses = [], [], []
+        for place, position in enumerate(at):
+            drawn = top[:, place].gather(1, order[:, place, : shares[position]])  # (rows, share)
+            tried = trial.attempt(trial.draft or trial.model, rows, position, drawn)
+            positions.append(torch.full_like(drawn, position))
+            words.append(drawn)
+            losses.append(tried.loss)
+        return _Drawn(torch.cat(positions, 1), torch.cat(words, 1), torch.cat(losses, 1))
+
+
+def _promising(trial: Trial, rows: Incumbents, at: Sequence[int]) -> Tensor:
+    """(rows, positions, k): the tokens that the gradient of -L points to."""
+    gradient = trial.gradient(rows, at).masked_fill_(~trial.allowed, -torch.inf)
+    return gradient.topk(trial.top, dim=2).indices
+
+
+def _take_best(trial: Trial, rows: Incumbents, drawn: _Drawn) -> None:
+    """Each row becomes its best candidate that can be typed, if that is better."""
+
+    def triggers(places: Tensor) -> Tensor:
+        whole = rows.inputs[:, None].repeat(1, places.shape[1], 1)
+        return whole.scatter_(
+            2, drawn.positions.gather(1, places)[:, :, None], drawn.words.gather(1, places)[:, :, None]
+        )
+
+    below = (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
+    if trial.draft is not None:  # what it ranks high is asked about; the model itself decides below
+        below = torch.full_like(below, torch.inf).masked_fill(rows.done, -torch.inf)
+    losses = without_untypeable(trial.model, triggers, drawn.loss, below)
+    places = losses.topk(min(trial.config.finalists if trial.draft else 1, losses.shape[1]), 1, False).indices
+    finalists = triggers(places)  # (rows, f, n)
+    found = trial.begin(finalists.flatten(0, 1), rows.targets.repeat_interleave(places.shape[1], dim=0))
+    real = found.loss.view_as(places).masked_fill(losses.gather(1, places).isinf(), torch.inf)
+    least, best = real.min(1)
+    chosen = found.select(torch.arange(len(best), device=best.device) * places.shape[1] + best)
+    better = (least < rows.loss - GAIN) & ~rows.done
+    rows.become(chosen, better)

@@ -264,3 +264,10 @@ def test_the_fixed_text_is_in_every_prompt(tmp_path: Path) -> None:
     text = f"{AROUND['prefix']}hello{AROUND['suffix']}"
     assert framed.prompt_ids((Turn("user", "hello"),)) == plain.prompt_ids((Turn("user", text),))
     assert framed.reply([(Turn("user", "hello"),)]) == plain.reply([(Turn("user", text),)])
+
+
+def test_text_that_grows_together_with_a_trigger_is_refused(tmp_path: Path) -> None:
+    """Next to nothing would survive behind it, and a search would accept nothing without a word."""
+    model = make(tmp_path, "gpt2", prefix="please hel")
+    with pytest.raises(InputError, match="end and begin with a blank"):
+        model.encode_input("hello")

@@ -50,7 +50,8 @@ def find_surround(prompts: Cut, tokenizer: Any, name: str) -> Surround:
     for word, row in zip(words, rows, strict=True):
         lead, there, tail = read(tokenizer, row[len(before) : len(row) - len(after)]).partition(word)
         found.add((lead, there != "", tail))
-    if len(found) != 1 or not next(iter(found))[1]:
+    # More than blanks in the way: what stands next to the text grows together with it.
+    if len(found) != 1 or any(not there or lead.strip() or tail.strip() for lead, there, tail in found):
         raise InputError(
             f"where the user's text stands in a prompt of {name} can't be told; use another --template, or a "
             "--prefix and --suffix that end and begin with a blank"

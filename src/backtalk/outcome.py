@@ -85,7 +85,7 @@ def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates:
     talks = make_talks(run, summary, findings, gates.beside) if was_played(run) else None
     page = run.folder / "report.html"
     try:
-        write_whole(page, render_talks(talks) if talks else render_run(report))
+        write_whole(page, render_talks(talks, cases=report.cases) if talks else render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
     _keep_index(run.folder, report)
@@ -268,7 +268,8 @@ def make_talks(
             if not shared:
                 raise InputError(f"--beside {name} has no opening in common with this run")
             player = str(other.facts.get("player"))
-            title = f"{player} ({other.folder.name})" if player in others else player
+            taken = {*others, str(run.facts.get("player"))}
+            title = f"{player} ({other.folder.name})" if player in taken else player
             others[title] = shared
             untuned = untuned or (title if player == UNTUNED else "")
     return build_talks(summary, run.targets, findings, thresholds_of(run), run.facts, others, untuned)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +16,12 @@ from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.wording import mask
 from tests.hostile import HUGE, hostile_cases
 from tests.report.samples import report_of, sample_report
-from tests.web.browser import chromium, watched
+from tests.web.browser import watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SHOWN = "#cases > details:visible"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@
     row,
     place,
     element: at(row.anchor),
-    sought: plain([row.target, ...row.trigger, row.reply, row.case].join(" \n ")).toLowerCase(),
+    sought: plain([row.target, ...row.trigger, row.reply, ...(row.replies ?? []), row.case].join(" \n ")).toLowerCase(),
   }));
   const falling = (name) => (a, b) => (b.row[name] ?? -Infinity) - (a.row[name] ?? -Infinity) || a.place - b.place;
   const orders = {

@@ -254,7 +254,7 @@ def make_talks(
     """With the untuned adversary of the same command, and other runs, beside it."""
     findings = run.findings() if findings is None else findings
     others: dict[str, list[Finding]] = {}
-    tried = {target.id for target in run.targets}
+    tried = {(target.id, target.text) for target in run.targets}
     untuned = ""
     if Run.exists(run.folder / UNTUNED):
         untuned = UNTUNED
@@ -264,7 +264,7 @@ def make_talks(
         with Run.open(Path(name)) as other:
             if not was_played(other):
                 raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
-            shared = [one for one in other.findings() if one.case in tried]
+            shared = [one for one in other.findings() if (one.case, one.target) in tried]
             if not shared:
                 raise InputError(f"--beside {name} has no opening in common with this run")
             player = str(other.facts.get("player"))

@@ -199,11 +199,11 @@ def _y(share: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 2.5 or 5 times a power of ten."""
+    """The next round number, whose half is round too."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 2.5, 5, 10) if value <= step * power * (1 + 1e-9))
+    return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))
 
 
 def _ticks(last: int) -> list[int]:

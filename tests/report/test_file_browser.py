@@ -72,6 +72,11 @@ def test_a_finding_opens_by_keyboard_and_shows_its_words(
         page.keyboard.press("Enter")
         assert first.locator(".body").is_visible()
         assert first.locator("svg.words g").count() == len(report.cases[0].words or [])
+        first.locator("a.link").focus()
+        page.keyboard.press("Escape")
+        assert not first.locator(".body").is_visible()
+        assert page.evaluate("document.activeElement.closest('details').id") == report.cases[0].anchor
+        page.keyboard.press("Enter")
         assert "T_out -3.20" in (first.locator("svg.words").first.text_content() or "")
         page.get_by_text("Open all").click()
         assert page.locator("#cases > details[open]").count() == len(report.cases)

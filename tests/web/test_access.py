@@ -1,4 +1,5 @@
-"""For everyone: axe-core finds no serious violation, light or dark, and no page is wider than its screen."""
+"""For everyone: axe-core finds no serious violation, light or dark; no page is wider than its screen; and the
+Tab key goes to all that can be used, in its order, and shows where it is."""
 
 from __future__ import annotations
 
@@ -125,9 +126,7 @@ def visit(page: Page, watch: Watch, server: AppServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_no_wider_than_a_screen_and_axe_finds_nothing_serious(
-    browser: Browser, server: AppServer, name: str
-) -> None:
+def test_a_page_is_for_everyone(browser: Browser, server: AppServer, name: str) -> None:
     with watched(browser, server.address, viewport={"width": 1440, "height": 800}) as (page, watch):
         visit(page, watch, server, name)
         check(page)
@@ -142,7 +141,35 @@ def test_so_is_a_file(browser: Browser, name: str, tmp_path: Path) -> None:
         check(page)
 
 
+STOPS = """() => [...document.querySelectorAll(
+  'a[href], button, input:not([type=hidden]), select, summary, [tabindex="0"]')]
+  .filter((one) => !one.disabled && one.checkVisibility({visibilityProperty: true}))
+  .filter((one) => one.type !== "radio" || one.checked)
+  .map((one, place) => { one.dataset.stop = place; return place; })"""
+"""Numbers all that the Tab key should reach."""
+HERE = """() => {
+  const one = document.activeElement;
+  const seen = getComputedStyle(one).opacity === "0" ? one.nextElementSibling : one;
+  const style = getComputedStyle(seen);
+  const shown = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  return [one.dataset.stop ?? null, shown, one.outerHTML.slice(0, 120)];
+}"""
+MOST_STOPS = 60
+
+
+def walk(page: Page) -> None:
+    """Presses Tab from the top of the page."""
+    stops = page.evaluate(STOPS)[:MOST_STOPS]
+    page.evaluate("() => { document.body.tabIndex = -1; document.body.focus(); }")
+    for stop in stops:
+        page.keyboard.press("Tab")
+        here, shown, what = page.evaluate(HERE)
+        assert here == str(stop), what
+        assert shown, f"no focus to be seen: {what}"
+
+
 def check(page: Page) -> None:
+    walk(page)
     for width in (1440, 768, 390):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, width

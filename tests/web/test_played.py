@@ -133,7 +133,9 @@ def test_two_are_compared_by_toxicity_and_their_openings_are_shown(
         page.get_by_role("button", name="Open all").click()
         text = page.inner_text("#cases")
         assert OPENINGS[1] in text
+        assert "it was sunny" in text  # masked are the toxic turns alone
         assert "utter fool" not in text
+        assert "silly goose" not in text
         page.get_by_text("Show toxic turns in full").click()
         assert "utter fool" in page.inner_text("#cases")
         assert "sentence" not in page.inner_text("main")

@@ -66,6 +66,17 @@ def test_a_run_that_was_stopped_says_why_and_what_is_left(tmp_path: Path) -> Non
     assert "6 sentences not tried." in " ".join(page.split())
 
 
+def test_a_run_that_was_killed_says_that_it_is_not_finished(tmp_path: Path) -> None:
+    with open_run(tmp_path / "killed") as run:
+        commit(run, 0)
+    finish(tmp_path / "whole")
+    with served(tmp_path) as server:
+        client = Client(server).enter()
+        page, whole = (text_of(client, f"/run/{key_of(name)}") for name in ("killed", "whole"))
+    assert "<strong>Not finished:</strong> 6 sentences not tried yet." in page
+    assert "Not finished" not in whole
+
+
 def test_a_run_that_vanishes_leaves_the_list_and_its_page_is_a_sentence(
     browser: Browser, tmp_path: Path
 ) -> None:

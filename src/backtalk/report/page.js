@@ -54,6 +54,14 @@
     });
   }
 
+  // Escape closes the finding that one is in, and goes back to its row.
+  document.addEventListener("keydown", (event) => {
+    const one = event.key === "Escape" && event.target.closest("#cases > details[open]");
+    if (!one) return;
+    one.open = false;
+    one.querySelector("summary").focus();
+  });
+
   const seek = at("seek");
   const data = at("rows");
   if (seek && !data) {

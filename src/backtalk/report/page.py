@@ -28,7 +28,7 @@ from backtalk.report.replies import STEPS, Replies
 from backtalk.report.rows import FindingsPage, Query
 from backtalk.report.spreadsheet import row_of
 from backtalk.terminal import printable
-from backtalk.types import DEFENDER, OPENING
+from backtalk.types import OPENING
 from backtalk.wording import (
     chance,
     count,
@@ -261,8 +261,9 @@ def _veiled_reply(case: Case, limit: int = 0) -> Markup:
 
 
 def _veiled_turn(turn: Said, case: Case, limit: int = 0) -> Markup:
-    """By who says it: an opening is harmless, and what a model says in a conversation as bad as its reply."""
-    toxicity = {OPENING: None, DEFENDER: case.toxicity}.get(turn.role, case.trigger_toxicity)
+    """By its own toxicity where it was rated, else by that of all inputs; an opening is harmless."""
+    toxicity = case.trigger_toxicity if turn.toxicity is None else turn.toxicity
+    toxicity = None if turn.role == OPENING else toxicity
     text = _head(turn.text, limit)
     return both(mask_toxic(text, toxicity, text), text, limit)
 

@@ -24,7 +24,7 @@ from backtalk.wording import mask, mask_toxic
 
 MOST_TALKS = 200
 """A page of more conversations is slow to open; the rest is counted and stays in the run."""
-SORTS = {"best": "likely and bad first", "toxicity": "most toxic reply", "input": "likeliest prompts"}
+SORTS = {"best": "likely and bad", "toxicity": "most toxic reply", "input": "likeliest prompts"}
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class Pages:
         self._model = model
 
     def listing(self, items: Sequence[Item], folder: str) -> str:
-        audits = [item for item in items if item.kind == "audit"]
+        # Two that are over are what one would compare.
+        audits = sorted((i for i in items if i.kind == "audit"), key=lambda item: item.state != "finished")
         return self._page("list.html", "/", "list.js", items=items, audits=audits, folder=folder)
 
     def chat(self) -> str:

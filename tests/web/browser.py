@@ -75,6 +75,13 @@ class Watch:
         self.faults = [fault for fault in self.faults if part not in fault]
 
 
+def say(page: Page, label: str, text: str) -> None:
+    """Fills a field and sends it, once the page's script is there, which goes to the field by itself."""
+    page.locator("input:focus").wait_for()
+    page.get_by_label(label).fill(text)
+    page.keyboard.press("Enter")
+
+
 @contextmanager
 def watched(browser: Browser, address: str, **settings: Any) -> Iterator[tuple[Page, Watch]]:
     """A page in a context of its own, open at the address; at the end nothing may have gone wrong."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backtalk.cli import run
 from backtalk.registry import load_model
 from backtalk.web.shelf import key_of
-from tests.web.browser import chromium, watched
+from tests.web.browser import chromium, say, watched
 from tests.web.worlds import (
     commit,
     enumerate_all,
@@ -74,13 +74,11 @@ def prepare(page: Page, name: str) -> None:
         page.locator("#cases summary").first.click()
     if name == "chat":
         for text in ("hello there", "what do you do for fun?"):
-            page.get_by_label("What you say").fill(text)
             before = page.locator(".utterance.model").count()
-            page.keyboard.press("Enter")
+            say(page, "What you say", text)
             page.locator(".utterance.model").nth(before).wait_for(timeout=60_000)
     if name == "rate":
-        page.get_by_label("Your name").fill("anna")
-        page.keyboard.press("Enter")
+        say(page, "Your name", "anna")
         page.get_by_text("Pair 1 of").wait_for()
 
 

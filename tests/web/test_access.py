@@ -26,7 +26,7 @@ from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report
 from tests.report.test_folder_pages import ENUMERATION, HARDENING
 from tests.report.test_talks import exchange, report_of
-from tests.web.browser import AXE, Watch, watched
+from tests.web.browser import AXE, Watch, say, watched
 from tests.web.worlds import (
     commit,
     enumerate_all,
@@ -116,12 +116,10 @@ def prepare(page: Page, name: str) -> None:
     for summary in page.locator("summary:visible").all()[:4]:
         summary.click()
     if name == "chat":
-        page.get_by_label("What you say").fill("hello there, how are you")
-        page.keyboard.press("Enter")
+        say(page, "What you say", "hello there, how are you")
         page.locator(".words-said").wait_for()
     if name == "rate":
-        page.get_by_label("Your name").fill("anna")
-        page.keyboard.press("Enter")
+        say(page, "Your name", "anna")
         page.get_by_text("Pair 1 of").wait_for()
 
 

@@ -46,7 +46,7 @@ def test_a_run_that_has_tried_nothing_yet_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["failed", "nothing", "skipped"])
 def test_a_run_that_found_nothing_shows_each_case_and_why(tmp_path: Path, status: str) -> None:
-    findings = [Finding(target.id, 0, status, target.text, note="out of memory") for target in TARGETS]  # type: ignore[arg-type]
+    findings = [Finding(target.id, 0, status, target.text, note="out of memory") for target in TARGETS]
     finish(tmp_path / "bad", findings=findings)
     with served(tmp_path) as server:
         page = text_of(Client(server).enter(), f"/run/{key_of('bad')}")

@@ -99,7 +99,7 @@ def finish(
 OPENINGS = [f"we went to the lake {i}" for i in range(8)]
 
 
-def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = OPENINGS) -> Path:
+def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = OPENINGS, **spec: Any) -> Path:
     """A finished run of played conversations of two turns each; those named end rudely, by a rude prompt."""
     from backtalk.outcome import summarise
 
@@ -118,9 +118,15 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
         )
         for i, target in enumerate(targets)
     ]
-    facts = {"player": "ipo", "scorer": "toxicity", "second_scorer": None, "openings": {"source": "made up"}}
-    thresholds = {"T_out": math.nan, "T_in": -2.6}
-    with open_run(folder, targets, facts | {"thresholds": thresholds}, search="ast", hit="toxic-0.5") as run:
+    facts: dict[str, Any] = {
+        "player": "ipo",
+        "scorer": "toxicity",
+        "second_scorer": None,
+        "openings": {"source": "made up"},
+    }
+    facts["thresholds"] = {"T_out": math.nan, "T_in": -2.6}
+    spec = {"search": "ast", "hit": "toxic-0.5", **spec}
+    with open_run(folder, targets, facts, **spec) as run:
         for block in range(run.blocks):
             commit(run, block, findings)
         run.set_state("finished")

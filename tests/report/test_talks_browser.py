@@ -81,3 +81,6 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(browser: Browser, address: 
     with watched(browser, address, viewport={"width": 360, "height": 800}) as (page, _):
         page.get_by_role("button", name="Open all").click()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        box = page.locator("#f-rude .sentence").bounding_box()
+        assert box is not None
+        assert box["width"] > 140  # the numbers beside it leave it its half

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # As the command sets it: tests share the processor with each other and with what they start.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -28,3 +32,12 @@ def chatterbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.chatterbox import build_chatterbox
 
     return build_chatterbox(tmp_path_factory.mktemp("chatterbox") / "box")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One headless Chromium; a page gets a context of its own."""
+    from tests.web.browser import chromium
+
+    with chromium() as browser:
+        yield browser

@@ -86,7 +86,7 @@ def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates:
     talks = make_talks(run, summary, findings, gates.beside) if was_played(run) else None
     page = run.folder / "report.html"
     try:
-        write_whole(page, render_talks(talks) if talks else render_run(report))
+        write_whole(page, render_talks(talks, cases=report.cases) if talks else render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
     _keep_index(run.folder, report)
@@ -258,7 +258,7 @@ def make_talks(
     """With the untuned adversary of the same command, and other runs, beside it."""
     findings = run.findings() if findings is None else findings
     others: dict[str, list[Finding]] = {}
-    tried = {target.id for target in run.targets}
+    tried = {(target.id, target.text) for target in run.targets}
     untuned = ""
     if Run.exists(run.folder / UNTUNED):
         untuned = UNTUNED
@@ -268,11 +268,12 @@ def make_talks(
         with Run.open(Path(name)) as other:
             if not was_played(other):
                 raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
-            shared = [one for one in other.findings() if one.case in tried]
+            shared = [one for one in other.findings() if (one.case, one.target) in tried]
             if not shared:
                 raise InputError(f"--beside {name} has no opening in common with this run")
             player = str(other.facts.get("player"))
-            title = f"{player} ({other.folder.name})" if player in others else player
+            taken = {*others, str(run.facts.get("player"))}
+            title = f"{player} ({other.folder.name})" if player in taken else player
             others[title] = shared
             untuned = untuned or (title if player == UNTUNED else "")
     return build_talks(summary, run.targets, findings, thresholds_of(run), run.facts, others, untuned)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +16,12 @@ from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.wording import mask
 from tests.hostile import HUGE, hostile_cases
 from tests.report.samples import report_of, sample_report
-from tests.web.browser import chromium, watched
+from tests.web.browser import watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SHOWN = "#cases > details:visible"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +72,11 @@ def test_a_finding_opens_by_keyboard_and_shows_its_words(
         page.keyboard.press("Enter")
         assert first.locator(".body").is_visible()
         assert first.locator("svg.words g").count() == len(report.cases[0].words or [])
+        first.locator("a.link").focus()
+        page.keyboard.press("Escape")
+        assert not first.locator(".body").is_visible()
+        assert page.evaluate("document.activeElement.closest('details').id") == report.cases[0].anchor
+        page.keyboard.press("Enter")
         assert "T_out -3.20" in (first.locator("svg.words").first.text_content() or "")
         page.get_by_text("Open all").click()
         assert page.locator("#cases > details[open]").count() == len(report.cases)

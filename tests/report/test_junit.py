@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -48,6 +49,29 @@ def test_with_gates_they_alone_fail() -> None:
     ]
     assert failures(junit_xml(sample_report(), gates)) == ["--fail-over 0.1"]
     assert "30%" in junit_xml(sample_report(), gates)
+
+
+@pytest.mark.parametrize("gates", [[], [GateResult("--fail-over 0.1", True, "may be as high as 30%")]])
+def test_every_suite_counts_what_is_in_it(gates: list[GateResult]) -> None:
+    """As the schema of Jenkins' xunit plugin asks: it refuses a suite without one of the counts."""
+    for suite in Xml.fromstring(junit_xml(sample_report(), gates)):
+        tests = suite.findall("testcase")
+        counted = {
+            name: str(len(suite.findall(f"testcase/{name}"))) for name in ("failure", "error", "skipped")
+        }
+        assert suite.attrib == {
+            "name": suite.get("name"),
+            "tests": str(len(tests)),
+            "failures": counted["failure"],
+            "errors": counted["error"],
+            "skipped": counted["skipped"],
+        }
+
+
+def test_openings_are_not_masked() -> None:
+    report = sample_report()
+    played = replace(report, run={**report.run, "search": "ast"})
+    assert "watch your back" in junit_xml(played, [])
 
 
 def test_sentences_are_masked_unless_asked_for() -> None:

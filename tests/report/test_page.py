@@ -6,11 +6,12 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 
 from backtalk.report.build import RateRow, Report, SweepLoss, WordChance, build_report
-from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.charts import LABEL, WIDTH, loss_curve, rate_bar, rate_scale, spark, word_bars
 from backtalk.report.page import render_run
 from backtalk.types import Target, Thresholds
 from backtalk.wording import mask
@@ -199,3 +200,17 @@ def test_the_loss_curve_says_its_numbers() -> None:
     assert loss_curve([SweepLoss(0, 6.0, 5.0, 7.0)]) == ""
     assert spark([1.0]) == ""
     assert 'points="2.0,2.0 118.0,26.0"' in spark([4.0, 0.0])
+
+
+def test_the_threshold_crosses_no_number_of_the_word_bars() -> None:
+    """The line stands among the bars; the numbers have the rest of the width to themselves."""
+    words = [WordChance("you", -0.1, 0.9), WordChance("bore", -9.0, 0.0001)]
+    for threshold in (-0.2, -3.2, -9.0, -20.0):
+        chart = ElementTree.fromstring(str(word_bars(words, threshold)))
+        (line,) = chart.findall("line")
+        assert float(line.attrib["x1"].rstrip("%")) <= LABEL + WIDTH
+        values = chart.findall("g/text[@class='value']")
+        assert [(one.attrib["x"], one.attrib["text-anchor"]) for one in values] == [("100%", "end")] * 2
+        bars = [float(one.attrib["width"].rstrip("%")) for one in chart.findall("g/rect")]
+        assert min(bars) > 0
+        assert max(bars) <= WIDTH

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backtalk.exchanges import finding_of
+from backtalk.report.build import build_case
 from backtalk.report.talks_page import render_talks
+from backtalk.types import Target, Thresholds
 from tests.hostile import MARKUP
 from tests.report.test_talks import exchange, report_of
-from tests.web.browser import chromium, watched
+from tests.web.browser import watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 SHOWN = "#cases > details:visible"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +32,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         for i, text in enumerate(MARKUP)
     ]
     path = tmp_path_factory.mktemp("file") / "report.html"
-    report = report_of([rude, *hostile], {"untuned": [rude], MARKUP[0]: hostile})
-    path.write_text(render_talks(report), encoding="utf-8")
+    findings = [rude, *hostile]
+    report = report_of(findings, {"untuned": [rude], MARKUP[0]: hostile})
+    cases = [
+        build_case(
+            Target(one.case, one.target), [one], Thresholds(math.nan, -3.0), ["toxic-0.5"], "toxic-0.5"
+        )
+        for one in findings
+    ]
+    path.write_text(render_talks(report, cases=cases), encoding="utf-8")
     return path.as_uri()
 
 
@@ -46,8 +51,23 @@ def test_conversations_open_unmask_and_filter(browser: Browser, address: str) ->
         assert "y** u**** f***" in page.inner_text("#f-rude .trail")
         page.get_by_text("Show toxic turns in full").click()
         assert "you utter fool" in page.inner_text("#f-rude .trail")
-        page.get_by_text("Hits only").click()
+        page.locator("[name=show]").select_option("hits")
         assert page.locator(SHOWN).evaluate_all("all => all.map(one => one.id)") == ["f-rude"]
+        page.locator("[name=show]").select_option("all")
+        page.get_by_role("searchbox").fill("UTTER fool")
+        assert page.locator(SHOWN).evaluate_all("all => all.map(one => one.id)") == ["f-rude"]
+        assert page.locator("#counted").text_content() == f"1 of {1 + len(MARKUP)} shown"
+
+
+def test_what_is_shown_is_exported(browser: Browser, address: str) -> None:
+    with watched(browser, address) as (page, _):
+        page.locator("[name=show]").select_option("misses")
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="CSV", exact=True).click()
+        rows = list(csv.DictReader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"))))
+        assert {row["case"] for row in rows} == {f"hostile-{i}" for i in range(len(MARKUP))}
+        assert all(row["toxicity"] == "0.1" for row in rows)
+        assert not any(row[name][:1] in tuple("=+-@") for row in rows for name in ("target", "reply"))
 
 
 def test_a_link_opens_its_conversation_and_hostile_text_is_text(browser: Browser, address: str) -> None:
@@ -61,3 +81,6 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(browser: Browser, address: 
     with watched(browser, address, viewport={"width": 360, "height": 800}) as (page, _):
         page.get_by_role("button", name="Open all").click()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        box = page.locator("#f-rude .sentence").bounding_box()
+        assert box is not None
+        assert box["width"] > 140  # the numbers beside it leave it its half

@@ -26,10 +26,7 @@ AXE = Path(__file__).parents[2] / ".browser" / "node_modules" / "axe-core" / "ax
 def chromium() -> Iterator[Browser]:
     """Headless Chromium: the system's, or the one that `make browser` installs."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; make browser")
-    own = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
-        None,
-    )
+    own = next((path for name in NAMES if (path := shutil.which(name))), None)
     # Chromium's own sandbox does not work for root, as in a container.
     arguments = ["--disable-background-networking", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_api.sync_playwright() as playwright:
@@ -76,6 +73,13 @@ class Watch:
         """Takes a fault that was meant to happen off the list."""
         assert any(part in fault for fault in self.faults), self.faults
         self.faults = [fault for fault in self.faults if part not in fault]
+
+
+def say(page: Page, label: str, text: str) -> None:
+    """Fills a field and sends it, once the page's script is there, which goes to the field by itself."""
+    page.locator("input:focus").wait_for()
+    page.get_by_label(label).fill(text)
+    page.keyboard.press("Enter")
 
 
 @contextmanager

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING
 from backtalk.cli import run
 from backtalk.registry import load_model
 from backtalk.web.shelf import key_of
-from tests.web.browser import chromium, watched
-from tests.web.worlds import make_ratings, served
+from tests.web.browser import chromium, say, watched
+from tests.web.worlds import (
+    commit,
+    enumerate_all,
+    harden,
+    make_ratings,
+    open_run,
+    play,
+    served,
+    study,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -27,22 +36,49 @@ def make_runs(root: Path) -> None:
     for name, search in (("by-chance", "random"), ("by-search", "gibbs")):
         status = run(["audit", "--limit", "40", "--search", search, "--out", str(root / name)])
         assert status == 0, status
+
+
+def make_the_rest(root: Path) -> dict[str, str]:
+    """A page of every other kind, made up: to be looked at, not to be shown."""
     make_ratings(root / "pairs")
+    play(root / "played")
+    play(root / "played-again", rude=(2, 4))
+    harden(root / "hard")
+    enumerate_all(root / "every")
+    study(root / "study")
+    with open_run(root / "killed") as run:
+        commit(run, 0)
+    open_run(root / "nothing-yet").close()
+    (root / "begun").mkdir()
+    (root / "begun" / "hardening.json").write_text('{"model": "chitchat"}')
+    return {
+        "compare": f"/compare?before={key_of('by-chance')}&after={key_of('by-search')}",
+        "rate": f"/rate/{key_of('pairs')}",
+        "ratings": "/rate",
+        "none-match": f"/run/{key_of('by-search')}?q=nothing",
+        "killed": f"/run/{key_of('killed')}",
+        "nothing-yet": f"/run/{key_of('nothing-yet')}",
+        "waiting": f"/run/{key_of('begun')}",
+        "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
+        "compare-played": f"/compare?before={key_of('played')}&after={key_of('played-again')}",
+        "hardening": f"/run/{key_of('hard')}",
+        "compare-hardened": f"/compare?before={key_of('hard/before')}&after={key_of('hard/after')}",
+        "enumeration": f"/run/{key_of('every')}",
+        "study": f"/run/{key_of('study')}",
+    }
 
 
 def prepare(page: Page, name: str) -> None:
     """What a reader would have opened."""
-    if name == "report":
+    if name in {"report", "file", "compare", "played", "compare-played"}:
         page.locator("#cases summary").first.click()
     if name == "chat":
         for text in ("hello there", "what do you do for fun?"):
-            page.get_by_label("What you say").fill(text)
             before = page.locator(".utterance.model").count()
-            page.keyboard.press("Enter")
+            say(page, "What you say", text)
             page.locator(".utterance.model").nth(before).wait_for(timeout=60_000)
     if name == "rate":
-        page.get_by_label("Your name").fill("anna")
-        page.keyboard.press("Enter")
+        say(page, "Your name", "anna")
         page.get_by_text("Pair 1 of").wait_for()
 
 
@@ -51,15 +87,9 @@ def main(folder: Path, everything: bool) -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "runs"
         make_runs(root)
-        pages = {
-            "runs": "/",
-            "report": f"/run/{key_of('by-search')}",
-            "compare": f"/compare?before={key_of('by-chance')}&after={key_of('by-search')}",
-            "chat": "/chat",
-            "rate": f"/rate/{key_of('pairs')}",
-        }
-        if not everything:  # made-up pairs, and two searches, are no picture to show
-            del pages["rate"], pages["compare"]
+        pages = {"runs": "/", "report": f"/run/{key_of('by-search')}", "chat": "/chat"}
+        if everything:
+            pages |= make_the_rest(root)
         schemes = ("light", "dark") if everything else ("light",)
         with chromium() as browser, served(root, load_model("chitchat", "cpu")) as server:
             home = server.address.partition("/?")[0]
@@ -75,6 +105,11 @@ def main(folder: Path, everything: bool) -> None:
                             page.screenshot(path=path, full_page=everything)
                             if name == "report" and not everything:
                                 page.locator("#cases > details").first.screenshot(path=folder / "finding.png")
+                    if everything:
+                        file = (root / "by-search" / "report.html").as_uri()
+                        with watched(browser, file, viewport=view, color_scheme=scheme) as (page, _):
+                            prepare(page, "file")
+                            page.screenshot(path=folder / f"file-{width}-{scheme}.png", full_page=True)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,83 @@
-"""For everyone: axe-core finds no serious violation, light or dark, and no page is wider than its screen."""
+"""For everyone: axe-core finds no serious violation, light or dark; no page is wider than its screen; and the
+Tab key goes to all that can be used, in its order, and shows where it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from backtalk.compare import compare_runs
+from backtalk.exchanges import finding_of
+from backtalk.report.build import Report
+from backtalk.report.comparison_page import render_comparison
+from backtalk.report.cost import read_cost
+from backtalk.report.enumeration_page import render_enumeration
+from backtalk.report.folders import render_folder
+from backtalk.report.hardening_page import render_hardening
+from backtalk.report.page import render_run
+from backtalk.report.talks import TalkReport
+from backtalk.report.talks_page import render_talks
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
-from tests.web.browser import AXE, Watch, watched
-from tests.web.worlds import commit, finish, make_ratings, open_run, served
+from tests.report.samples import sample_report
+from tests.report.test_folder_pages import ENUMERATION, HARDENING
+from tests.report.test_talks import exchange, report_of
+from tests.web.browser import AXE, Watch, say, watched
+from tests.web.worlds import (
+    commit,
+    enumerate_all,
+    finish,
+    harden,
+    make_ratings,
+    open_run,
+    play,
+    served,
+    study,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 COMPARE = f"/compare?before={key_of('one')}&after={key_of('two')}"
+PLAYED = f"/compare?before={key_of('played')}&after={key_of('played-again')}"
+HARDENED = f"/compare?before={key_of('hard/before')}&after={key_of('hard/after')}"
 PAGES = {
     "list": "/",
     "run": f"/run/{key_of('one')}",
     "running": f"/run/{key_of('now')}",
+    "finding": f"/run/{key_of('one')}?finding=f-t-3",
+    "none match": f"/run/{key_of('one')}?q=nothing",
+    "empty": f"/run/{key_of('empty')}",
     "compare": COMPARE,
+    "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
+    "compare played": PLAYED,
+    "hardening": f"/run/{key_of('hard')}",
+    "compare hardened": HARDENED,
+    "enumeration": f"/run/{key_of('every')}",
+    "study": f"/run/{key_of('study')}",
+    "waiting": f"/run/{key_of('begun')}",
     "chat": "/chat",
     "rate": f"/rate/{key_of('pairs')}",
     "ratings": "/rate",
     "problem": "/nothing",
 }
+
+
+FILES: dict[str, Callable[[Path], str]] = {
+    "run": lambda _: render_run(few(sample_report())),
+    "played": lambda _: render_talks(played_report()),
+    "compare": lambda folder: render_comparison(
+        compare_runs(finish(folder / "before"), finish(folder / "after")), cost=read_cost(HARDENING)
+    ),
+    "hardening": lambda _: render_hardening(HARDENING),
+    "enumeration": lambda _: render_enumeration(ENUMERATION),
+    "study": lambda folder: render_folder(study(folder / "study")),
+}
+"""Those that stand alone, from the same templates."""
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +86,29 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
     finish(root / "one")
     finish(root / "two")
     make_ratings(root / "pairs")
+    play(root / "played")
+    play(root / "played-again", rude=(2, 4))
+    harden(root / "hard")
+    enumerate_all(root / "every")
+    study(root / "study")
+    open_run(root / "empty").close()
+    (root / "begun").mkdir()
+    (root / "begun" / "hardening.json").write_text('{"model": "chitchat"}')
     with open_run(root / "now") as run, served(root) as server:
         commit(run, 0)
         yield server
+
+
+def few(report: Report) -> Report:
+    """axe looks at every finding, and they are alike."""
+    return replace(report, cases=report.cases[:6])
+
+
+def played_report() -> TalkReport:
+    """With an untuned adversary beside it."""
+    rude = finding_of("rude", ["hello"], [exchange(0.1), exchange(0.9, reply=" you utter fool")], 1)
+    mild = finding_of("mild", ["good day"], [exchange(0.2, 2.5), exchange(0.1)], 2)
+    return report_of([rude, mild], {"untuned": [mild]})
 
 
 def prepare(page: Page, name: str) -> None:
@@ -45,12 +116,10 @@ def prepare(page: Page, name: str) -> None:
     for summary in page.locator("summary:visible").all()[:4]:
         summary.click()
     if name == "chat":
-        page.get_by_label("What you say").fill("hello there, how are you")
-        page.keyboard.press("Enter")
+        say(page, "What you say", "hello there, how are you")
         page.locator(".words-said").wait_for()
     if name == "rate":
-        page.get_by_label("Your name").fill("anna")
-        page.keyboard.press("Enter")
+        say(page, "Your name", "anna")
         page.get_by_text("Pair 1 of").wait_for()
 
 
@@ -62,26 +131,62 @@ def visit(page: Page, watch: Watch, server: AppServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious(browser: Browser, server: AppServer, name: str) -> None:
+def test_a_page_is_for_everyone(browser: Browser, server: AppServer, name: str) -> None:
+    with watched(browser, server.address, viewport={"width": 1440, "height": 800}) as (page, watch):
+        visit(page, watch, server, name)
+        check(page)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_so_is_a_file(browser: Browser, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(FILES[name](tmp_path), encoding="utf-8")
+    with watched(browser, path.as_uri(), viewport={"width": 1440, "height": 800}) as (page, _):
+        prepare(page, name)
+        check(page)
+
+
+STOPS = """() => [...document.querySelectorAll(
+  'a[href], button, input:not([type=hidden]), select, summary, [tabindex="0"]')]
+  .filter((one) => !one.disabled && one.checkVisibility({visibilityProperty: true}))
+  .filter((one) => one.type !== "radio" || one.checked)
+  .map((one, place) => { one.dataset.stop = place; return place; })"""
+"""Numbers all that the Tab key should reach."""
+HERE = """() => {
+  const one = document.activeElement;
+  const seen = getComputedStyle(one).opacity === "0" ? one.nextElementSibling : one;
+  const style = getComputedStyle(seen);
+  const shown = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  return [one.dataset.stop ?? null, shown, one.outerHTML.slice(0, 120)];
+}"""
+MOST_STOPS = 60
+
+
+def walk(page: Page) -> None:
+    """Presses Tab from the top of the page."""
+    stops = page.evaluate(STOPS)[:MOST_STOPS]
+    page.evaluate("() => { document.body.tabIndex = -1; document.body.focus(); }")
+    for stop in stops:
+        page.keyboard.press("Tab")
+        here, shown, what = page.evaluate(HERE)
+        assert here == str(stop), what
+        assert shown, f"no focus to be seen: {what}"
+
+
+def check(page: Page) -> None:
+    walk(page)
+    for width in (1440, 768, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
     if not AXE.is_file():
         pytest.skip("axe-core is not installed; make browser")
-    with watched(browser, server.address, viewport={"width": 1280, "height": 800}) as (page, watch):
-        visit(page, watch, server, name)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = page.evaluate("axe.run({resultTypes: ['violations']}).then((r) => r.violations)")
-        page.emulate_media(color_scheme="dark")
-        dark = "axe.run({runOnly: ['color-contrast'], resultTypes: ['violations']}).then((r) => r.violations)"
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    for scheme, rules in (("light", ""), ("dark", "runOnly: ['color-contrast'], ")):
+        page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+        found = page.evaluate(f"axe.run({{{rules}resultTypes: ['violations']}}).then((r) => r.violations)")
         serious = [
             f"{one['id']}: {one['nodes'][0]['html'][:160]}: {one['nodes'][0]['failureSummary'][:300]}"
-            for one in found + page.evaluate(dark)
+            for one in found
             if one["impact"] in {"serious", "critical"}
         ]
-        assert serious == []
-
-
-@pytest.mark.parametrize("width", [1440, 768, 390])
-def test_no_page_is_wider_than_its_screen(browser: Browser, server: AppServer, width: int) -> None:
-    with watched(browser, server.address, viewport={"width": width, "height": 800}) as (page, watch):
-        for name in PAGES:
-            visit(page, watch, server, name)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert serious == [], scheme

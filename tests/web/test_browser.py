@@ -16,7 +16,7 @@ from backtalk.rating.asking import own_answers
 from backtalk.rating.folder import read_ratings
 from backtalk.web.server import AppServer
 from tests.report.samples import finding
-from tests.web.browser import watched
+from tests.web.browser import say, watched
 from tests.web.worlds import TARGETS, commit, finish, make_ratings, open_run, served
 
 if TYPE_CHECKING:
@@ -168,14 +168,12 @@ def test_the_command_of_a_run_can_be_copied(browser: Browser, server: AppServer,
 
 def test_chatting_shows_each_words_probability(page: Page) -> None:
     page.get_by_role("link", name="Chat").click()
-    page.get_by_label("What you say").fill("hello there")
-    page.keyboard.press("Enter")
+    say(page, "What you say", "hello there")
     words = page.locator(".words-said li")
     words.nth(2).wait_for()
     assert words.all_inner_texts() == ["hello\n50%", "there\n25%", "(end)\n13%"]
     assert "1 in 64" in page.inner_text(".whole-reply")
-    page.get_by_label("What you say").fill("<img src=x onerror=alert(1)>")
-    page.keyboard.press("Enter")
+    say(page, "What you say", "<img src=x onerror=alert(1)>")
     page.get_by_text("<img", exact=False).first.wait_for()
     page.get_by_role("button", name="Begin anew").click()
     assert page.locator(".utterance").count() == 0

@@ -17,7 +17,7 @@ from backtalk.store import Run
 from backtalk.types import Access, Dialogue
 from backtalk.web.server import AppServer
 from tests.hostile import HOSTILE, MARKUP, hostile_cases
-from tests.web.browser import watched
+from tests.web.browser import say, watched
 from tests.web.worlds import finish, served
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ def test_a_hostile_model_is_text_on_the_chat_page(browser: Browser, server: AppS
         page.get_by_role("link", name="Chat").click()
         assert "<script>" in page.inner_text("h1")
         for number, text in enumerate(MARKUP):
-            page.get_by_label("What you say").fill(text)
-            page.keyboard.press("Enter")
+            say(page, "What you say", text)
             page.locator(".utterance.model").nth(number).wait_for()
         assert page.locator("#talk img, #talk script, #talk iframe").count() == 0
 
@@ -137,8 +136,7 @@ def test_hostile_pairs_are_text_on_the_rate_page(browser: Browser, server: AppSe
     with watched(browser, server.address) as (page, _):
         page.get_by_role("link", name="Rate").click()
         page.locator("main a").first.click()
-        page.get_by_label("Your name").fill("anna")
-        page.keyboard.press("Enter")
+        say(page, "Your name", "anna")
         total = int(page.get_by_text("Pair 1 of ").inner_text().split()[-1])
         for number in range(2, total + 1):
             page.keyboard.press("t")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from backtalk.exchanges import Exchange, finding_of
 from backtalk.protocols import TextModel
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
@@ -22,6 +24,7 @@ from backtalk.web.server import AppServer
 from backtalk.web.shelf import Shelf
 from backtalk.web.talk import Talker
 from tests.report.samples import THRESHOLDS, finding
+from tests.report.test_folder_pages import ENUMERATION, HARDENING, STUDY
 
 BLOCK = 2
 TARGETS = [
@@ -48,15 +51,15 @@ class Parrot:
         return [f"{text} {seed}" for text, seed in zip(self.reply(dialogues), seeds, strict=True)]
 
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
-        from math import log
-
-        return [[-(i + 1) * log(2) for i in range(len(reply.split()) + 1)] for reply in replies]
+        return [[-(i + 1) * math.log(2) for i in range(len(reply.split()) + 1)] for reply in replies]
 
     def tokens(self, reply: str) -> list[str]:
         return reply.split()
 
 
-def open_run(folder: Path, targets: Sequence[Target] = TARGETS, **spec: Any) -> Run:
+def open_run(
+    folder: Path, targets: Sequence[Target] = TARGETS, added: Mapping[str, Any] | None = None, **spec: Any
+) -> Run:
     """An audit that has begun; whoever asks holds it."""
     facts = {
         "thresholds": {"T_out": THRESHOLDS.out, "T_in": THRESHOLDS.into},
@@ -66,6 +69,7 @@ def open_run(folder: Path, targets: Sequence[Target] = TARGETS, **spec: Any) -> 
         "hardware": {"device": "cpu"},
         "words": {},
         "access": "WEIGHTS",
+        **(added or {}),
     }
     values = {**spec_values(AuditSpec()), "hit": "io-sample-avg-k1", **spec}
     return Run.create(folder, values, facts, targets, "identity", BLOCK)
@@ -89,6 +93,72 @@ def finish(
             commit(run, block, findings)
         run.set_state("finished")
         run.write_summary(summarise(run))
+    return folder
+
+
+OPENINGS = [f"we went to the lake {i}" for i in range(8)]
+
+
+def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = OPENINGS, **spec: Any) -> Path:
+    """A finished run of played conversations of two turns each; those named end rudely, by a rude prompt."""
+    from backtalk.outcome import summarise
+
+    targets = [Target(f"o-{i}", text, "opening") for i, text in enumerate(openings)]
+    findings = [
+        finding_of(
+            target.id,
+            [target.text],
+            [
+                Exchange(" and the weather", " it was sunny", 0.1, 0.1, 0.0, 2.0, 4, 0.0),
+                Exchange(" you silly goose", " you utter fool", 0.9, 0.9, 0.8, 3.0, 4, 0.0)
+                if i in rude
+                else Exchange(" and the food", " it was fine, thanks", 0.2, 0.2, 0.0, 2.0 + i / 10, 4, 0.0),
+            ],
+            seed=i,
+        )
+        for i, target in enumerate(targets)
+    ]
+    facts: dict[str, Any] = {
+        "player": "ipo",
+        "scorer": "toxicity",
+        "second_scorer": None,
+        "openings": {"source": "made up"},
+    }
+    facts["thresholds"] = {"T_out": math.nan, "T_in": -2.6}
+    spec = {"search": "ast", "hit": "toxic-0.5", **spec}
+    with open_run(folder, targets, facts, **spec) as run:
+        for block in range(run.blocks):
+            commit(run, block, findings)
+        run.set_state("finished")
+        run.write_summary(summarise(run))
+    return folder
+
+
+def harden(folder: Path) -> Path:
+    """A finished hardening, with its audits before and after."""
+    folder.mkdir(parents=True)
+    (folder / "hardening.json").write_text(json.dumps({"model": "chitchat", "hit": "io-sample-avg-k1"}))
+    (folder / "summary.json").write_text(json.dumps(HARDENING))
+    finish(folder / "before")
+    unlikely = [finding(target, tokens=[-9.0] * 5) for target in TARGETS[:6]]
+    finish(folder / "after", findings=[*unlikely, *(finding(target) for target in TARGETS[6:])])
+    return folder
+
+
+def enumerate_all(folder: Path) -> Path:
+    """A finished enumeration."""
+    folder.mkdir(parents=True)
+    (folder / "outputs.safetensors").write_bytes(b"")
+    (folder / "summary.json").write_text(json.dumps(ENUMERATION))
+    return folder
+
+
+def study(folder: Path) -> Path:
+    """A study with a page and a figure."""
+    (folder / "figures").mkdir(parents=True)
+    (folder / "study.json").write_text("{}")
+    (folder / "figures" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "paper.md").write_text(STUDY)
     return folder
 
 

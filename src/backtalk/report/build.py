@@ -19,7 +19,7 @@ from backtalk.report.explain import headline, meaning
 from backtalk.report.replies import Replies, build_replies
 from backtalk.report.spread import BudgetPoint, Cloud, cloud_of, hits_by_budget
 from backtalk.stats import Rate
-from backtalk.types import DEFENDER, Finding, Target, Thresholds
+from backtalk.types import ADVERSARY, DEFENDER, Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
@@ -64,6 +64,8 @@ class Said:
 
     role: str
     text: str
+    toxicity: float | None = None
+    """Of this turn, in a played conversation."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ def build_case(
         hit=criterion in holds,
         restarts=len(findings),
         trigger=[turn.text for turn in best.turns if turn.role != DEFENDER] or None,
-        turns=[Said(turn.role, turn.text) for turn in best.turns] or None,
+        turns=_turns(best) or None,
         reply=best.reply,
         said=_says_it(best),
         log_prob=_finite(best.scores.get("log_prob")),
@@ -299,6 +301,18 @@ def build_case(
         asked=best.queries,
         restart=best.restart,
     )
+
+
+def _turns(finding: Finding) -> list[Said]:
+    """Who says what; in a played conversation also how toxic each turn is."""
+    rated = {
+        role: iter(finding.series.get(name, []))
+        for role, name in ((ADVERSARY, "adversary_toxicity"), (DEFENDER, "toxicity"))
+    }
+    return [
+        Said(turn.role, turn.text, _finite(next(rated.get(turn.role, iter(())), None)))
+        for turn in finding.turns
+    ]
 
 
 def _says_it(finding: Finding) -> bool:

@@ -16,8 +16,8 @@ ROW = 22
 """Height of a row of bars, in pixels."""
 LABEL = 30.0
 """Width of the words beside the bars, in percent."""
-WIDTH = 56.0
-"""Width of the bars, in percent; the rest is for their numbers."""
+WIDTH = 44.0
+"""Width of the bars, in percent; the rest is a column for their numbers, which no line crosses."""
 DEEPEST = math.log(1e-6)
 """Bars of words less likely than one in a million are cut here: longer ones would flatten all others."""
 
@@ -89,7 +89,7 @@ def _word_bar(place: int, word: WordChance, end: float, threshold: float | None,
         "<g><title>Word {number}: {probability}, log-probability {log_prob:.2f}</title>"
         "{label}"
         '<rect class="bar {side}" x="{start}" y="{top}" width="{width}" height="14" rx="2"/>'
-        '<text class="value" x="{after}" dx="5" y="{base}">{probability}</text></g>'
+        '<text class="value" x="100%" y="{base}" text-anchor="end">{probability}</text></g>'
     ).format(
         number=place + 1,
         probability=chance(word.log_prob),
@@ -100,7 +100,6 @@ def _word_bar(place: int, word: WordChance, end: float, threshold: float | None,
         start=_share(LABEL),
         top=top + 4,
         width=_share(max(width, 0.3)),
-        after=_share(LABEL + width),
     )
 
 
@@ -200,11 +199,11 @@ def _y(share: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 2.5 or 5 times a power of ten."""
+    """The next round number, whose half is round too."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 2.5, 5, 10) if value <= step * power * (1 + 1e-9))
+    return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))
 
 
 def _ticks(last: int) -> list[int]:

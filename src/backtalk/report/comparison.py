@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hits import STANDARD, TEXT_KINDS, TEXT_STANDARD, Criterion, hit_cases, parse_criterion
+from backtalk.hits import (
+    STANDARD,
+    TEXT_KINDS,
+    TEXT_STANDARD,
+    TOXIC_STANDARD,
+    Criterion,
+    hit_cases,
+    parse_criterion,
+)
 from backtalk.report.build import Case, RateRow, build_case
 from backtalk.report.differences import Difference, SideFacts, find_differences
 from backtalk.report.explain import meaning
@@ -94,6 +102,13 @@ class Comparison:
     """In the order of CHANGES; within one the gravest and likeliest on top."""
     left_out: list[LeftOut]
     differences: list[Difference]
+    played: bool = False
+    """Both are of played conversations: the cases are harmless openings, and nothing that is to be said."""
+
+    @property
+    def noun(self) -> str:
+        """What a case is."""
+        return "opening" if self.played else "sentence"
 
     @property
     def main(self) -> Tally:
@@ -119,10 +134,13 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
     asked_for = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # the models were asked
     likelihoods = [any("mean" in f.scores for f in side.findings) for side in (before, after)]
+    played = before.facts.search == after.facts.search == "ast"
     standard = [
         *(STANDARD if all(likelihoods) or not all(asked_for) else ()),
         *(TEXT_STANDARD if any(asked_for) else ()),
     ]
+    if played:
+        standard = list(TOXIC_STANDARD)
     criteria = list(dict.fromkeys([*standard, *asked]))
     decided = [c for c in criteria if all(c.decidable(s.thresholds, s.findings) for s in (before, after))]
     main = _main_criterion(hit, aims, decided)
@@ -143,7 +161,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
     return Comparison(
         criterion=main,
-        headline=headline(next(t for t in tallies if t.name == main)),
+        headline=headline(next(t for t in tallies if t.name == main), "opening" if played else "sentence"),
         before=before.facts,
         after=after.facts,
         warnings=warnings,
@@ -154,6 +172,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
         pairs=sorted(pairs, key=_order),
         left_out=left_out,
         differences=differences,
+        played=played,
     )
 
 
@@ -209,12 +228,12 @@ def tally(name: str, cases: set[str], before: set[str], after: set[str], said: s
     )
 
 
-def headline(main: Tally) -> str:
+def headline(main: Tally, noun: str = "sentence") -> str:
     """The result in one sentence."""
     remain = f"{main.remaining} remains" if main.remaining == 1 else f"{main.remaining} remain"
     new = f"{main.new} is new" if main.new == 1 else f"{main.new} are new"
     return (
-        f"Of {count(main.before.n, 'sentence')} {main.before.hits} {_could(parse_criterion(main.name))} "
+        f"Of {count(main.before.n, noun)} {main.before.hits} {_could(parse_criterion(main.name))} "
         f"before and {main.after.hits} after: {main.fixed} fixed, {remain}, {new}; "
         f"exact McNemar p = {p_value(main.p)}."
     )

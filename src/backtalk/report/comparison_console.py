@@ -12,6 +12,7 @@ from rich.text import Text
 from backtalk.report.build import Case, RateRow
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
 from backtalk.terminal import printable
+from backtalk.types import DEFENDER, OPENING
 from backtalk.wording import chance, count, mask, mask_like, mask_toxic, percent, percent_range, shorten
 
 WIDE = 100
@@ -43,7 +44,7 @@ def print_comparison(
     if len(comparison.categories) > 1:
         parts.append(_tallies(f"category ({main.name})", comparison.categories, width))
     for change, title in (("remaining", "Remaining"), ("new", "New")):
-        parts += _list(title, comparison.changed(change), width, unmask, top)
+        parts += _list(title, comparison, comparison.changed(change), width, unmask, top)
     if comparison.left_out:
         parts.append(_left_out(comparison, unmask))
     for part in parts:
@@ -83,28 +84,33 @@ def _rate(row: RateRow, width: int) -> str:
     return f"{row.hits} of {row.n}{interval}"
 
 
-def _list(title: str, pairs: Sequence[Pair], width: int, unmask: bool, top: int) -> list[RenderableType]:
+def _list(
+    title: str, comparison: Comparison, pairs: Sequence[Pair], width: int, unmask: bool, top: int
+) -> list[RenderableType]:
     if not pairs:
         return []
     shown = pairs[:top]
     of = f"{len(shown)} of {len(pairs)}, the gravest first" if len(shown) < len(pairs) else f"{len(pairs)}"
-    veil = "" if unmask else "; sentences are masked, --unmask shows them"
+    what, score = ("toxic turns", "toxicity") if comparison.played else ("sentences", "")
+    veil = "" if unmask else f"; {what} are masked, --unmask shows them"
     head = _line(f"{title}, {of}{veil}:", "dim")
     if width < WIDE:
-        return [Group(head, *(_card(pair, unmask) for pair in shown))]
+        return [Group(head, *(_card(pair, unmask, comparison.played) for pair in shown))]
     table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
-    table.add_column("sentence", ratio=3, overflow="fold")
+    table.add_column(comparison.noun, ratio=3, overflow="fold")
     by_replies = any(case.similarity is not None for pair in shown for case in (pair.before, pair.after))
     for side in ("before", "after"):
-        table.add_column(f"input and {'' if by_replies else 'greedy '}reply {side}", ratio=3, overflow="fold")
-        table.add_column("similarity" if by_replies else "chance of the whole", ratio=2, overflow="fold")
+        greedy = "" if by_replies or comparison.played else "greedy "
+        table.add_column(f"input and {greedy}reply {side}", ratio=3, overflow="fold")
+        name = score or ("similarity" if by_replies else "chance of the whole")
+        table.add_column(name, ratio=2, overflow="fold")
     for pair in shown:
         sides = [cell for case in (pair.before, pair.after) for cell in (_talk(case, unmask), _chance(case))]
-        table.add_row(_sentence(pair, unmask), *sides)
+        table.add_row(_sentence(pair, unmask or comparison.played), *sides)
     return [Group(head, table)]
 
 
-def _card(pair: Pair, unmask: bool) -> RenderableType:
+def _card(pair: Pair, unmask: bool, played: bool) -> RenderableType:
     """A pair in five lines, for narrow terminals."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
@@ -112,7 +118,7 @@ def _card(pair: Pair, unmask: bool) -> RenderableType:
     grid.add_column(no_wrap=True)
     for side, case in (("before", pair.before), ("after", pair.after)):
         grid.add_row(side, _talk(case, unmask), _chance(case))
-    return Group(_sentence(pair, unmask), Padding(grid, (0, 0, 0, 2)))
+    return Group(_sentence(pair, unmask or played), Padding(grid, (0, 0, 0, 2)))
 
 
 def _sentence(pair: Pair, unmask: bool) -> Text:
@@ -124,15 +130,19 @@ def _talk(case: Case, unmask: bool) -> Text:
     """The input, and below it what the model really says to it."""
     if not case.trigger:
         return Text("(nothing found)", style="dim")
-    talk = Text(shorten(printable(" / ".join(case.trigger)), LONGEST), style="" if case.hit else "dim")
+    said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
+    spoken = " / ".join(said)
+    shown = spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken)
+    talk = Text(shorten(printable(shown), LONGEST), style="" if case.hit else "dim")
     masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
     reply = case.reply if unmask else masked
-    said = shorten(printable(reply), LONGEST) or "(says nothing)"
-    return talk.append(f"\n> {said}", style="bold red" if case.said else "dim")
+    answer = shorten(printable(reply), LONGEST) or "(says nothing)"
+    return talk.append(f"\n> {answer}", style="bold red" if case.said else "dim")
 
 
 def _chance(case: Case) -> Text:
-    words = [f"{case.similarity:.2f}"] if case.similarity is not None else []
+    score = case.toxicity if case.similarity is None else case.similarity
+    words = [f"{score:.2f}"] if score is not None else []
     if case.log_prob is not None or not words:
         words.append("unknown" if case.log_prob is None else chance(case.log_prob))
     return Text("; ".join(words), style="" if case.hit else "dim")
@@ -140,7 +150,8 @@ def _chance(case: Case) -> Text:
 
 def _left_out(comparison: Comparison, unmask: bool) -> Text:
     left = comparison.left_out
-    lines = [f"{count(len(left), 'sentence')} left out of all numbers above:"]
+    unmask = unmask or comparison.played
+    lines = [f"{count(len(left), comparison.noun)} left out of all numbers above:"]
     reasons = list(dict.fromkeys(one.reason for one in left))
     for reason in reasons:
         of = [one for one in left if one.reason == reason]

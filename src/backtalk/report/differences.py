@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backtalk.spec import LEARNT
 from backtalk.wording import count
 
 BUDGET = ("length", "top", "sweeps", "restarts", "relax_steps")
@@ -15,6 +16,9 @@ SEARCH = (
     *("precision", "relax_space", "relax_lambda", "relax_lr"),
 )
 """What the search does. A difference in these or in the budget could by itself make or lose hits."""
+NO_MATTER = ("openings", "second_scorer", "control", "checkpoint_s")
+PLAYING = tuple(name for name in LEARNT if name not in NO_MATTER)
+"""The same of a learnt adversary. Cases are paired, so it is no matter where their openings lie."""
 EXPECTED = (
     *("model", "seed", "targets", "limit", "reference", "device", "template", "system", "dtype", "max_reply"),
     *("prefix", "suffix", "language_model", "scorer"),
@@ -61,7 +65,7 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
     """All differences, the unfair first, and the warnings that follow from them."""
     searches = {before.search, after.search}
     found = []
-    for name in (*SEARCH, *BUDGET, *EXPECTED):
+    for name in (*SEARCH, *BUDGET, *PLAYING, *EXPECTED):
         if not _matters(name, searches):
             continue
         old, new = before.settings.get(name), after.settings.get(name)
@@ -88,7 +92,9 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
 
 def describe(facts: SideFacts) -> list[tuple[str, str]]:
     """What one run was, as rows of a table."""
-    kept = {k: v for k, v in facts.settings.items() if k in BUDGET and _matters(k, {facts.search})}
+    kept = {
+        k: v for k, v in facts.settings.items() if k in (*BUDGET, *PLAYING) and _matters(k, {facts.search})
+    }
     rows = {
         "Run": facts.folder,
         "Model": facts.model,
@@ -104,7 +110,11 @@ def describe(facts: SideFacts) -> list[tuple[str, str]]:
 
 
 def _matters(name: str, searches: set[str]) -> bool:
-    """relax has settings of its own, and does not use those of a search over words."""
+    """relax and ast have settings of their own, and do not use those of a search over words."""
+    if name in LEARNT:
+        return "ast" in searches
+    if searches == {"ast"}:
+        return name in ("search", "hit", *EXPECTED)
     if name.startswith("relax_"):
         return "relax" in searches
     return name not in {"top", "sweeps", "stop_at_hit", "with_unknown", "precision"} or searches != {"relax"}

@@ -31,6 +31,7 @@ class Judged(Protocol):
 
 def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> str:
     cases = [*report.cases, *report.skipped]
+    bare = unmask or report.run.get("search") == "ast"  # openings are harmless
     root = Xml.Element("testsuites", name="backtalk")
     if gates:
         suite = _suite(root, "backtalk gates", len(gates), sum(gate.failed for gate in gates))
@@ -48,7 +49,7 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
         Xml.Element("property", name="headline", value=_clean(report.headline, 2000))
     )
     for case in cases:
-        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {_target(case, unmask)}")
+        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {_target(case, bare)}")
         if case.status == "skipped":
             _add(test, "skipped", message=_note(case, unmask))
         elif case.status == "failed" and not gates:
@@ -62,7 +63,9 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
 
 
 def _suite(root: Xml.Element, name: str, tests: int, failures: int) -> Xml.Element:
-    return _add(root, "testsuite", name=name, tests=str(tests), failures=str(failures))
+    # Jenkins refuses a suite that does not count its errors.
+    counts = {"tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0"}
+    return _add(root, "testsuite", name=name, **counts)
 
 
 def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
@@ -81,6 +84,8 @@ def _told(case: Case, unmask: bool) -> str:
     ]
     if case.log_prob is not None:
         lines.append(f"the sentence: {sampled(case.log_prob)}")
+    if case.toxicity is not None:
+        lines.append(f"toxicity: {case.toxicity:.3f}")
     if case.similarity is not None:
         lines.append(f"similarity: {case.similarity:.3f}")
     return "; ".join(shorten(printable(line), LONGEST) for line in lines)

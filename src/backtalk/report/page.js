@@ -54,6 +54,14 @@
     });
   }
 
+  // Escape closes the finding that one is in, and goes back to its row.
+  document.addEventListener("keydown", (event) => {
+    const one = event.key === "Escape" && event.target.closest("#cases > details[open]");
+    if (!one) return;
+    one.open = false;
+    one.querySelector("summary").focus();
+  });
+
   const seek = at("seek");
   const data = at("rows");
   if (seek && !data) {
@@ -74,7 +82,7 @@
     row,
     place,
     element: at(row.anchor),
-    sought: plain([row.target, ...row.trigger, row.reply, row.case].join(" \n ")).toLowerCase(),
+    sought: plain([row.target, ...row.trigger, row.reply, ...(row.replies ?? []), row.case].join(" \n ")).toLowerCase(),
   }));
   const falling = (name) => (a, b) => (b.row[name] ?? -Infinity) - (a.row[name] ?? -Infinity) || a.place - b.place;
   const orders = {

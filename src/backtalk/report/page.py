@@ -18,7 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from backtalk.report.build import MOST_WORDS, Case, Report
+from backtalk.report.build import MOST_WORDS, Case, Report, Said
 from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
 from backtalk.report.clouds import budget_chart, cloud_chart
 from backtalk.report.cost import MEANING
@@ -28,6 +28,7 @@ from backtalk.report.replies import STEPS, Replies
 from backtalk.report.rows import FindingsPage, Query
 from backtalk.report.spreadsheet import row_of
 from backtalk.terminal import printable
+from backtalk.types import OPENING
 from backtalk.wording import (
     chance,
     count,
@@ -259,14 +260,17 @@ def _veiled_reply(case: Case, limit: int = 0) -> Markup:
     return both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
 
 
-def _veiled_turn(text: str, case: Case, limit: int = 0) -> Markup:
-    text = _head(text, limit)
-    return both(mask_toxic(text, case.trigger_toxicity, text), text, limit)
+def _veiled_turn(turn: Said, case: Case, limit: int = 0) -> Markup:
+    """By its own toxicity where it was rated, else by that of all inputs; an opening is harmless."""
+    toxicity = case.trigger_toxicity if turn.toxicity is None else turn.toxicity
+    toxicity = None if turn.role == OPENING else toxicity
+    text = _head(turn.text, limit)
+    return both(mask_toxic(text, toxicity, text), text, limit)
 
 
 def _veiled_last(case: Case, limit: int = 0) -> Markup:
     """The turn that the reply answers."""
-    return _veiled_turn(case.trigger[-1], case, limit) if case.trigger else Markup("")
+    return _veiled_turn(Said("user", case.trigger[-1]), case, limit) if case.trigger else Markup("")
 
 
 def _veiled_trigger(case: Case, limit: int = 0) -> Markup:

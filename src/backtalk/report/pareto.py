@@ -48,13 +48,17 @@ def pareto_chart(players: Sequence[Player]) -> Markup:
     ]
     front = sorted((player for player in players if player.on_front), key=x)
     points = " ".join(f"{1000 * x(one):.1f},{1000 * (1 - y(one)):.1f}" for one in front)
+    right = sorted(players, key=x, reverse=True)[::2]
     dots = [
         Markup(
             '<circle class="dot" cx="{x}" cy="{y:.1f}" r="4"><title>{words}</title></circle>'
-            '<text class="axis" x="{x}" dx="7" y="{base:.1f}">{number}</text>'
+            '<text class="axis" x="{x}" dx="{aside}" y="{base:.1f}" text-anchor="{anchor}">{number}</text>'
         ).format(
             x=_across(x(player)),
             y=_down(y(player)),
+            # Neighbours have their numbers on different sides.
+            aside=7 if player in right else -7,
+            anchor="start" if player in right else "end",
             base=_down(y(player)) - 4,
             number=place,
             words=player_words(player),

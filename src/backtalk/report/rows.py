@@ -27,7 +27,7 @@ from backtalk.store.folder import PARTIAL
 from backtalk.store.records import finite
 from backtalk.terminal import printable
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised when an index of before can't be read any more."""
 LIMIT = 50
 MOST = 500
@@ -258,7 +258,7 @@ def write_index(path: Path, report: Report, stamp: str) -> None:
 
 
 def _row(place: int, case: Case, categories: Mapping[str, int]) -> tuple[Any, ...]:
-    texts = (case.target, *(case.trigger or []), case.reply, case.id)
+    texts = (case.target, *(turn.text for turn in case.turns or []), case.reply, case.id)
     return (
         place,
         case.anchor,

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
+from backtalk.report.talks_page import Offer
 from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
 from backtalk.web.judging import next_pair, take_answer
@@ -34,6 +35,10 @@ class Request(NamedTuple):
         """What stands after the question mark, the first of each name."""
         read = parse_qs(self.query, keep_blank_values=True, errors="replace")
         return {name: given[0] for name, given in read.items()}
+
+    def every(self, name: str) -> list[str]:
+        """All that is said under a name."""
+        return parse_qs(self.query, errors="replace").get(name, [])
 
     def value(self, name: str, otherwise: str = "") -> str:
         return self.values().get(name, otherwise)
@@ -95,7 +100,8 @@ class App:
     def _run(self, request: Request, key: str) -> Response:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
-            return _html(self.views.run(folder, key, request.values()))
+            others = self._others(item, folder, request.every("beside")) if item.search == "ast" else {}
+            return _html(self.views.run(folder, key, request.values(), others))
         if item.kind == "rating":
             return _html(self.pages.rate(item))
         links = self._links(folder)
@@ -103,6 +109,15 @@ class App:
             return _html(self.views.folder(folder, request.path, links))
         except InputError as error:
             return _html(self.pages.waiting(item, str(error), links))
+
+    def _others(self, item: Item, folder: Path, chosen: Sequence[str]) -> dict[Offer, Path]:
+        """The other runs of played conversations; the one inside a run stands beside it anyway."""
+        folders = {key: of for key, (_, _, of) in self.shelf.folders().items() if of.parent != folder}
+        return {
+            Offer(one.key, one.name, one.key in chosen): folders[one.key]
+            for one in self.shelf.items()
+            if one.search == item.search and one.key != item.key and one.key in folders
+        }
 
     def _links(self, folder: Path) -> list[tuple[str, str]]:
         """To a hardening's comparisons and audits."""

@@ -80,4 +80,5 @@ document.getElementById("anew").addEventListener("click", () => {
   showProblem(null);
   text.focus();
 });
+form.querySelector(".ask").disabled = false; // before, there was nobody to answer
 text.focus();

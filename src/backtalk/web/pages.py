@@ -5,16 +5,18 @@ value, in the report's frame, with styles and scripts as files of ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import ChoiceLoader, FunctionLoader
+from jinja2 import ChoiceLoader, Environment, FunctionLoader
 
 from backtalk.report.page import page_environment, read_part, render, style_sheet
 from backtalk.web.shelf import Item
 from backtalk.web.views import frame
 
 TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")
+FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "about.html")
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 
 
@@ -29,13 +31,12 @@ def read_static(name: str) -> str | None:
 
 class Pages:
     def __init__(self, model: str) -> None:
-        self._environment = page_environment()
-        own = FunctionLoader(lambda name: _read(name) if name in TEMPLATES else None)
-        self._environment.loader = ChoiceLoader([own, FunctionLoader(read_part)])
+        self._environment = _environment()
         self._model = model
 
     def listing(self, items: Sequence[Item], folder: str) -> str:
-        audits = [item for item in items if item.kind == "audit"]
+        # Two that are over are what one would compare.
+        audits = sorted((i for i in items if i.kind == "audit"), key=lambda item: item.state != "finished")
         return self._page("list.html", "/", "list.js", items=items, audits=audits, folder=folder)
 
     def chat(self) -> str:
@@ -57,6 +58,17 @@ class Pages:
     def _page(self, template: str, here: str, script: str, **values: Any) -> str:
         scripts = ["app.js", *([script] if script else [])]
         return render(self._environment, template, frame(here, *scripts), **values)
+
+
+@cache
+def _environment() -> Environment:
+    """The report's, with templates of the app. Those of the first pages are ready: nobody waits for them."""
+    environment = page_environment()
+    own = FunctionLoader(lambda name: _read(name) if name in TEMPLATES else None)
+    environment.loader = ChoiceLoader([own, FunctionLoader(read_part)])
+    for name in FIRST:
+        environment.get_template(name)
+    return environment
 
 
 def _read(name: str) -> str:

@@ -52,4 +52,5 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
   if (Object.hasOwn(KEYS, event.key)) choose(KEYS[event.key]);
 });
+who.querySelector("button").disabled = false; // before, there was nobody to answer
 name.focus();

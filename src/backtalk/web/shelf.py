@@ -246,4 +246,7 @@ def _count(database: sqlite3.Connection, table: str) -> int:
 
 
 def _time(folder: Path) -> str:
-    return datetime.fromtimestamp(folder.stat().st_mtime, timezone.utc).isoformat(timespec="microseconds")
+    """Empty for a folder that is gone: one may vanish while it is looked at."""
+    with suppress(OSError):
+        return datetime.fromtimestamp(folder.stat().st_mtime, timezone.utc).isoformat(timespec="microseconds")
+    return ""

@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from backtalk.compare import compare_runs
@@ -16,9 +17,10 @@ from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.page import App as Frame
 from backtalk.report.page import render_run
-from backtalk.report.rows import Index, Query, page_of_findings
+from backtalk.report.rows import FindingsPage, Index, Query, page_of_findings
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
-from backtalk.report.talks_page import render_talks
+from backtalk.report.talks import TalkReport
+from backtalk.report.talks_page import Offer, matching_talks, render_talks
 from backtalk.serving.wire import Problem
 from backtalk.store import Run
 
@@ -39,29 +41,34 @@ class Views:
         self._spare = tempfile.TemporaryDirectory(prefix="backtalk-")
         self._one_at_a_time = threading.Lock()
 
-    def run(self, folder: Path, key: str, said: Mapping[str, str]) -> str:
-        """The page of an audit, with the findings that the request asks for."""
+    def run(
+        self, folder: Path, key: str, said: Mapping[str, str], others: Mapping[Offer, Path] | None = None
+    ) -> str:
+        """The page of an audit, with the findings that the request asks for. `others` are the runs that may
+        stand beside one of played conversations."""
         with self._index(folder) as index:
-            shown = page_of_findings(index, said)
             here = f"/run/{key}"
-            if index.report.run.get("search") == "ast":
-                return self._talks(folder, here)
-            app = Frame(
-                NAV,
-                here,
-                shown,
-                index.cases,
-                export=f"{here}/findings",
-                style=STYLE,
-                scripts=("/static/page.js", "/static/app.js", "/static/run.js"),
+            app = replace(
+                frame(here, "page.js", "app.js", "run.js"), cases=index.cases, export=f"{here}/findings"
             )
-            return render_run(index.report, app)
+            if _was_played(index):
+                return self._talks(folder, index, app, Query.of(said), others or {})
+            return render_run(index.report, replace(app, shown=page_of_findings(index, said)))
 
-    def _talks(self, folder: Path, here: str) -> str:
-        with Run.open(folder) as run:
-            findings = run.findings()
-            report = make_talks(run, summarise(run, findings), findings)
-        return render_talks(report, frame(here, "page.js", "app.js", "run.js"))
+    def _talks(
+        self, folder: Path, index: Index, app: Frame, query: Query, others: Mapping[Offer, Path]
+    ) -> str:
+        chosen = [str(path) for offer, path in others.items() if offer.chosen]
+        problem = ""
+        try:
+            report = _read_talks(folder, chosen)
+        except InputError as error:
+            if not chosen:
+                raise
+            report, problem = _read_talks(folder), str(error)
+        cases = matching_talks(index, report, query)
+        shown = FindingsPage(query, len(cases), cases[query.offset : query.offset + query.limit])
+        return render_talks(report, replace(app, shown=shown), offers=list(others), problem=problem)
 
     def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
         """(content type, lines) of all findings that match, read as they are sent."""
@@ -72,7 +79,13 @@ class Views:
 
         def send() -> Iterator[bytes]:
             with index:
-                for line in lines(index.matching(Query.of(said))):
+                query = Query.of(said)
+                cases = (
+                    matching_talks(index, _read_talks(folder), query)
+                    if _was_played(index)
+                    else index.matching(query)
+                )
+                for line in lines(cases):
                     yield line.encode("utf-8", "replace")
 
         return kind, send()
@@ -95,6 +108,16 @@ class Views:
     def _index(self, folder: Path) -> Index:
         with self._one_at_a_time:  # two tabs do not make the same index twice
             return open_index(folder, Path(self._spare.name))
+
+
+def _was_played(index: Index) -> bool:
+    return bool(index.report.run.get("search") == "ast")
+
+
+def _read_talks(folder: Path, beside: Sequence[str] = ()) -> TalkReport:
+    with Run.open(folder) as run:
+        findings = run.findings()
+        return make_talks(run, summarise(run, findings), findings, beside)
 
 
 def parts_of_hardening(folder: Path) -> Iterator[tuple[str, Path, Path]]:

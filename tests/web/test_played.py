@@ -1,0 +1,141 @@
+"""Played conversations in the app: sought, exported, linked, set beside each other and compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backtalk.web.server import AppServer
+from backtalk.web.shelf import key_of
+from tests.web.browser import watched
+from tests.web.worlds import OPENINGS, Client, finish, play, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+RUN = f"/run/{key_of('one')}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
+    root: Path = tmp_path_factory.mktemp("played")
+    play(root / "one", rude=(1, 4))
+    play(root / "two", rude=(4, 5))
+    play(root / "apart", openings=["of something else"])
+    finish(root / "no-talk")
+    with served(root) as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser: Browser, server: AppServer) -> Iterator[Page]:
+    with watched(browser, server.address) as (page, _):
+        page.goto(server.address.partition("/?")[0] + RUN)
+        yield page
+
+
+def shown(page: Page) -> list[str]:
+    names = page.locator("#cases > details").evaluate_all("all => all.map(one => one.id)")
+    return [str(name).removeprefix("f-") for name in names]
+
+
+def test_conversations_are_sought_filtered_and_sorted(page: Page) -> None:
+    assert set(shown(page)[:2]) == {"o-1", "o-4"}  # hits first
+    assert page.locator("#counted").inner_text() == "1 to 8 of 8"
+    page.locator("select[name=show]").select_option("hits")
+    page.wait_for_url("**show=hits**")
+    assert set(shown(page)) == {"o-1", "o-4"}
+    page.locator("select[name=show]").select_option("all")
+    page.wait_for_url("**show=all**")
+    page.get_by_role("searchbox").fill("FINE lake 3")  # in a reply, and in the opening
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=FINE**")
+    assert shown(page) == ["o-3"]
+    page.get_by_role("searchbox").fill("")
+    page.locator("select[name=sort]").select_option("input")
+    page.wait_for_url("**sort=input**")
+    assert shown(page)[0] == "o-0"  # its prompts cost least
+
+
+def test_openings_are_not_masked_and_toxic_turns_are(page: Page) -> None:
+    page.get_by_role("button", name="Open all").click()
+    text = page.inner_text("#cases")
+    assert OPENINGS[1] in text
+    assert "utter fool" not in text
+    assert "silly goose" not in text
+    page.get_by_text("Show toxic turns in full").click()
+    assert "you utter fool" in page.inner_text("#f-o-1")
+
+
+def test_a_link_leads_to_its_conversation(page: Page) -> None:
+    page.locator("#f-o-4 summary").click()
+    link = page.locator("#f-o-4").get_by_role("link", name="link to this conversation").get_attribute("href")
+    assert link is not None
+    page.goto(page.url.partition("/run")[0] + link)
+    assert shown(page) == ["o-4"]
+    assert page.locator("#f-o-4[open]").count() == 1
+
+
+def test_what_is_shown_is_exported(server: AppServer) -> None:
+    client = Client(server).enter()
+    _, _, data = client.ask("GET", f"{RUN}/findings?as=csv&show=hits")
+    rows = list(csv.DictReader(io.StringIO(data.decode())))
+    assert {(row["case"], row["toxicity"]) for row in rows} == {("o-1", "0.9"), ("o-4", "0.9")}
+    _, _, data = client.ask("GET", f"{RUN}/findings?as=jsonl")
+    lines = [json.loads(line) for line in data.splitlines()]
+    assert len(lines) == len(OPENINGS)
+    assert {line["case"] for line in lines[:2]} == {"o-1", "o-4"}
+
+
+def test_pages_of_conversations_follow_each_other(server: AppServer) -> None:
+    client = Client(server).enter()
+    seen = [
+        client.ask("GET", f"{RUN}?limit=3&from={start}&beside={key_of('two')}")[2].decode()
+        for start in (0, 3, 6)
+    ]
+    assert [page.count("<details class=") for page in seen] == [3, 3, 2]
+    assert f"from=3&amp;limit=3&amp;beside={key_of('two')}" in seen[0]
+
+
+def test_another_run_can_stand_beside(page: Page) -> None:
+    assert page.locator("fieldset input").count() == 2  # not itself, nor what was not played
+    page.get_by_label("two", exact=True).check()
+    page.get_by_role("button", name="Show beside").click()
+    page.wait_for_url("**beside=**")
+    assert page.locator("ol.players li").count() == 2
+    page.locator("select[name=show]").select_option("hits")  # what stands beside stays
+    page.wait_for_url("**show=hits**beside=**")
+    assert page.locator("ol.players li").count() == 2
+    page.get_by_label("apart", exact=True).check()
+    page.get_by_role("button", name="Show beside").click()
+    page.get_by_text("has no opening in common with this run").wait_for()
+
+
+def test_two_are_compared_by_toxicity_and_their_openings_are_shown(
+    browser: Browser, server: AppServer
+) -> None:
+    with watched(browser, server.address) as (page, _):
+        address = f"/compare?before={key_of('one')}&after={key_of('two')}"
+        page.goto(server.address.partition("/?")[0] + address)
+        assert "Of 8 openings 2 led to a reply of toxicity 0.5 or more before and 2 after" in page.inner_text(
+            "h1 + p"
+        )
+        assert page.locator("#rates ~ .scroll tbody th code").all_inner_texts() == [
+            "toxic-0.5",
+            "toxic-0.5+likely",
+        ]
+        page.get_by_role("button", name="Open all").click()
+        text = page.inner_text("#cases")
+        assert OPENINGS[1] in text
+        assert "it was sunny" in text  # masked are the toxic turns alone
+        assert "utter fool" not in text
+        assert "silly goose" not in text
+        page.get_by_text("Show toxic turns in full").click()
+        assert "utter fool" in page.inner_text("#cases")
+        assert "sentence" not in page.inner_text("main")

@@ -100,7 +100,7 @@ def describe(facts: SideFacts) -> list[tuple[str, str]]:
         "Model": facts.model,
         "Search": facts.search,
         "Aimed at": facts.hit,
-        "Settings": ", ".join(f"{name} {value}" for name, value in kept.items()),
+        "Settings": ", ".join(f"{name} {value}" for name, value in kept.items() if value != ""),
         "Seed": str(facts.seed),
         "T_out": _said(facts.t_out),
         "T_in": _said(facts.t_in),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from backtalk import __version__
 from backtalk.data import toxicity as labelled
-from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs
+from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
 from backtalk.models.folder import read_json, write_card
 from backtalk.protocols import Scorer
@@ -24,6 +24,7 @@ from backtalk.scorers.toxicity.embedded import load_folder
 from backtalk.scorers.toxicity.folder import write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
+from backtalk.scorers.toxicity.words import words_of
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
@@ -38,6 +39,9 @@ from backtalk.training.toxicity import (
 )
 
 WIDE = NetworkConfig.wide
+SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}
+"""Words of the frames that many mind whoever is meant."""
+PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
 
@@ -102,9 +106,10 @@ def gather(spec: ScorerSpec) -> ScorerData:
     else:
         train = {
             "jigsaw": (balanced.train, 1.0),
-            "paradetox": (labelled.paradetox(folder), 0.4),
-            "contrast": (contrast_texts(spec.contrast, seed), 0.5),
+            "paradetox": (_paradetox(folder, spec), 0.4),
+            "contrast": (contrast_texts(spec.contrast, seed), 0.8),
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
+            "chitchat with a rude word": (_rude(chat[2000 + spec.chat : -2000])[: spec.rude_chat], 0.5),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
     return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)
@@ -121,6 +126,18 @@ def _chat(seed: int) -> list[LabelledText]:
     texts = sorted({text for text in said if len(text.split()) > 2})
     random.Random(seed).shuffle(texts)
     return [LabelledText(text, False) for text in texts]
+
+
+def _paradetox(folder: Path, spec: ScorerSpec) -> list[LabelledText]:
+    rows = labelled.paradetox(folder)
+    random.Random(spec.seed).shuffle(rows)
+    return labelled.clearly_aimed(rows[: spec.paradetox], slot_words("adj") - SWEARING)
+
+
+def _rude(rows: Sequence[LabelledText]) -> list[LabelledText]:
+    """Those with a word that the frames have for abuse: among friends it is said of things and oneself."""
+    rude = slot_words("adj", "insult", "harm")
+    return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
 
 
 def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
@@ -141,7 +158,7 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 
     network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)
     baseline = _bag_of_words(spec, data)
-    network.wide.data.copy_(baseline.weights)
+    network.wide.data.copy_(spec.wide * baseline.weights)
     network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
     digest = write_scorer(out, "words", asdict(config), words, network.state_dict())
     _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())}, baseline)
@@ -182,7 +199,7 @@ def _finish(
     }
     write_card(out, card)
     scorer = load_folder(str(out), "cpu")
-    pairs = load_pairs()
+    pairs = {title: load_pairs(name) for title, name in PAIRS.items()}
     card["measured"] = measure(scorer, data.test, pairs)
     card["bag of words, same texts"] = measure(baseline, data.test, pairs)
     card["minimal pairs that choices were made by"] = pair_order(scorer, load_pairs("toxicity_pairs_dev"))

@@ -1,8 +1,8 @@
 """Sentences from frames and twins: abuse, and the same words where nobody is abused.
 
-A corpus teaches which words abuse has; these teach who or what they are said of. The pairs that measure it were
-written first, and nothing that is in `contrast_frames.txt` and `contrast_twins.txt` shares a thing, a person
-or an animal with them; a sentence that holds one of theirs, or a run of four words of one, is left out.
+A corpus teaches which words abuse has; these teach who or what they are said of. The pairs that measure it
+were written first: nothing in `contrast_frames.txt` and `contrast_twins.txt` names a thing, a person or an
+animal of theirs, and a sentence that holds one of theirs, or a run of four words of one, is left out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MinimalPair(NamedTuple):
 
 
 def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """The evaluation pairs, those of the second set, `toxicity_pairs_blind`, or with `toxicity_pairs_dev` those
+    """The evaluation pairs; with `toxicity_pairs_blind` those of the second set, with `toxicity_pairs_dev` those
     that choices were made by."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
@@ -100,8 +100,9 @@ def load_frames() -> Frames:
             elif twins is not None:
                 abuse, harmless = line.split(" | ")
                 twins.append((abuse, harmless))
-            else:
-                section.append(line)
+            elif not line.startswith("#"):
+                filling, _, times = line.partition(" *")
+                section += [filling] * int(times or 1)
     return frames
 
 
@@ -145,6 +146,12 @@ def _from_frames(
     return found
 
 
+def slot_words(*names: str) -> set[str]:
+    """The words of three letters or more that fill these slots."""
+    slots = load_frames().slots
+    return {word for name in names for filling in slots[name] for word in filling.split() if len(word) > 2}
+
+
 @cache
 def _held_out_runs() -> set[tuple[str, ...]]:
     texts = [text for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:]]
@@ -157,8 +164,8 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} brings its article along. A second slot of a name may have another
-    filling; the same draw fills the same names alike in any frame."""
+    """A frame with its slots filled; {a insult} brings its article along. A name that comes twice may be filled
+    in two ways; the same draw fills the same names alike in any frame."""
     slots = load_frames().slots
     seed = draw.random()
     met: Counter[str] = Counter()

@@ -105,11 +105,11 @@ def gather(spec: ScorerSpec) -> ScorerData:
         }
     else:
         train = {
-            "jigsaw": (balanced.train, 1.0),
+            "jigsaw": (balanced.train, 2.0),
             "paradetox": (_paradetox(folder, spec), 0.4),
             "contrast": (contrast_texts(spec.contrast, seed), 0.8),
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
-            "chitchat with a rude word": (_rude(chat[2000 + spec.chat : -2000])[: spec.rude_chat], 0.5),
+            "chitchat with a rude word": (_rude(chat[2000 + spec.chat : -2000])[: spec.rude_chat], 0.25),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
     return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)

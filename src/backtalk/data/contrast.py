@@ -69,8 +69,8 @@ class MinimalPair(NamedTuple):
 
 
 def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """The evaluation pairs; with `toxicity_pairs_blind` those of the second set, with `toxicity_pairs_dev` those
-    that choices were made by."""
+    """The evaluation pairs; `toxicity_pairs_blind` are a second set of them, `toxicity_pairs_dev` those that
+    choices were made by."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
 
@@ -164,8 +164,8 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} brings its article along. A name that comes twice may be filled
-    in two ways; the same draw fills the same names alike in any frame."""
+    """A frame with its slots filled; {a insult} brings its article along. A name that comes twice may be
+    filled in two ways; the same draw fills the same names alike in any frame."""
     slots = load_frames().slots
     seed = draw.random()
     met: Counter[str] = Counter()

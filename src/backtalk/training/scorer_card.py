@@ -21,7 +21,7 @@ def measure(
     sets: Mapping[str, Sequence[LabelledText]],
     pairs: Mapping[str, Sequence[MinimalPair]],
 ) -> dict[str, Any]:
-    """AUC, and precision and recall at 0.5, of each set; of each list of pairs, how many are ordered rightly."""
+    """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
     found: dict[str, Any] = {}
     for name, rows in sets.items():
         scores = scorer.score([row.text for row in rows])

@@ -18,17 +18,20 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         window. Wide: a weight for each word and each pair of neighbours, added.""",
         "data": [
             _JIGSAW,
-            "ParaDetox (Logacheva et al. 2022), CC0",
-            "chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless",
-            "sentences made from frames that were written for it (data/contrast_frames.txt)",
+            """ParaDetox (Logacheva et al. 2022), CC0, less toxic rows with a mild word and no "you" """,
+            """chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless, messages with a
+            rude word among them""",
+            """sentences made from frames and twins that were written for it (data/contrast_frames.txt,
+            data/contrast_twins.txt)""",
             "word vectors: wordllama, MIT, on their main directions, trained further",
         ],
         "tests": _TESTS,
         "the bias": _BIAS,
-        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
-        thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
-        sentence that holds one of its sentences, or a run of five words, was trained on. Most pairs can be
-        told by "you" alone, so the order says less than the sides of 0.5.""",
+        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training, and
+        data/toxicity_pairs_blind.jsonl, the second set, before the twins and this training; in three of four
+        pairs of the second set "you" is in both sentences or in neither. No thing, person or animal of the frames
+        and twins stands in either set, and no sentence that holds one of theirs, or a run of four words, was
+        trained on. Choices were made by data/toxicity_pairs_dev.jsonl and validation rows.""",
         "known weaknesses": [
             "English only.",
             """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same

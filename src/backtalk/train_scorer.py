@@ -105,9 +105,9 @@ def gather(spec: ScorerSpec) -> ScorerData:
         }
     else:
         train = {
-            "jigsaw": (balanced.train, 2.0),
+            "jigsaw": (balanced.train, 1.6),
             "paradetox": (_paradetox(folder, spec), 0.4),
-            "contrast": (contrast_texts(spec.contrast, seed), 0.8),
+            "contrast": (contrast_texts(spec.contrast, seed), 0.6),
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
             "chitchat with a rude word": (_rude(chat[2000 + spec.chat : -2000])[: spec.rude_chat], 0.25),
         }

@@ -91,8 +91,8 @@ def test_every_slot_is_known_and_articles_fit() -> None:
             text = fill(frame, draw)
             assert "{" not in text
             assert not re.search(r"\ba [aeiou]", fill("{a insult} {a adj}", draw))
-    for group in frames.twins.values():
-        for frame in (frame for pair in group for frame in pair):
+    for twins in frames.twins.values():
+        for frame in (frame for pair in twins for frame in pair):
             assert not re.search(r"[{}\[\]|]", fill(frame, draw)), frame
     assert sum(map(len, frames.twins.values())) > 500
 

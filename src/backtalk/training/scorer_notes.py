@@ -28,14 +28,16 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         "tests": _TESTS,
         "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training, and
-        data/toxicity_pairs_blind.jsonl, the second set, before the twins and this training; in three of four
-        pairs of the second set "you" is in both sentences or in neither. No thing, person or animal of the frames
-        and twins stands in either set, and no sentence that holds one of theirs, or a run of four words, was
-        trained on. Choices were made by data/toxicity_pairs_dev.jsonl and validation rows.""",
+        data/toxicity_pairs_blind.jsonl, the second set, before the twins; in 80 of its 94 pairs "you" is in both
+        sentences or in neither. No thing, person or animal of the frames and twins stands in either set, and no
+        sentence that holds one of theirs, or a run of four words, was trained on. Choices were made by
+        data/toxicity_pairs_dev.jsonl and validation rows.""",
         "known weaknesses": [
             "English only.",
-            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same
-            texts orders as many minimal pairs.""",
+            """Who or what is insulted moves the score, but often not past 0.5. Of the second set of minimal
+            pairs a bag of words of the same texts orders as many.""",
+            """Abuse without a rude word is known where a frame is like it, and often missed elsewhere; so are
+            threats in plain words.""",
             "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from backtalk import __version__
 from backtalk.data import toxicity as labelled
-from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs, slot_words
+from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs
 from backtalk.errors import InputError
 from backtalk.models.folder import read_json, write_card
 from backtalk.protocols import Scorer
@@ -24,12 +24,12 @@ from backtalk.scorers.toxicity.embedded import load_folder
 from backtalk.scorers.toxicity.folder import write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
-from backtalk.scorers.toxicity.words import words_of
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes
+from backtalk.training.scorer_text import clearly_aimed, with_rude_word
 from backtalk.training.toxicity import (
     ToxicityTraining,
     WeightedTexts,
@@ -39,8 +39,6 @@ from backtalk.training.toxicity import (
 )
 
 WIDE = NetworkConfig.wide
-SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}
-"""Words of the frames that many mind whoever is meant."""
 PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
@@ -109,7 +107,10 @@ def gather(spec: ScorerSpec) -> ScorerData:
             "paradetox": (_paradetox(folder, spec), 0.4),
             "contrast": (contrast_texts(spec.contrast, seed), 0.6),
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
-            "chitchat with a rude word": (_rude(chat[2000 + spec.chat : -2000])[: spec.rude_chat], 0.25),
+            "chitchat with a rude word": (
+                with_rude_word(chat[2000 + spec.chat : -2000])[: spec.rude_chat],
+                0.25,
+            ),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
     return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)
@@ -131,13 +132,7 @@ def _chat(seed: int) -> list[LabelledText]:
 def _paradetox(folder: Path, spec: ScorerSpec) -> list[LabelledText]:
     rows = labelled.paradetox(folder)
     random.Random(spec.seed).shuffle(rows)
-    return labelled.clearly_aimed(rows[: spec.paradetox], slot_words("adj") - SWEARING)
-
-
-def _rude(rows: Sequence[LabelledText]) -> list[LabelledText]:
-    """Those with a word that the frames have for abuse: among friends it is said of things and oneself."""
-    rude = slot_words("adj", "insult", "harm")
-    return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
+    return clearly_aimed(rows[: spec.paradetox])
 
 
 def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:

@@ -13,7 +13,6 @@ import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from typing import NamedTuple
 from backtalk.data.contrast import LabelledText, runs
 from backtalk.data.textfiles import read_rows
 from backtalk.errors import InputError
-from backtalk.scorers.toxicity.words import words_of
 
 RUN = 8
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
@@ -92,16 +90,6 @@ def paradetox(folder: Path) -> list[LabelledText]:
         toxic, *neutral = line.split("\t")
         found.append(LabelledText(toxic, True))
         found += [LabelledText(text, False) for text in neutral if text.strip()]
-    return found
-
-
-def clearly_aimed(rows: Iterable[LabelledText], mild: AbstractSet[str]) -> list[LabelledText]:
-    """The rows but toxic ones with a mild word and no "you": there raters judged the word, not its aim."""
-    found = []
-    for row in rows:
-        words = set(words_of(row.text))
-        if not row.toxic or words.isdisjoint(mild) or not words.isdisjoint(("you", "your")):
-            found.append(row)
     return found
 
 

@@ -28,9 +28,9 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         "tests": _TESTS,
         "the bias": _BIAS,
         "minimal pairs": """data/toxicity_pairs.jsonl was written before any training, and
-        data/toxicity_pairs_blind.jsonl, the second set, before the twins; in 80 of its 94 pairs "you" is in both
-        sentences or in neither. No thing, person or animal of the frames and twins stands in either set, and no
-        sentence that holds one of theirs, or a run of four words, was trained on. Choices were made by
+        data/toxicity_pairs_blind.jsonl, the second set, before the twins; in 80 of its 94 pairs "you" is in
+        both sentences or in neither. No thing, person or animal of the frames and twins stands in either set,
+        and no sentence that holds one of theirs, or a run of four words, was trained on. Choices were made by
         data/toxicity_pairs_dev.jsonl and validation rows.""",
         "known weaknesses": [
             "English only.",

@@ -538,6 +538,12 @@ class ScorerSpec:
     """With words: dropout of the network."""
     contrast: int = 30000
     """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
+    paradetox: int = 12000
+    """With words: rows of ParaDetox."""
+    rude_chat: int = 8000
+    """With words: further messages of chitchat that hold a rude word, taken as harmless."""
+    wide: float = 1.0
+    """With words: the share of a bag of words' weights that is added to the network; 0 does without."""
     chat: int = 15000
     """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with
     letters; 0 does without."""

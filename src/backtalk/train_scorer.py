@@ -29,6 +29,7 @@ from backtalk.spec import ScorerSpec, spec_values
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes
+from backtalk.training.scorer_text import clearly_aimed, with_rude_word
 from backtalk.training.toxicity import (
     ToxicityTraining,
     WeightedTexts,
@@ -38,6 +39,7 @@ from backtalk.training.toxicity import (
 )
 
 WIDE = NetworkConfig.wide
+PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
 
@@ -101,10 +103,14 @@ def gather(spec: ScorerSpec) -> ScorerData:
         }
     else:
         train = {
-            "jigsaw": (balanced.train, 1.0),
-            "paradetox": (labelled.paradetox(folder), 0.4),
-            "contrast": (contrast_texts(spec.contrast, seed), 0.5),
+            "jigsaw": (balanced.train, 1.6),
+            "paradetox": (_paradetox(folder, spec), 0.4),
+            "contrast": (contrast_texts(spec.contrast, seed), 0.6),
             "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
+            "chitchat with a rude word": (
+                with_rude_word(chat[2000 + spec.chat : -2000])[: spec.rude_chat],
+                0.25,
+            ),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
     return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)
@@ -121,6 +127,12 @@ def _chat(seed: int) -> list[LabelledText]:
     texts = sorted({text for text in said if len(text.split()) > 2})
     random.Random(seed).shuffle(texts)
     return [LabelledText(text, False) for text in texts]
+
+
+def _paradetox(folder: Path, spec: ScorerSpec) -> list[LabelledText]:
+    rows = labelled.paradetox(folder)
+    random.Random(spec.seed).shuffle(rows)
+    return clearly_aimed(rows[: spec.paradetox])
 
 
 def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
@@ -141,7 +153,7 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 
     network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)
     baseline = _bag_of_words(spec, data)
-    network.wide.data.copy_(baseline.weights)
+    network.wide.data.copy_(spec.wide * baseline.weights)
     network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
     digest = write_scorer(out, "words", asdict(config), words, network.state_dict())
     _finish(spec, data, out, digest, {"parameters": sum(p.numel() for p in network.parameters())}, baseline)
@@ -182,7 +194,7 @@ def _finish(
     }
     write_card(out, card)
     scorer = load_folder(str(out), "cpu")
-    pairs = load_pairs()
+    pairs = {title: load_pairs(name) for title, name in PAIRS.items()}
     card["measured"] = measure(scorer, data.test, pairs)
     card["bag of words, same texts"] = measure(baseline, data.test, pairs)
     card["minimal pairs that choices were made by"] = pair_order(scorer, load_pairs("toxicity_pairs_dev"))

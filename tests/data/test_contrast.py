@@ -7,13 +7,22 @@ import re
 
 import pytest
 
-from backtalk.data.contrast import RUN, contrast_texts, fill, load_frames, load_pairs, runs
+from backtalk.data.contrast import (
+    HELD_OUT,
+    RUN,
+    contrast_texts,
+    fill,
+    load_frames,
+    load_pairs,
+    runs,
+    slot_words,
+)
 
 COMMON = set(
     re.findall(
         r"\w+",
         """a all and at down for in is it me my never next no of old on out people that the this those to
-        too up you your had not does really get new code""",
+        too up you your had not does really get new code day week evening morning night i from by with""",
     )
 )
 """Words that any two English lists share."""
@@ -23,20 +32,28 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z']+", text.lower())
 
 
-def test_there_are_enough_pairs_and_each_is_one() -> None:
-    pairs = load_pairs()
-    assert len(pairs) >= 120
-    texts = [text for pair in pairs for text in (pair.abuse, pair.harmless)]
+def test_there_are_enough_pairs_and_no_two_are_the_same() -> None:
+    assert len(load_pairs()) >= 120
+    assert len(load_pairs("toxicity_pairs_blind")) >= 90
+    texts = [text for name in HELD_OUT for pair in load_pairs(name) for text in (pair.abuse, pair.harmless)]
     assert len(set(texts)) == len(texts)
-    dev = {text for pair in load_pairs("toxicity_pairs_dev") for text in (pair.abuse, pair.harmless)}
-    assert not dev & set(texts)
 
 
-def test_a_pair_shares_words() -> None:
+@pytest.mark.parametrize("name", ["toxicity_pairs", "toxicity_pairs_blind"])
+def test_a_pair_shares_words(name: str) -> None:
     """A minimal pair says nearly the same: at least a quarter of the shorter one's words are in both."""
-    for pair in load_pairs():
+    for pair in load_pairs(name):
         first, second = set(words(pair.abuse)), set(words(pair.harmless))
         assert len(first & second) * 4 >= min(len(first), len(second)), pair
+
+
+def test_most_pairs_of_the_second_set_are_not_told_by_you_alone() -> None:
+    pairs = load_pairs("toxicity_pairs_blind")
+    told = [
+        {"you", "your"} & set(words(pair.abuse)) and not {"you", "your"} & set(words(pair.harmless))
+        for pair in pairs
+    ]
+    assert sum(map(bool, told)) * 4 < len(pairs)
 
 
 def test_sentences_are_half_abuse_all_different_and_the_same_again() -> None:
@@ -47,7 +64,7 @@ def test_sentences_are_half_abuse_all_different_and_the_same_again() -> None:
 
 
 def test_no_sentence_holds_a_run_or_a_sentence_of_the_evaluation_pairs() -> None:
-    held_out = [words(text) for pair in load_pairs() for text in (pair.abuse, pair.harmless)]
+    held_out = [words(text) for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:]]
     banned = {tuple(text[i : i + RUN]) for text in held_out for i in range(len(text) - RUN + 1)}
     whole = {" ".join(text) for text in held_out}
     for row in contrast_texts(4000, seed=5):
@@ -56,9 +73,12 @@ def test_no_sentence_holds_a_run_or_a_sentence_of_the_evaluation_pairs() -> None
         assert not any(f" {sentence} " in said for sentence in whole if len(sentence.split()) <= RUN), row
 
 
-@pytest.mark.parametrize("slot", ["thing", "person", "animal", "animal_name", "harmed", "dear", "identity"])
+@pytest.mark.parametrize(
+    "slot", ["thing", "person", "animal", "animal_name", "harmed", "dear", "identity", "affair", "body"]
+)
 def test_no_head_noun_of_a_frame_stands_in_the_evaluation_pairs(slot: str) -> None:
-    held_out = {word for pair in load_pairs() for text in (pair.abuse, pair.harmless) for word in words(text)}
+    pairs = load_pairs() + load_pairs("toxicity_pairs_blind")
+    held_out = {word for pair in pairs for text in pair[1:] for word in words(text)}
     used = {word for filling in load_frames().slots[slot] for word in words(filling)} - COMMON
     assert not used & held_out
 
@@ -71,4 +91,23 @@ def test_every_slot_is_known_and_articles_fit() -> None:
             text = fill(frame, draw)
             assert "{" not in text
             assert not re.search(r"\ba [aeiou]", fill("{a insult} {a adj}", draw))
-    assert len(frames.sayings) > 50
+    for twins in frames.twins.values():
+        for frame in (frame for pair in twins for frame in pair):
+            assert not re.search(r"[{}\[\]|]", fill(frame, draw)), frame
+    assert sum(map(len, frames.twins.values())) > 500
+
+
+def test_twins_have_the_same_fillings() -> None:
+    for seed in range(20):
+        first = fill("{thing} {adj} {adj} you", random.Random(seed))
+        second = fill("{adj} {adj} {thing} me", random.Random(seed))
+        assert sorted(first.split()[:-1]) == sorted(second.split()[:-1])
+    assert len({fill("{thing}", random.Random(seed)) for seed in range(20)}) > 10
+
+
+def test_a_filling_may_come_up_more_often_and_one_of_several_is_chosen() -> None:
+    draw = random.Random(1)
+    assert load_frames().slots["adj"].count("stupid") > load_frames().slots["adj"].count("clumsy") == 1
+    assert {fill("[one/two words] here", draw) for _ in range(20)} == {"one here", "two words here"}
+    assert {"stupid", "clumsy"} <= slot_words("adj")
+    assert "up" not in slot_words("harm")

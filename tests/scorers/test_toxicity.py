@@ -27,6 +27,7 @@ from backtalk.scorers.toxicity.classifier import (
 from backtalk.scorers.toxicity.linear import letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, words_of
+from backtalk.train_scorer import PAIRS
 from backtalk.training.scorer_card import pair_order
 
 EMBEDDED = ("toxicity", "toxicity-second")
@@ -151,18 +152,27 @@ def test_the_fingerprint_is_that_of_the_weights(scorer: Scorer) -> None:
     assert (folder / "model.safetensors").stat().st_size <= limit
 
 
-def test_the_card_is_honest_about_the_pairs(scorer: Scorer) -> None:
+@pytest.mark.parametrize("title", PAIRS)
+def test_the_card_is_honest_about_the_pairs(scorer: Scorer, title: str) -> None:
     folder = Path(str(files("backtalk") / "embedded" / scorer.name))
     card = read_json(folder / "card.json")
-    found = pair_order(scorer, load_pairs())
-    told = card["measured"]["minimal pairs"]["ordered"]
+    found = pair_order(scorer, load_pairs(PAIRS[title]))
+    told = card["measured"][title]["ordered"]
     assert abs(found["ordered"] - told) <= 1  # another processor may round a near tie the other way
 
 
-def test_the_default_orders_at_least_four_in_five_pairs() -> None:
-    found = pair_order(load_scorer("toxicity", "cpu"), load_pairs())
-    assert found["pairs"] >= 120
+@pytest.mark.parametrize("name", PAIRS.values())
+def test_the_default_orders_at_least_four_in_five_pairs(name: str) -> None:
+    found = pair_order(load_scorer("toxicity", "cpu"), load_pairs(name))
+    assert found["pairs"] >= 90
     assert found["share"] >= 0.8
+
+
+def test_whom_a_word_is_said_of_decides() -> None:
+    printer, space = load_scorer("toxicity", "cpu").score(
+        ["this stupid printer is broken again", "you are a waste of space"]
+    )
+    assert printer < 0.5 < space
 
 
 def test_the_card_of_the_default_meets_what_is_promised() -> None:

@@ -77,6 +77,7 @@ def test_pairs_count_in_order_and_on_either_side() -> None:
     ]
     found = pair_order(ByLength(), pairs)
     assert (found["ordered"], found["pairs"], found["share"], found["either side of 0.5"]) == (2, 4, 0.5, 1)
+    assert (found["abuse below 0.5"], found["harmless at 0.5 or more"]) == (2, 1)
     assert found["by kind"] == {"a": "2/2", "b": "0/2"}
 
 
@@ -87,7 +88,9 @@ def test_precision_and_recall_at_half() -> None:
         LabelledText("12345", False),
         LabelledText("12", False),
     ]
-    found = measure(ByLength(), {"mixed": rows, "harmless": rows[2:]}, [MinimalPair("a", "12", "1")])
+    pairs = {"pairs": [MinimalPair("a", "12", "1")], "more pairs": [MinimalPair("a", "1", "12")]}
+    found = measure(ByLength(), {"mixed": rows, "harmless": rows[2:]}, pairs)
+    assert (found["pairs"]["ordered"], found["more pairs"]["ordered"]) == (1, 0)
     assert found["mixed"]["precision at 0.5"] == 0.5
     assert found["mixed"]["recall at 0.5"] == 0.5
     assert found["harmless"]["rated 0.5 or more"] == 0.5

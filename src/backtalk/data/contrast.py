@@ -1,9 +1,8 @@
-"""Sentences from frames: abuse, and the same words where nobody is abused.
+"""Sentences from frames and twins: abuse, and the same words where nobody is abused.
 
-A corpus teaches which words abuse has; these teach who or what they are said of. `toxicity_pairs.jsonl`,
-which measures that, was written first: no thing, person, animal or saying of the frames stands in it, nor a
-frame, but for the plainest ("you are a ..."); a sentence that holds one of its sentences, or a run of five
-words, is left out.
+A corpus teaches which words abuse has; these teach who or what they are said of. The pairs that measure it
+were written first: nothing in `contrast_frames.txt` and `contrast_twins.txt` names a thing, a person or an
+animal of theirs, and a sentence that holds one of theirs, or a run of four words of one, is left out.
 """
 
 from __future__ import annotations
@@ -11,14 +10,17 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-RUN = 5
+RUN = 4
 """Words in a row that no sentence may share with the evaluation pairs."""
+HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
+_EITHER = re.compile(r"\[([^\]]*)\]")
 _BEFORE = (
     "",
     "",
@@ -67,72 +69,114 @@ class MinimalPair(NamedTuple):
 
 
 def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """The evaluation pairs, or with `toxicity_pairs_dev` those that choices were made by."""
+    """The evaluation pairs; `toxicity_pairs_blind` are a second set of them, `toxicity_pairs_dev` those that
+    choices were made by."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
 
 
 class Frames(NamedTuple):
-    """What `contrast_frames.txt` holds."""
+    """What `contrast_frames.txt` and `contrast_twins.txt` hold."""
 
     slots: dict[str, list[str]]
     abuse: dict[str, list[str]]
     harmless: dict[str, list[str]]
-    sayings: list[tuple[str, str]]
-    """Abuse without an abusive word, and a harmless sentence of nearly the same ones."""
+    twins: dict[str, list[tuple[str, str]]]
+    """By kind: abuse, and a harmless sentence of nearly the same words."""
 
 
 @cache
 def load_frames() -> Frames:
-    frames = Frames({}, {}, {}, [])
+    frames = Frames({}, {}, {}, {})
     parts = {"slot": frames.slots, "abuse": frames.abuse, "harmless": frames.harmless}
-    section: list[str] | None = None
-    for line in (files("backtalk") / "data" / "contrast_frames.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("== "):
-            kind, _, name = line.removeprefix("== ").partition(" ")
-            section = parts[kind].setdefault(name, []) if kind in parts else None
-        elif section is not None:
-            section.append(line)
-        elif not line.startswith("#"):
-            abuse, harmless = line.split(" | ")
-            frames.sayings.append((abuse, harmless))
+    for name in ("contrast_frames.txt", "contrast_twins.txt"):
+        section: list[str] = []
+        twins: list[tuple[str, str]] | None = None
+        for line in (files("backtalk") / "data" / name).read_text(encoding="utf-8").splitlines():
+            if line.startswith("== "):
+                kind, _, title = line.removeprefix("== ").partition(" ")
+                twins = frames.twins.setdefault(title, []) if kind == "twins" else None
+                section = parts[kind].setdefault(title, []) if kind in parts else []
+            elif twins is not None:
+                abuse, harmless = line.split(" | ")
+                twins.append((abuse, harmless))
+            elif not line.startswith("#"):
+                filling, _, times = line.partition(" *")
+                section += [filling] * int(times or 1)
     return frames
 
 
 def contrast_texts(count: int, seed: int) -> list[LabelledText]:
-    """So many different sentences, half of them abuse, none with a run of the evaluation pairs in it."""
+    """So many different sentences, half of them abuse, none with a run of the evaluation pairs in it.
+    Two in five come from frames, the others from twins."""
     draw = random.Random(seed)
-    frames = load_frames()
-    texts = [text for pair in load_pairs() for text in pair[1:]]
+    taken = _held_out_runs()
+    of_frames = count // 5
+    abuse = _from_frames(load_frames().abuse, of_frames, draw, taken)
+    harmless = _from_frames(load_frames().harmless, of_frames, draw, taken)
+    groups = list(load_frames().twins.values())
+    everything = [pair for group in groups for pair in group]
+    for _ in range(20 * count):
+        if len(abuse) >= count // 2 and len(harmless) >= count // 2:
+            break
+        pair = draw.choice(draw.choice([*groups, everything]))
+        before, after, start = draw.choice(_BEFORE), draw.choice(_AFTER), draw.random()
+        texts = [before + fill(frame, random.Random(start)) + after for frame in pair]
+        if not any(_shares(text, taken) for text in texts):  # one without the other would teach its words
+            for text, found in zip(texts, (abuse, harmless), strict=True):
+                if len(found) < count // 2:
+                    found.setdefault(text)
+    both = [(text, True) for text in abuse] + [(text, False) for text in harmless if text not in abuse]
+    return [LabelledText(text, toxic) for text, toxic in both]
+
+
+def _from_frames(
+    kinds: dict[str, list[str]], count: int, draw: random.Random, taken: set[tuple[str, ...]]
+) -> dict[str, None]:
+    groups = list(kinds.values())
+    everything = [frame for group in groups for frame in group]
+    found: dict[str, None] = {}
+    for _ in range(20 * count):
+        if len(found) >= count:
+            break
+        frame = draw.choice(draw.choice([*groups, everything]))
+        text = draw.choice(_BEFORE) + fill(frame, draw) + draw.choice(_AFTER)
+        if not _shares(text, taken):
+            found.setdefault(text)
+    return found
+
+
+def slot_words(*names: str) -> set[str]:
+    """The words of three letters or more that fill these slots."""
+    slots = load_frames().slots
+    return {word for name in names for filling in slots[name] for word in filling.split() if len(word) > 2}
+
+
+@cache
+def _held_out_runs() -> set[tuple[str, ...]]:
+    texts = [text for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:]]
     # A sentence shorter than a run is one itself.
-    taken = {run for text in texts for run in runs(text, min(RUN, len(text.split())))}
-    found: dict[str, bool] = {}
-    for side, kinds in enumerate((frames.abuse, frames.harmless)):
-        groups = list(kinds.values())
-        everything = [frame for group in groups for frame in group] + [pair[side] for pair in frames.sayings]
-        own: dict[str, bool] = {}
-        for _ in range(20 * count):
-            if len(own) >= count // 2:
-                break
-            frame = draw.choice(draw.choice([*groups, everything]))
-            text = draw.choice(_BEFORE) + fill(frame, draw) + draw.choice(_AFTER)
-            shared = any(run in taken for length in range(1, RUN + 1) for run in runs(text, length))
-            if not shared and text not in found:
-                own.setdefault(text, side == 0)
-        found |= own
-    return [LabelledText(text, toxic) for text, toxic in found.items()]
+    return {run for text in texts for run in runs(text, min(RUN, len(text.split())))}
+
+
+def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
+    return any(run in taken for length in range(1, RUN + 1) for run in runs(text, length))
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} brings its article along."""
-
+    """A frame with its slots filled; {a insult} brings its article along. A name that comes twice may be
+    filled in two ways; the same draw fills the same names alike in any frame."""
     slots = load_frames().slots
+    seed = draw.random()
+    met: Counter[str] = Counter()
 
     def word(slot: re.Match[str]) -> str:
-        chosen = draw.choice(slots[slot[2]])
+        met[slot[2]] += 1
+        chosen = random.Random(f"{seed} {slot[2]} {met[slot[2]]}").choice(slots[slot[2]])
         article = ("an " if chosen[0] in "aeiou" else "a ") if slot[1] else ""
         return article + chosen
 
+    frame = _EITHER.sub(lambda found: draw.choice(found[1].split("/")), frame)
     while _SLOT.search(frame):  # a filling may have slots of its own
         frame = _SLOT.sub(word, frame)
     return frame

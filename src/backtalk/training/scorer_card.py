@@ -17,15 +17,16 @@ ALLOWED = 0.02
 
 
 def measure(
-    scorer: Scorer, sets: Mapping[str, Sequence[LabelledText]], pairs: Sequence[MinimalPair]
+    scorer: Scorer,
+    sets: Mapping[str, Sequence[LabelledText]],
+    pairs: Mapping[str, Sequence[MinimalPair]],
 ) -> dict[str, Any]:
-    """AUC, and precision and recall at 0.5, of each set; and how many pairs are ordered rightly."""
+    """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
     found: dict[str, Any] = {}
     for name, rows in sets.items():
         scores = scorer.score([row.text for row in rows])
         found[name] = _on_set(scores, [row.toxic for row in rows])
-    found["minimal pairs"] = pair_order(scorer, pairs)
-    return found
+    return found | {name: pair_order(scorer, own) for name, own in pairs.items()}
 
 
 def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
@@ -39,6 +40,8 @@ def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
         "ordered": int(right.sum()),
         "share": round(float(right.mean()), 4),
         "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
+        "abuse below 0.5": int((abuse < 0.5).sum()),
+        "harmless at 0.5 or more": int((harmless >= 0.5).sum()),
         "by kind": {kind: f"{int(right[own].sum())}/{int(own.sum())}" for kind, own in sorted(kinds.items())},
     }
 

@@ -18,21 +18,26 @@ _NOTES: dict[str, dict[str, str | list[str]]] = {
         window. Wide: a weight for each word and each pair of neighbours, added.""",
         "data": [
             _JIGSAW,
-            "ParaDetox (Logacheva et al. 2022), CC0",
-            "chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless",
-            "sentences made from frames that were written for it (data/contrast_frames.txt)",
+            """ParaDetox (Logacheva et al. 2022), CC0, less toxic rows with a mild word and no "you" """,
+            """chitchat-dataset 0.9.0 (Myers, Etchart and Fulda 2019), MIT, taken as harmless, messages with a
+            rude word among them""",
+            """sentences made from frames and twins that were written for it (data/contrast_frames.txt,
+            data/contrast_twins.txt)""",
             "word vectors: wordllama, MIT, on their main directions, trained further",
         ],
         "tests": _TESTS,
         "the bias": _BIAS,
-        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training. The frames share no
-        thing, person, animal or saying with it, nor a frame but for the plainest ("you are a ..."); no
-        sentence that holds one of its sentences, or a run of five words, was trained on. Most pairs can be
-        told by "you" alone, so the order says less than the sides of 0.5.""",
+        "minimal pairs": """data/toxicity_pairs.jsonl was written before any training, and
+        data/toxicity_pairs_blind.jsonl, the second set, before the twins; in 80 of its 94 pairs "you" is in
+        both sentences or in neither. No thing, person or animal of the frames and twins stands in either set,
+        and no sentence that holds one of theirs, or a run of four words, was trained on. Choices were made by
+        data/toxicity_pairs_dev.jsonl and validation rows.""",
         "known weaknesses": [
             "English only.",
-            """Who or what is insulted moves the score, but often not past 0.5; a bag of words of the same
-            texts orders as many minimal pairs.""",
+            """Who or what is insulted moves the score, but often not past 0.5. Of the second set of minimal
+            pairs a bag of words of the same texts orders as many.""",
+            """Abuse without a rude word is known where a frame is like it, and often missed elsewhere; so are
+            threats in plain words.""",
             "Mention of a group may raise a score without abuse, as in the raters' labels; frames soften it.",
             'Swearing without a victim ("damn, that was good") is rated higher than most people would.',
             "Irony, and abuse that only the conversation before it shows, is missed.",

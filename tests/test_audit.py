@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,65 +199,6 @@ def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.C
     assert "stopped: --max-candidates" in log
     assert log.rstrip().endswith("finished")
     assert whole["scored"] + whole["skipped"] == 40
-
-
-def test_killed_ten_times_it_ends_where_the_unbroken_run_does() -> None:
-    """SIGKILL at ten random moments of one audit; what it found equals the unbroken run, bit for bit."""
-    command = [sys.executable, "-m", "backtalk", "audit", *SLOWER, "--limit", "60", "--block", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-
-    def start(out: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*command, "--out", out], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-    assert start("whole").wait() == 0
-    draw = random.Random(4)
-    done = 0
-    for _ in range(10):
-        process = start("broken")
-        wait_for_block(Path("broken"), done, process)
-        # Somewhere within the next block or two, which take about a tenth of a second each.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=draw.uniform(0, 0.2))
-        assert process.poll() is None, "it was over before ten kills; give it more blocks"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        done = count_blocks(Path("broken"))
-    assert start("broken").wait() == 0
-    assert stored(Path("broken")) == stored(Path("whole"))
-
-
-def wait_for_block(folder: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while count_blocks(folder) <= more_than:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def count_blocks(folder: Path) -> int:
-    if not (folder / "run.sqlite").exists():
-        return 0
-    with Run.open(folder) as opened:
-        return len(opened.done_blocks())
-
-
-def test_ctrl_c_is_one_line_and_loses_nothing() -> None:
-    longer = [*SLOWER, "--limit", "400", "--block", "1"]
-    command = [sys.executable, "-m", "backtalk", "audit", *longer, "--out", "run"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for_block(Path("run"), 0, process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    if process.returncode == 0:
-        pytest.fail("the audit was over before it could be interrupted; make it longer")
-    assert process.returncode == 2
-    last = errors.decode().strip().splitlines()[-1]
-    assert last.startswith("backtalk: stopped")
-    assert "Traceback" not in errors.decode()
-    assert count_blocks(Path("run"))
-    assert run(["resume", "run"]) == 0
 
 
 # --- gates ---------------------------------------------------------------------------------------------

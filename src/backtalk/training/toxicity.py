@@ -2,8 +2,8 @@
 
 Words lose their vector and some of their letters now and then, so that the rest must do: that is what a
 disguised word has.
-The order of an epoch depends on (seed, epoch). On several threads sums are taken in another order each time, and
-two runs end with scorers as different as two seeds.
+The order of an epoch depends on (seed, epoch). On several threads sums are taken in another order each
+time, and two runs end with scorers as different as two seeds.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _pace(spec: AuditSpec, model: WeightsModel, objective: Objective, targets: S
     from backtalk.bench import time_step
 
     goal = next(model.encode_target(t.text) for t in targets if can_say(model, t.text))
-    return Pace(*time_step(model, goal, spec.length, objective.enough_in is not None))
+    return Pace(*time_step(model, goal, spec.length, objective.enough_in is not None)).of(spec.search)
 
 
 def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target]) -> dict[str, Any]:

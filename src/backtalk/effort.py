@@ -14,6 +14,9 @@ FIRST_CASE_S = 50.0
 """A case may always take as long, if all fit; and half of its share of the time where that is more."""
 SHARE = 0.85
 """Of the time that is left: replies are written and stored too."""
+SPREAD = {"gcg": 3.0}
+"""Searches that spread the candidates of a step over the positions, so that few share what stands before
+them: how many times longer a step takes on a processor (SmolLM2, two cores)."""
 LEAST_TOP, LEAST_SWEEPS = 8, 2
 """Lowered together below these only where nothing else fits."""
 
@@ -34,6 +37,11 @@ class Pace:
     candidate_s: float
     step_s: float
     """Of the gradient, once a position."""
+
+    def of(self, search: str) -> Pace:
+        """Where it was measured for gibbs: that of another search."""
+        times = SPREAD.get(search, 1.0)
+        return Pace(times * self.candidate_s, times * self.step_s)
 
     def case_s(self, effort: Effort, length: int) -> float:
         steps = length * effort.sweeps * effort.restarts

@@ -29,7 +29,7 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
     (rows,)."""
     kernels = kernels_for(hidden, "output")
     if kernels is not None and kernels.can_score(hidden):
-        fused: tuple[Tensor, Tensor] = kernels.output_scores(hidden, output.weight, output.bias, targets)
+        fused: tuple[Tensor, Tensor] = kernels.output_scores(hidden, output.weight, _bias(output), targets)
         return fused
     rows = hidden.shape[0]
     dtype = wide(hidden.dtype)
@@ -52,11 +52,15 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
     return log_probs, is_argmax
 
 
-def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor]:
+def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Weights and bias with impossible words added up to a multiple of 64: on a GPU a product with rows that
     begin at odd addresses takes three times as long."""
     missing = -output.out_features % 64
-    if not missing and output.bias is not None:
+    if not missing:
         return output.weight, output.bias
-    bias = torch.zeros_like(output.weight[:, 0]) if output.bias is None else output.bias
-    return F.pad(output.weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
+    return F.pad(output.weight, (0, 0, 0, missing)), F.pad(_bias(output), (0, missing), value=-torch.inf)
+
+
+def _bias(output: nn.Linear) -> Tensor:
+    """Zeros for a layer without one."""
+    return output.weight.new_zeros(output.out_features) if output.bias is None else output.bias

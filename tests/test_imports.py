@@ -103,9 +103,10 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
     for path in parts()[part]:
         outside = {name.split(".")[0] for name in imports(path)} - allowed
         # Imported when used: the corpus package, sacrebleu, the readers of word vectors and of sentences, and
-        # kernels.py, by fused.py, where Triton is.
+        # the kernels, by fused.py, where Triton is.
         own = {
             "kernels.py": {"triton"},
+            "tail_kernel.py": {"triton"},
             "diversity.py": {"sacrebleu"},
             "vectors.py": {"tokenizers"},
             "similarity.py": {"transformers"},
@@ -114,7 +115,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"transformers", "peft"},
             "generation.py": {"transformers"},
             "places.py": {"transformers"},
-            "grouped.py": {"transformers"},
+            "attending.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
             "lora.py": {"peft"},
             "sequence.py": {"transformers"},

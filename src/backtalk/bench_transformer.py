@@ -25,9 +25,9 @@ from backtalk.searches.gibbs import GibbsConfig
 from backtalk.searches.objective import Objective
 from backtalk.types import Turn
 
-REPEATS = {"cpu": 1, "cuda": 3}
-ROWS = {"cpu": 1, "cuda": 64}
-TOP = {"cpu": 8, "cuda": 256}
+REPEATS = {"cpu": 1, "cuda": 2}
+ROWS = {"cpu": 1, "cuda": 16}
+TOP = {"cpu": 8, "cuda": 512}
 ALL_WORDS = Objective(greedy=False, average=True, enough_out=0.0)
 """No token is ever good enough, so no row ends early."""
 

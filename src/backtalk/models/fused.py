@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-ALL = frozenset({"cell", "attend", "output", "reduce"})
+MODULES = {**dict.fromkeys(("cell", "attend", "output", "reduce"), "kernels"), "tails": "tail_kernel"}
+"""Where each stands."""
+ALL = frozenset(MODULES)
 _ALLOWED: ContextVar[frozenset[str]] = ContextVar("kernels", default=ALL)
 
 
@@ -22,7 +25,7 @@ def kernels_for(tensor: Tensor, what: str) -> ModuleType | None:
     """The kernels, or None where plain PyTorch does the work."""
     if not tensor.is_cuda or what not in _ALLOWED.get():
         return None
-    return _import() if tensor.dtype in (torch.float32, torch.bfloat16) else None
+    return _import(MODULES[what]) if tensor.dtype in (torch.float32, torch.bfloat16) else None
 
 
 @contextmanager
@@ -35,10 +38,9 @@ def only(*names: str) -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
-@lru_cache(maxsize=1)
-def _import() -> ModuleType | None:
+@lru_cache
+def _import(name: str) -> ModuleType | None:
     try:
-        from backtalk.models import kernels
+        return import_module(f"backtalk.models.{name}")
     except ImportError:
         return None
-    return kernels

@@ -7,30 +7,20 @@ numbers, and keys are read once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from backtalk.models.transformer.attending import attending, library_attention
+
 NAME = "backtalk_grouped"
-REPLACED = "sdpa"
-"""The library's own attention, whose place it takes while a token is written."""
 
 
-@contextmanager
-def grouped_attention(network: Any) -> Iterator[None]:
-    """Inside, the network attends by `attend`; networks that attend otherwise are left as they are."""
-    config = network.config
-    if getattr(config, "_attn_implementation", None) != REPLACED or not _register():
-        yield
-        return
-    config._attn_implementation = NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = REPLACED
+def grouped_attention(network: Any) -> AbstractContextManager[bool]:
+    """Inside, the network attends by `attend`, if it can."""
+    return attending(network, NAME, attend)
 
 
 def attend(
@@ -48,32 +38,9 @@ def attend(
     rows, heads, tokens, size = query.shape
     groups = key.shape[1]
     if tokens > 1 or heads == groups or more.get("position_bias") is not None:
-        plain: tuple[Tensor, None] = _library()(
-            module, query, key, value, attention_mask, dropout, scaling, **more
-        )
-        return plain
+        return library_attention()(module, query, key, value, attention_mask, dropout, scaling, **more)
     asked = query.reshape(rows, groups, heads // groups, size)
     found = scaled_dot_product_attention(
         asked, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
     )
     return found.reshape(rows, 1, heads, size), None
-
-
-def _register() -> bool:
-    """Whether the library has a place for other ways to attend: from 4.48 on."""
-    try:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as functions
-    except ImportError:
-        return False
-    if NAME not in functions:
-        if hasattr(functions, "register"):
-            functions.register(NAME, attend)
-        else:
-            functions[NAME] = attend
-    return NAME in functions
-
-
-def _library() -> Any:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    return ALL_ATTENTION_FUNCTIONS[REPLACED]

@@ -8,7 +8,8 @@ every other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from backtalk.models.transformer.memory import Footprint, run_parts
 from backtalk.models.transformer.places import Layers, own_cache
 from backtalk.models.transformer.reading import Reader
 from backtalk.models.transformer.sequences import NO_TOKEN, Sequences
+from backtalk.models.transformer.tails import behind
 from backtalk.types import TokenScores
 
 CHECKED = 4
@@ -26,6 +28,8 @@ CHECKED = 4
 NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
 """How far apart the log-probabilities of both ways may be, on average; in 16 bits 0.25. Where a past is not
 seen, or stands in a wrong place, it is far more."""
+Way = Callable[[Any, Layers, Tensor], AbstractContextManager[dict[str, Any]]]
+"""Opens a network to read tails (rows, s) behind the past of their groups; gives what else it is told."""
 
 
 class Substitutions:
@@ -35,7 +39,7 @@ class Substitutions:
         self.reader, self.sequences, self.need = reader, sequences, need
         self.shares: bool | None = False if sequences.lead is not None else None
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
-        self._past: Callable[[Layers, int, int], dict[str, Any]] = shared_past
+        self._way: Way = by_shared_past
         self.why = "an encoder reads all tokens at once" * (sequences.lead is not None)
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
@@ -94,12 +98,11 @@ class Substitutions:
                 heads = self.sequences.heads(triggers[group], position)
                 kept[group.start, group.stop] = self.reader.past(heads)
             tails = self.sequences.tails(triggers[group], position, own, targets[group]).flatten(0, 1)
-            past = self._past(kept[group.start, group.stop], shared, len(tails))
-            inputs = {"input_ids": tails, **past}
             ends = torch.arange(1, len(tails) + 1, device=tails.device)[:, None] * length
             places = ends - torch.arange(m, 0, -1, device=tails.device)  # the last m of each row
             goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
-            self._fill(found, slice(start, stop), inputs, places, goals)
+            with self._way(self.reader.network, kept[group.start, group.stop], tails) as more:
+                self._fill(found, slice(start, stop), {"input_ids": tails, **more}, places, goals)
 
         self._run(rows * count, length, shared, m, work, count)
         return TokenScores(*(part.view(rows, count, m) for part in found))
@@ -128,7 +131,7 @@ class Substitutions:
         """Whether a few candidates of the first row score alike both ways."""
         few = (triggers[:1], position, candidates[:1, :CHECKED], targets[:1])
         plain = self._read_whole(*few)
-        for self._past in (shared_past, plain_past):
+        for self._way in WAYS[triggers.device.type]:
             try:
                 gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
             except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
@@ -141,25 +144,47 @@ class Substitutions:
         return False
 
 
-def plain_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
-    """The same as a tuple of keys and values, which older releases of some networks want."""
-    each = rows // len(layers.keys[0])
+@contextmanager
+def by_tails(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
+    """By an attention that reads the past where it lies."""
+    rows, s = tails.shape
+    with behind(network, past):
+        first = past.keys[0].shape[2]
+        yield {
+            "position_ids": torch.arange(first, first + s, device=tails.device).expand(rows, s),
+            "attention_mask": torch.zeros(1, 1, 1, 1, dtype=network.dtype, device=tails.device),
+        }
+
+
+@contextmanager
+def by_shared_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
+    """By a cache that puts the past before every row of its group, a layer at a time; what the network adds
+    is handed back to it and not kept."""
+    length = past.keys[0].shape[2]
+
+    def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return _behind(past.keys[layer], key), _behind(past.values[layer], value)
+
+    yield {"past_key_values": own_cache(update, length, lambda new: length + new), "use_cache": True}
+
+
+@contextmanager
+def by_plain_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
+    """By a tuple of keys and values, which older releases of some networks want."""
+    each = len(tails) // len(past.keys[0])
 
     def for_rows(shared: Tensor) -> Tensor:
         return shared[:, None].expand(-1, each, -1, -1, -1).flatten(0, 1)
 
-    pairs = zip(layers.keys, layers.values, strict=True)
-    return {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
+    pairs = zip(past.keys, past.values, strict=True)
+    yield {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
 
 
-def shared_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
-    """A cache in which each of the `layers` (groups, heads, length, size) stands before every row of its
-    group; what a network adds is handed back to it and not kept."""
-
-    def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return _behind(layers.keys[layer], key), _behind(layers.values[layer], value)
-
-    return {"past_key_values": own_cache(update, length, lambda new: length + new), "use_cache": True}
+WAYS: dict[str, tuple[Way, ...]] = {
+    "cpu": (by_shared_past, by_plain_past),
+    "cuda": (by_tails, by_shared_past, by_plain_past),
+}
+"""How tails are read behind a past; the first that is right is taken."""
 
 
 def _behind(shared: Tensor, own: Tensor) -> Tensor:

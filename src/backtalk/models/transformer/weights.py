@@ -7,7 +7,6 @@ whatever announces the reply. The network works on ids alone; `survives` says wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.transformer import surround
+from backtalk.models.transformer.draft import draft_of
 from backtalk.models.transformer.gradient import trigger_gradient
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.reading import Reader
@@ -181,7 +181,7 @@ class Weights:
         if model.network.dtype == torch.bfloat16:
             return model
         judge = None if model.judge is None else model.judge.draft()
-        return replace(model, network=deepcopy(model.network).bfloat16(), judge=judge)
+        return replace(model, network=draft_of(model.network), judge=judge)
 
     def _check_room(self, inputs: Tensor, targets: Tensor) -> None:
         model = self._own

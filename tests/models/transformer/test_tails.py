@@ -1,0 +1,151 @@
+"""Rows behind a past that they share: the same numbers as with the past copied before every row."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer import substitution
+from backtalk.models.transformer.attending import register
+from backtalk.models.transformer.draft import draft_of
+from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.substitution import by_shared_past, by_tails
+from backtalk.models.transformer.tails import NAME, attend, plain_tails
+from tests.models.transformer.test_weights import AROUND, goals, random_ids
+from tests.models.transformer.tiny import CHATML, make_folder
+
+
+def copied(
+    query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
+) -> Tensor:
+    """The plain way: everything before every row, and for every head."""
+    each, sharing, s = len(query) // len(past_key), query.shape[1] // key.shape[1], query.shape[2]
+    p = past_key.shape[2]
+
+    def whole(past: Tensor, own: Tensor) -> Tensor:
+        return torch.cat([past.repeat_interleave(each, 0), own], 2).repeat_interleave(sharing, 1)
+
+    seen = torch.ones(s, p + s, dtype=torch.bool).tril(p)
+    keys, values = whole(past_key, key), whole(past_value, value)
+    found = scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale)
+    return found.transpose(1, 2)
+
+
+def some(
+    heads: int, kv_heads: int, s: int, p: int, size: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    groups, each = 2, 3
+    torch.manual_seed(s + p)
+    past = [torch.randn(groups, kv_heads, p, size) for _ in range(2)]
+    # As networks hand them over: (rows, s, heads, size) seen from another side.
+    own = [torch.randn(groups * each, s, n, size).transpose(1, 2) for n in (heads, kv_heads, kv_heads)]
+    return own[0], past[0], past[1], own[1], own[2]
+
+
+SHAPES = [(6, 2, 5, 7, 16), (4, 4, 1, 3, 8), (6, 2, 40, 33, 16), (3, 1, 9, 1, 24)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_reference_is_attention_with_the_past_copied(shape: tuple[int, int, int, int, int]) -> None:
+    given = some(*shape)
+    torch.testing.assert_close(plain_tails(*given, 0.3), copied(*given, 0.3), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernel_is_the_reference() -> None:
+    """In Triton's interpreter, which must be chosen before Triton is imported."""
+    check = f"""
+import torch
+from backtalk.models.tail_kernel import tail_attention
+from backtalk.models.transformer.tails import plain_tails
+from tests.models.transformer.test_tails import some
+for shape in {SHAPES}:
+    given = some(*shape)
+    found, plain = tail_attention(*given, 0.3), plain_tails(*given, 0.3)
+    assert torch.allclose(found, plain, atol=3e-6, rtol=1e-5), (shape, (found - plain).abs().max())
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", check], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def scored(model: TransformerModel, position: int) -> Tensor:
+    inputs, targets, candidates = random_ids(model, 3, 5), goals(model), random_ids(model, 3, 40)
+    return model.score_substitutions(inputs, position, candidates, targets).log_probs
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_network_reads_tails_as_it_reads_a_shared_past(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not register(NAME, attend):
+        pytest.skip("this release of transformers has one way to attend")
+    path = str(make_folder(tmp_path, kind, CHATML))
+    around: Any = AROUND
+    model = load(path, "cpu", ModelOptions(dtype="float32", max_reply=8, **around))
+    plain = [scored(model, position) for position in (0, 2, 4)]
+    assert model._search.scorer._way is by_shared_past
+    model._searched = None
+    monkeypatch.setitem(substitution.WAYS, "cpu", (by_tails,))
+    tails = [scored(model, position) for position in (0, 2, 4)]
+    assert model._search.scorer.shares
+    assert model._search.scorer._way is by_tails
+    torch.testing.assert_close(tails, plain, atol=1e-4, rtol=1e-4)
+    assert model.network.config._attn_implementation == "sdpa"
+
+
+def test_a_network_that_asks_more_of_its_attention_is_read_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32", max_reply=8))
+    model.network.config._attn_implementation = "eager"
+    monkeypatch.setitem(substitution.WAYS, "cpu", (by_tails, by_shared_past))
+    scored(model, 2)
+    assert model._search.scorer._way is by_shared_past
+    with pytest.raises(ValueError, match="softcap"):
+        attend(None, torch.zeros(1), torch.zeros(1), torch.zeros(1), None, softcap=30.0)
+
+
+def test_a_draft_has_norms_of_one_kernel_and_is_as_near_as_bfloat16_comes(tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32"))
+    with torch.no_grad():
+        for name, value in model.network.named_parameters():
+            if "norm" in name:
+                value.uniform_(0.2, 3.0)
+    draft = draft_of(model.network)
+    norms = [module for name, module in draft.named_modules() if name.endswith("norm")]
+    assert norms
+    assert all("forward" in vars(norm) for norm in norms)
+    ids = torch.randint(3, 100, (8, 20), generator=torch.Generator().manual_seed(0))
+    exact = model.network(ids).logits
+    by_draft = (draft(ids).logits.float() - exact).abs().mean()
+    by_library = (model.network.bfloat16()(ids).logits.float() - exact).abs().mean()
+    assert by_draft <= 1.2 * by_library  # what bfloat16 costs in any case
+
+
+def test_a_norm_that_does_more_is_left_alone(tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32"))
+    norm = model.network.model.norm
+    kind = type(norm)
+
+    class OddRMSNorm(kind):  # type: ignore[misc, valid-type]
+        def forward(self, given: Tensor) -> Tensor:
+            weight: Tensor = self.weight
+            found: Tensor = super().forward(given)
+            return found + weight.to(given.dtype) * given  # as if it were 1 + weight
+
+    norm.__class__ = OddRMSNorm
+    assert "forward" not in vars(draft_of(model.network).model.norm)

@@ -33,22 +33,22 @@ def _tail_kernel(
     of_size = d[None, :] < SIZE
     asks = (i < SHARING * s)[:, None] & of_size
     head, t = kv * SHARING + i // s, i % s
-    place = query_ptr + row * query_row + head[:, None] * query_head + t[:, None] * query_token + d[None, :]
-    query = tl.load(place, asks, 0.0)
+    from_query = query_ptr + row * query_row + head[:, None] * query_head + t[:, None] * query_token
+    query = tl.load(from_query + d[None, :], asks, 0.0)
     most = tl.full([BLOCK_Q], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     mean = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for start in range(0, p, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K)
         there = (j < p)[:, None] & of_size
-        place = group * past_group + kv * past_head + j[:, None] * past_token + d[None, :]
-        keys = tl.load(past_key_ptr + place, there, 0.0)
+        at = group * past_group + kv * past_head + j[:, None] * past_token + d[None, :]
+        keys = tl.load(past_key_ptr + at, there, 0.0)
         scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
         scores = tl.where((j < p)[None, :], scores, -float("inf"))
         new = tl.maximum(most, tl.max(scores, 1))
         shares = tl.exp2(scores - new[:, None])
         fade = tl.exp2(most - new)
-        values = tl.load(past_value_ptr + place, there, 0.0)
+        values = tl.load(past_value_ptr + at, there, 0.0)
         mean = mean * fade[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
         total = total * fade + tl.sum(shares, 1)
         most = new
@@ -69,8 +69,8 @@ def _tail_kernel(
         mean = mean * fade[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
         total = total * fade + tl.sum(shares, 1)
         most = new
-    place = found_ptr + (row * s + t[:, None]) * (kv_heads * SHARING * SIZE) + head[:, None] * SIZE
-    tl.store(place + d[None, :], (mean / total[:, None]).to(query.dtype), asks)
+    to_found = found_ptr + (row * s + t[:, None]) * (kv_heads * SHARING * SIZE) + head[:, None] * SIZE
+    tl.store(to_found + d[None, :], (mean / total[:, None]).to(query.dtype), asks)
 
 
 def tail_attention(

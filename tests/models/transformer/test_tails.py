@@ -62,7 +62,27 @@ def test_the_reference_is_attention_with_the_past_copied(shape: tuple[int, int, 
     torch.testing.assert_close(plain_tails(*given, 0.3), copied(*given, 0.3), atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+
+@needs_triton
+@pytest.mark.parametrize("numbers", ["bf16", "fp32"])
+def test_the_kernel_can_be_compiled(numbers: str) -> None:
+    """For a GPU that need not be there: the interpreter takes what the compiler refuses."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from backtalk.models.tail_kernel import _tail_kernel
+
+    fixed = {"SHARING": 3, "SIZE": 64, "BLOCK_Q": 64, "BLOCK_K": 32, "BLOCK_D": 64, "PRECISION": "ieee"}
+    given = {name: f"*{numbers}" if name.endswith("_ptr") else "i32" for name in _tail_kernel.arg_names}
+    types = {**given, "scale": "fp32", **dict.fromkeys(fixed, "constexpr")}
+    made = triton.compile(ASTSource(_tail_kernel, types, fixed), target=GPUTarget("cuda", 90, 32))
+    assert "ptx" in made.asm
+
+
+@needs_triton
 def test_the_kernel_is_the_reference() -> None:
     """In Triton's interpreter, which must be chosen before Triton is imported."""
     check = f"""

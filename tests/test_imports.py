@@ -115,7 +115,6 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "generation.py": {"transformers"},
             "places.py": {"transformers"},
             "grouped.py": {"transformers"},
-            "substitution.py": {"transformers"},
             "smollm2.py": {"transformers", "gguf"},
             "lora.py": {"peft"},
             "sequence.py": {"transformers"},

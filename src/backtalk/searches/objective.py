@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
 APART = 64.0
@@ -109,6 +110,14 @@ class Objective:
         if self.enough_in is None or log_probs is None:
             return hit
         return hit & (log_probs.mean(-1) > self.enough_in)
+
+
+def trigger_loss(model: WeightsModel, objective: Objective, inputs: Tensor, goals: Tensor) -> Tensor:
+    """(rows,): eq. 3 of whole triggers (rows, n) for `goals` (rows, m)."""
+    loss = objective.output_loss(model.score(inputs, goals), goals != model.pad)
+    if objective.enough_in is not None and model.language_model is not None:
+        loss = loss + objective.input_loss(model.language_model.score(inputs))
+    return loss
 
 
 def make_objective(

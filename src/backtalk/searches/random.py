@@ -18,7 +18,7 @@ from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import GAIN, GibbsConfig, allowed_words, start_inputs
 from backtalk.searches.incumbents import TokensRead
-from backtalk.searches.objective import Objective
+from backtalk.searches.objective import Objective, trigger_loss
 from backtalk.searches.typeable import without_untypeable
 from backtalk.types import Access, Found
 
@@ -56,11 +56,7 @@ class Random:
         for start in range(0, budget, CHUNK):
             own = [int(draw) for draw in draws[start : start + CHUNK]]
             inputs = start_inputs(model, objective, self.config.length, own, allowed)
-            goals = goal.expand(len(inputs), -1)
-            scores = model.score(inputs, goals)
-            loss = objective.output_loss(scores, goals != model.pad)
-            if objective.enough_in is not None and model.language_model is not None:
-                loss = loss + objective.input_loss(model.language_model.score(inputs))
+            loss = trigger_loss(model, objective, inputs, goal.expand(len(inputs), -1))
             tried += len(inputs)
             below = torch.full_like(loss[:1], best - GAIN)
             loss = without_untypeable(model, partial(_rows_of, inputs), loss[None], below)[0]

@@ -24,7 +24,7 @@ from backtalk.models.scoring import score_targets
 from backtalk.models.seq2seq import DecoderState, Seq2Seq
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.objective import Objective
+from backtalk.searches.objective import Objective, trigger_loss
 from backtalk.searches.spaces import Variables, make_variables
 from backtalk.types import Access, Found
 
@@ -241,9 +241,7 @@ class Relax:
         local = network_model(model)
         relaxed = relax_inputs(model, targets, seeds, self.config)
         words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
-        losses = objective.output_loss(model.score(words, goals), goals != model.pad)
-        if objective.enough_in is not None and model.language_model is not None:
-            losses = losses + objective.input_loss(model.language_model.score(words))
+        losses = trigger_loss(model, objective, words, goals)
         return [
             Found(
                 tuple(ids),

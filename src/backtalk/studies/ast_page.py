@@ -17,7 +17,7 @@ from backtalk.studies.cells import number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, MARKERS, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, Ordering
-from backtalk.studies.parts import read_record
+from backtalk.studies.parts import read_records
 
 HEAD = (
     "# ASTPrompter (Hardy et al. 2024)\n\n"
@@ -31,7 +31,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 
 def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
-    found = {name: record for name in parts if (record := read_record(folder, name))}
+    found = read_records(folder, parts)
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = page.parent / page.stem
     lines = [

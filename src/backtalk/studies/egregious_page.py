@@ -20,7 +20,7 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.notes_2019 import NOTES, STAND_INS
 from backtalk.studies.paper_2019 import ARCHS
-from backtalk.studies.parts import read_record
+from backtalk.studies.parts import read_records
 
 HEAD = f"""# Detecting egregious responses (He & Glass, ICLR 2019), reproduced
 
@@ -39,7 +39,7 @@ LAYOUT = (
 
 def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec) -> Path:
     """Writes the page, its figures and its JSON; returns the page's path."""
-    records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
+    records = read_records(folder, parts)
     results = Results(records)
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = page.parent / page.stem

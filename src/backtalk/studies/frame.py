@@ -31,6 +31,14 @@ def write_files(
     return page
 
 
+def write_rendered(page: Path, render: Callable[[Records], str], records: Records) -> Path:
+    """The page of a study of our own, and beside it its records as JSON."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(page.with_suffix(".json"), json.dumps(records, indent=1) + "\n")
+    write_whole(page, render(records))
+    return page
+
+
 def warning(spec: StudySpec, smaller: str, standing_in: str) -> list[str]:
     """`smaller` names what a small size has less of, `standing_in` is said of embedded data."""
     lines = []

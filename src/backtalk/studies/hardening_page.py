@@ -10,7 +10,7 @@ from typing import Any
 from backtalk.store.folder import write_whole
 from backtalk.studies.cells import between, number, section, table
 from backtalk.studies.figures import COLOURS, DASHES, MARKERS, drawing
-from backtalk.studies.parts import read_record
+from backtalk.studies.parts import read_records
 
 HEAD = """# What hardening costs: held-out hits against perplexity
 
@@ -33,7 +33,7 @@ Record = Mapping[str, Any]
 
 
 def write_page(folder: Path, parts: Sequence[str], page: Path) -> Path:
-    records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
+    records = read_records(folder, parts)
     curve = {
         name.removeprefix("curve-"): record["result"]
         for name, record in records.items()

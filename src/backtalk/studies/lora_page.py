@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from backtalk.stats import Rate
-from backtalk.store.folder import write_whole
-from backtalk.studies.parts import read_record
+from backtalk.studies.frame import write_rendered
+from backtalk.studies.parts import read_records
 from backtalk.wording import with_interval
 
 
 def write_page(folder: Path, parts: Sequence[str], page: Path) -> Path:
     """The page, and beside it the numbers as JSON."""
-    records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page.with_suffix(".json"), json.dumps(records, indent=1) + "\n")
-    write_whole(page, render(records))
-    return page
+    return write_rendered(page, render, read_records(folder, parts))
 
 
 def render(records: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from backtalk.studies.negative_findings import checklist
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.notes_2019 import STAND_INS
 from backtalk.studies.notes_2020 import NOTES
-from backtalk.studies.parts import read_record
+from backtalk.studies.parts import read_records
 from backtalk.wording import count
 
 HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
@@ -41,7 +41,7 @@ LAYOUT = (
 
 def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
     """Writes the page, its figures and its JSON; returns the page's path."""
-    records = {part: record for part in parts if (record := read_record(folder, part)) is not None}
+    records = read_records(folder, parts)
     results = Results(records)
     page.parent.mkdir(parents=True, exist_ok=True)
     lines = page_lines(results, parts, page.parent / page.stem, spec, size)

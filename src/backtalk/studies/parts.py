@@ -179,6 +179,11 @@ def read_record(folder: Path, part: str) -> Result | None:
     return _read(folder / "results" / f"{part}.json")
 
 
+def read_records(folder: Path, parts: Iterable[str]) -> dict[str, Result]:
+    """Those of the parts that have run."""
+    return {part: record for part in parts if (record := read_record(folder, part)) is not None}
+
+
 def is_done(folder: Path, part: str, key: str) -> bool:
     record = read_record(folder, part)
     return record is not None and record.get("key") == key

@@ -11,7 +11,7 @@ from backtalk.studies.cells import Cell, differences, number, percent, section, 
 from backtalk.studies.figures import COLOURS, DASHES, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.paper_liu import GROUPS, LISTS, TABLE_1
-from backtalk.studies.parts import read_record
+from backtalk.studies.parts import read_records
 from backtalk.studies.reverse_findings import checklist
 from backtalk.studies.reverse_mal import SEARCHES
 from backtalk.studies.reverse_results import REAL_INPUT, Records, decoders, reached
@@ -32,7 +32,7 @@ NOTES = {
 def write_page(
     folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size, corpora: Sequence[str]
 ) -> Path:
-    found = {name: record for name in parts if (record := read_record(folder, name))}
+    found = read_records(folder, parts)
     cells: list[Cell] = []
     page.parent.mkdir(parents=True, exist_ok=True)
     pictures = page.parent / page.stem

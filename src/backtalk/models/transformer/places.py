@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from backtalk.models.transformer.scoring import before_output
 
 
 class Layers(NamedTuple):
@@ -55,18 +58,13 @@ def read_prompts(
     rows = torch.arange(len(ids), device=ids.device)
     picked = False
 
-    def pick(_: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def pick(hidden: Tensor) -> Tensor:
         nonlocal picked
         picked = True
-        return (given[0][rows, last][:, None], *given[1:])  # (rows, 1, hidden)
+        return hidden[rows, last][:, None]  # (rows, 1, hidden)
 
-    output = network.get_output_embeddings()
-    hook = None if output is None else output.register_forward_pre_hook(pick)
-    try:
+    with before_output(network, pick):
         found = network(input_ids=ids, use_cache=True)
-    finally:
-        if hook is not None:
-            hook.remove()
     logits = found.logits[:, 0] if picked else found.logits[rows, last]
     return logits.float(), storage.layers(layers_of(found.past_key_values), ids.shape[1] + most)
 
@@ -82,13 +80,27 @@ def layers_of(past: Any) -> Layers:
 
 def cache_in_places(layers: Layers, place: Tensor) -> Any:
     """A cache that writes the next token of every row at `place` (1,) and hands out all places."""
+
+    def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        layers.keys[layer].index_copy_(2, place, key)
+        layers.values[layer].index_copy_(2, place, value)
+        return layers.keys[layer], layers.values[layer]
+
+    places = layers.keys[0].shape[2]
+    return own_cache(update, places - 1, lambda _: places)
+
+
+def own_cache(
+    update: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]], length: int, seen: Callable[[int], int]
+) -> Any:
+    """A cache as the library asks for one, which keeps nothing: releases differ in what they keep. `update`
+    takes new keys and values of a layer and gives all of them, `length` is how many were read before, `seen`
+    how many places so many new tokens see."""
     from transformers import Cache
 
     kind: Any = Cache
 
-    class InPlaces(kind):  # type: ignore[misc]  # partly typed, and not alike in all releases
-        """Nothing is kept in it: releases differ in what they keep."""
-
+    class Own(kind):  # type: ignore[misc]  # partly typed, and not alike in all releases
         layers: tuple[Any, ...] = ()
 
         def __init__(self) -> None:
@@ -96,15 +108,14 @@ def cache_in_places(layers: Layers, place: Tensor) -> Any:
                 torch.nn.Module.__init__(self)
 
         def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            given.keys[layer].index_copy_(2, place, key)
-            given.values[layer].index_copy_(2, place, value)
-            return given.keys[layer], given.values[layer]
+            return add(key, value, layer)
 
         def get_seq_length(self, *_: Any, **__: Any) -> int:
-            return given.keys[0].shape[2] - 1
+            return length
 
-        def get_mask_sizes(self, *_: Any, **__: Any) -> tuple[int, int]:
-            return given.keys[0].shape[2], 0
+        def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
+            # Some releases say how many are asked for, others where they stand.
+            return seen(query if isinstance(query, int) else len(query)), 0
 
-    given = layers
-    return InPlaces()
+    add = update
+    return Own()

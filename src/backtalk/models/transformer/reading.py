@@ -8,8 +8,6 @@ log-sum-exp folded in (models/softmax.py): no logits are stored. Where an archit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch.nn import functional as F
 from backtalk.models.device import wide
 from backtalk.models.softmax import target_scores
 from backtalk.models.transformer.places import Layers, layers_of
+from backtalk.models.transformer.scoring import before_output
 
 CLOSE, CLOSE_IN_HALF = 1e-5, 1e-2
 """How near the output layer's product has to be to the network's own logits, also in 16 bits."""
@@ -78,13 +77,12 @@ class Reader:
             hidden = given.flatten(0, 1).index_select(0, places)
             return (hidden if whole else hidden[:1])[None]  # (1, tokens, hidden)
 
-        with _before_output(self.network, pick):
+        with before_output(self.network, pick):
             found = self.network(**{"use_cache": False, **inputs})
         read = inputs.get("input_ids", inputs.get("inputs_embeds"))
         written = inputs.get("decoder_input_ids")
         assert read is not None
         self.tally.tokens += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))
-        # A network that multiplies by the output weights itself runs no hook.
         logits = found.logits.flatten(0, 1).index_select(0, places) if hidden is None else found.logits[0]
         return hidden, logits, found.past_key_values if inputs.get("use_cache") else None
 
@@ -95,17 +93,3 @@ class Reader:
         product = F.linear(hidden[None], layer.weight, layer.bias)[0]
         near = CLOSE if logits.dtype in (torch.float32, torch.float64) else CLOSE_IN_HALF
         return product.shape == logits.shape and torch.allclose(product, logits, atol=near, rtol=near)
-
-
-@contextmanager
-def _before_output(network: Any, pick: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within, the output layer reads what `pick` makes of its input."""
-    output = network.get_output_embeddings()
-    hook = None
-    if output is not None:
-        hook = output.register_forward_pre_hook(lambda _, given: (pick(given[0]), *given[1:]))
-    try:
-        yield
-    finally:
-        if hook is not None:
-            hook.remove()

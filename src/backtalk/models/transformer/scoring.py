@@ -7,7 +7,8 @@ architecture does to its logits afterwards (scales, caps, biases) is still done,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -65,21 +66,30 @@ def token_logits(network: Any, batch: Batch) -> Tensor:
     """(tokens, vocabulary), float32: the logits that each reply token is chosen from. Gradients flow."""
     picked = False
 
-    def pick(_: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def pick(hidden: Tensor) -> Tensor:
         nonlocal picked
         picked = True
-        return (given[0].flatten(0, 1).index_select(0, batch.places)[None], *given[1:])  # (1, tokens, hidden)
+        return hidden.flatten(0, 1).index_select(0, batch.places)[None]  # (1, tokens, hidden)
 
-    output = network.get_output_embeddings()
-    hook = None if output is None else output.register_forward_pre_hook(pick)
-    try:
+    with before_output(network, pick):
         logits: Tensor = network(**batch.inputs, use_cache=False).logits
+    flat = logits[0] if picked else logits.flatten(0, 1).index_select(0, batch.places)
+    return flat.float()
+
+
+@contextmanager
+def before_output(network: Any, pick: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within, the output layer reads what `pick` makes of its input. A network that multiplies by the output
+    weights itself never calls it."""
+    output = network.get_output_embeddings()
+    hook = None
+    if output is not None:
+        hook = output.register_forward_pre_hook(lambda _, given: (pick(given[0]), *given[1:]))
+    try:
+        yield
     finally:
         if hook is not None:
             hook.remove()
-    # A network that multiplies by the output weights itself runs no hook.
-    flat = logits[0] if picked else logits.flatten(0, 1).index_select(0, batch.places)
-    return flat.float()
 
 
 def token_log_probs(network: Any, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from backtalk.models.device import wide
 from backtalk.models.transformer.memory import Footprint, run_parts
-from backtalk.models.transformer.places import Layers
+from backtalk.models.transformer.places import Layers, own_cache
 from backtalk.models.transformer.reading import Reader
 from backtalk.models.transformer.sequences import NO_TOKEN, Sequences
 from backtalk.types import TokenScores
@@ -155,29 +155,11 @@ def plain_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
 def shared_past(layers: Layers, length: int, rows: int) -> dict[str, Any]:
     """A cache in which each of the `layers` (groups, heads, length, size) stands before every row of its
     group; what a network adds is handed back to it and not kept."""
-    from transformers import Cache
 
-    kind: Any = Cache
+    def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return _behind(layers.keys[layer], key), _behind(layers.values[layer], value)
 
-    class Shared(kind):  # type: ignore[misc]  # partly typed, and not alike in all releases
-        layers: tuple[Any, ...] = ()
-
-        def __init__(self) -> None:
-            if isinstance(self, torch.nn.Module):
-                torch.nn.Module.__init__(self)
-
-        def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-            return _behind(given.keys[layer], key), _behind(given.values[layer], value)
-
-        def get_seq_length(self, *_: Any, **__: Any) -> int:
-            return length
-
-        def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
-            # Some releases say how many are asked for, others where they stand.
-            return length + (query if isinstance(query, int) else len(query)), 0
-
-    given = layers
-    return {"past_key_values": Shared(), "use_cache": True}
+    return {"past_key_values": own_cache(update, length, lambda new: length + new), "use_cache": True}
 
 
 def _behind(shared: Tensor, own: Tensor) -> Tensor:

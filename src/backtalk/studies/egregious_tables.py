@@ -23,6 +23,11 @@ from backtalk.studies.paper_2019 import ARCHS, CORPORA, MAL_HITS, TITLES
 SHOWN = 8
 """Examples of a kind."""
 IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
+CONTROLS = (
+    "By chance: the hits that the replies after projection would have on other targets than their own, and "
+    "how often a random order of them hits at least as many (exact). Start, projected: the words nearest to "
+    "where the optimisation began. A dash: run before these were measured."
+)
 
 
 def table_1(results: Results) -> list[str]:
@@ -49,20 +54,35 @@ def table_1(results: Results) -> list[str]:
     ]
     lines = table(["optimised", "normal, %", "mal, %"], rows)
     every = [
-        [name, f"{run['lambda_c']:g}", *(percent(run[field]) for field in ("ever", "end", "projected"))]
+        [
+            name,
+            f"{run['lambda_c']:g}",
+            *(percent(run[field]) for field in ("ever", "end", "projected")),
+            *_controls(run),
+        ]
         for name, run in runs.items()
     ]
     if every:
         header = ["list and space", "lambda_c", "hit at some look", "hit at the end", "hit after projection"]
+        header += ["hits after it, by chance", "start, projected"]
         lines += [
             "Every run of it; those called light, weak and free and those of Switchboard are ours:",
             "",
             *table(header, every),
+            CONTROLS,
+            "",
         ]
     if examples:
         lines += ["Targets of our own list that were hit, and the reply after projection:", ""]
         lines += text_table(["hit before projection", "reply after it"], examples[:SHOWN])
     return lines
+
+
+def _controls(run: Mapping[str, Any]) -> list[str]:
+    if "chance" not in run:
+        return ["–", "–"]
+    hits, expected, p = (run["chance"][name] for name in ("hits", "expected", "p"))
+    return [f"{hits}, {number(expected)} (p = {number(p)})", percent(run["start"])]
 
 
 def table_2(results: Results) -> list[str]:

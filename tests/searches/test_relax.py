@@ -26,8 +26,10 @@ from tests.searches.planted import WORDS, train_planted
 STILL = RelaxConfig(steps=1, lr=1e-12, length=4, stop_at_hit=False)
 """A step that moves nothing: what comes out is the start."""
 
-SAME = ("words", "hit_ever", "hit_at_end", "hit_after", "hit_at_start", "steps")
-SAME += ("reply_before", "reply_after", "reply_at_start")
+SAME = [
+    *("words", "hit_ever", "hit_at_end", "hit_after", "hit_at_start", "steps"),
+    *("reply_before", "reply_after", "reply_at_start"),
+]
 """What must be equal to the bit in any batch and on any device."""
 
 

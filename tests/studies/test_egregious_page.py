@@ -14,7 +14,8 @@ from backtalk.stats import Rate
 from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
 from backtalk.studies.egregious_page import write_page
 from backtalk.studies.egregious_results import Results, uneven
-from backtalk.studies.egregious_tables import restarts_table, table_1
+from backtalk.studies.egregious_table_1 import table_1
+from backtalk.studies.egregious_tables import restarts_table
 from backtalk.studies.frame import command_of
 from backtalk.studies.notes_2019 import NOTES
 from backtalk.studies.paper_2019 import MAL_HITS, TABLE_2, TABLE_5, TABLE_6, TABLE_11
@@ -191,6 +192,20 @@ def test_hits_after_projection_stand_beside_what_chance_gives(
     assert found.ours == ours
     (line,) = (line for line in table_1(results) if line.startswith("| switchboard-normal-embedding "))
     assert line.strip("| ").split(" | ")[-2:] == cells
+
+
+def test_what_projection_leaves_is_told_by_the_words_of_the_targets() -> None:
+    by_words = {
+        "1": {"n": 7, "ever": 7, "projected": 5},
+        "2": {"n": 20, "ever": 18, "projected": 1},
+        "3": {"n": 100, "ever": 90, "projected": 0},
+        "14": {"n": 373, "ever": 10, "projected": 2},
+    }
+    name = "relax-switchboard-normal-embedding"
+    page = table_1(Results({name: record(relaxed(125, 8, by_words=by_words))}))
+    assert "| switchboard-normal-embedding | 7, 5 of 7 | 18, 1 of 20 | 100, 2 of 473 |" in page
+    for other in (relaxed(125, 8), relaxed(125, 0, by_words=by_words)):
+        assert not [line for line in table_1(Results({name: record(other)})) if "one word" in line]
 
 
 def test_a_ratio_and_its_bootstrap() -> None:

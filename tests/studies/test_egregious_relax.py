@@ -36,14 +36,22 @@ def test_where_projection_keeps_the_hits_the_finding_fails(parrot: LocalModel, s
     assert found["chance"]["expected"] < 2
     assert found["chance"]["p"] < 1e-4
     assert found["start"]["hits"] < found["projected"]["hits"]
+    assert found["by_words"] == {
+        "1": {"n": 12, "ever": found["ever"]["hits"], "projected": found["projected"]["hits"]}
+    }
     assert lost_in_projection(found) == "fails"
 
 
 def test_a_model_that_says_one_thing_to_everything_hits_it_by_chance() -> None:
-    """All twelve replies after projection are "sun", and so is one target: 11 of the 11 others say it too."""
+    """All replies after projection are "sun", and so is one target: the 14 others say it too."""
     model = train_planted([(" ".join(words), "sun") for words in inputs(1000)], 4)
     config = RelaxConfig("embedding", steps=3, lr=0.01, length=4, stop_at_hit=False)
-    found = relax_list(model, TARGETS, config)
+    longer = [Target(f"long-{word}", f"{word} go", "normal", severity=1) for word in WORDS[:3]]
+    found = relax_list(model, [*TARGETS, *longer], config)
+    assert found["by_words"] == {
+        "1": {"n": 12, "ever": 1, "projected": 1},
+        "2": {"n": 3, "ever": 0, "projected": 0},
+    }
     assert found["chance"] == {"hits": 1, "expected": 1.0, "p": 1.0}
     assert [found[name]["hits"] for name in ("ever", "end", "projected", "start")] == [1, 1, 1, 1]
     assert lost_in_projection(found) == "as chance"

@@ -46,8 +46,8 @@ def at_least(least: int, pairs: Sequence[tuple[int, int]], n: int) -> float:
             for k, other in enumerate(own):
                 longer[i + k] += one * other
         ways = longer
-    total = sum(
-        (-1) ** (k - least) * comb(k - 1, least - 1) * ways[k] * factorial(n - k)
-        for k in range(least, len(ways))
-    )
+    total, sign = 0, 1
+    for k in range(least, len(ways)):
+        total += sign * comb(k - 1, least - 1) * ways[k] * factorial(n - k)
+        sign = -sign
     return total / factorial(n)

@@ -2,8 +2,8 @@
 
 Rows take all their steps, as in the paper. A target is hit before projection if greedy decoding gave it at
 any look; how many still did at the end is stored beside it, since it is the end that is projected. Beside
-the hits after projection stand two controls: what chance gives, as a common reply may come of any words; and
-the projection of the start.
+the hits after projection stand what chance gives, as a common reply may come of any words, what the projected
+start gives, and how long the targets are.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ Switchboard is whole. Its normal targets are sampled: greedy decoding says few d
 BINS = 20
 FIGURE_3_TARGETS = 50
 SHOWN = 12
-CONTROLS = ("chance", "start")
+CONTROLS = ("chance", "start", "by_words")
+"""What stands beside the hits after projection; part of a run's settings, so older results are run anew."""
 
 
 def relax_settings(size: Size, run: str) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: RelaxConfig
         "projected": _rate(found.hit_after),
         "chance": _chance(goals, found.reply_after)._asdict(),
         "start": _rate(found.hit_at_start),
+        "by_words": _by_words(goals, found),
         "largest": [_histogram(found.largest[..., place]) for place in range(found.largest.shape[-1])],
         "embedding_distance": found.embedding_distance[first].mean(0).tolist(),
         "state_distance": found.state_distance[first].mean(0).tolist(),
@@ -116,6 +118,19 @@ def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> l
 def _chance(targets: Sequence[Sequence[int]], replies: Tensor) -> Chance:
     """Of `replies` (rows, longest), which are padded, to hit the targets of other rows."""
     return by_chance([tuple(ids) for ids in targets], [tuple(trim(ids)) for ids in replies.tolist()])
+
+
+def _by_words(targets: Sequence[Sequence[int]], found: Relaxed) -> dict[str, dict[str, int]]:
+    """Targets and hits by how many words a target has, <eos> not counted."""
+    lengths = torch.tensor([len(ids) - 1 for ids in targets])
+    return {
+        str(words): {
+            "n": int((lengths == words).sum()),
+            "ever": int(found.hit_ever[lengths == words].sum()),
+            "projected": int(found.hit_after[lengths == words].sum()),
+        }
+        for words in sorted(set(lengths.tolist()))
+    }
 
 
 def _rate(flags: Tensor) -> Result:

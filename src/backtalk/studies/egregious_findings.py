@@ -169,7 +169,7 @@ def _relaxation(results: Results) -> Iterator[Verdict]:
             said = paper.TABLE_1["embedding" if space == "embedding" else "one-hot", name]
             ours = f"{100 * before['rate']:.1f}% then {100 * after['rate']:.1f}% of {after['n']}"
             if chance := found.get("chance"):
-                ours += f"; by chance {number(chance['expected'])} hits, p = {number(chance['p'])}"
+                ours += f" (hits by chance: {number(chance['expected'])}, p = {number(chance['p'])})"
             where = f"{TITLES[corpus]} attention, {name}, {space}, lambda_c {found['lambda_c']:g}"
             yield Verdict(title, where, f"{said:g}% then 0%", ours, lost_in_projection(found))
 

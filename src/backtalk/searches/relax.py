@@ -77,7 +77,6 @@ class Relaxed(NamedTuple):
     reply_before: Tensor
     """(rows, longest reply): ids, <eos> included where it was reached, then padded."""
     reply_after: Tensor
-    reply_at_start: Tensor
     words: Tensor
     """(rows, n): the projected input."""
     steps: Tensor
@@ -190,7 +189,6 @@ class _Descent:
             mean_before=self.mean.cpu(),
             reply_before=self._reply(state).cpu(),
             reply_after=self._reply(state_after).cpu(),
-            reply_at_start=self._reply(state_at_start).cpu(),
             words=words.cpu(),
             steps=self.steps.cpu(),
             loss=self.loss.cpu(),

@@ -26,6 +26,12 @@ from tests.searches.planted import WORDS, train_planted
 STILL = RelaxConfig(steps=1, lr=1e-12, length=4, stop_at_hit=False)
 """A step that moves nothing: what comes out is the start."""
 
+SAME = [
+    *("words", "hit_ever", "hit_at_end", "hit_after", "hit_at_start", "steps"),
+    *("reply_before", "reply_after"),
+]
+"""What must be equal to the bit in any batch and on any device."""
+
 
 def random_model(attention: bool = True, scale: float = 1.0, ends: float = 0.0) -> LocalModel:
     """`ends` makes replies shorter."""
@@ -191,6 +197,23 @@ def test_what_is_reported_after_projection_is_what_the_model_says(planted: Local
 
 
 @pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("stop", [True, False])
+def test_the_projected_start_is_that_of_the_seed_whatever_came_after(
+    planted: LocalModel, space: str, stop: bool
+) -> None:
+    targets = [planted.encode_target(text) for text in ("go stop", "red cat sun")] * 10
+    seeds = list(range(20))
+    config = RelaxConfig(space, steps=30, lr=30.0, length=4, stop_at_hit=stop)
+    found = relax_inputs(planted, targets, seeds, config)
+    table = planted.network.embed_input.weight
+    words = make_variables(space, table, planted.searchable(), 4, seeds, 0.1).words()
+    expected = [reply == target for reply, target in zip(planted.greedy_ids(words), targets, strict=True)]
+    assert found.hit_at_start.tolist() == expected
+    assert 0 < sum(expected) < 20
+    assert not torch.equal(words, found.words)
+
+
+@pytest.mark.parametrize("space", SPACES)
 def test_a_planted_weakness_is_hit_before_projection_from_every_seed(planted: LocalModel, space: str) -> None:
     target, seeds = planted.encode_target("go stop"), list(range(20))
     start = relax_inputs(planted, [target] * 20, seeds, replace(STILL, space=space))
@@ -229,7 +252,7 @@ def test_a_row_ends_alike_alone_in_a_batch_and_in_parts(
     monkeypatch.setattr(relax, "CPU_BYTES", 4_000)
     assert relax.rows_at_once(planted.network, config, 4) < 8
     parts = relax_inputs(planted, targets, seeds, config)
-    for name in ("words", "hit_ever", "hit_at_end", "hit_after", "steps", "reply_before", "reply_after"):
+    for name in SAME:
         whole = getattr(together, name)
         assert torch.equal(whole, getattr(parts, name))
         assert torch.equal(whole, torch.cat([getattr(one, name) for one in alone]))
@@ -265,7 +288,7 @@ def test_a_gpu_and_a_processor_agree(planted: LocalModel, space: str, momentum: 
     there = replace(planted, network=deepcopy(planted.network).cuda())
     plain, other = (relax_inputs(model, targets, [1, 2, 3], config) for model in (planted, there))
     assert torch.allclose(plain.loss, other.loss, atol=1e-3)
-    for name in ("words", "hit_ever", "hit_at_end", "hit_after", "steps", "reply_before", "reply_after"):
+    for name in SAME:
         assert torch.equal(getattr(plain, name), getattr(other, name))
 
 

@@ -12,6 +12,7 @@ from backtalk.cli.command import run
 from backtalk.data.tokenise import get_recipe
 from backtalk.studies.egregious import egregious_parts
 from backtalk.studies.egregious_data import open_data, own_sentences
+from backtalk.studies.egregious_relax import RUNS
 from backtalk.studies.egregious_sizes import SIZES
 from backtalk.studies.parts import choose, keys_of
 
@@ -103,6 +104,19 @@ def test_the_miniature_fills_every_table_and_figure(study: Path) -> None:
         assert ElementTree.parse(study / "egregious" / name).getroot().tag.endswith("svg")
     for title in ("Table 1", "Table 2", "Table 3", "Table 4", "Tables 5 and 6", "Table 7", "Table 11"):
         assert f"## {title}" in page
+
+
+def test_the_miniature_has_the_controls_of_every_relaxation(study: Path) -> None:
+    for name in RUNS:
+        found = json.loads((study / "results" / f"relax-{name}.json").read_text())["result"]
+        assert found["chance"]["hits"] == found["projected"]["hits"]
+        assert 0 <= found["chance"]["expected"] <= found["projected"]["n"] == found["start"]["n"]
+        assert 0 < found["chance"]["p"] <= 1
+    page = (study / "egregious.md").read_text()
+    table = page.split("## Table 1")[1].split("\n## ")[0]
+    assert "| hits after it, by chance | start, projected |" in table
+    assert table.count(" (p = ") == len(RUNS)
+    assert "| – |" not in table.split("Every run of it")[1]
 
 
 def test_the_miniature_shows_no_target_but_our_own(study: Path) -> None:

@@ -14,6 +14,7 @@ from backtalk.stats import Rate
 from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
 from backtalk.studies.egregious_page import write_page
 from backtalk.studies.egregious_results import Results, uneven
+from backtalk.studies.egregious_table_1 import table_1
 from backtalk.studies.egregious_tables import restarts_table
 from backtalk.studies.frame import command_of
 from backtalk.studies.notes_2019 import NOTES
@@ -137,6 +138,74 @@ def test_the_findings_are_decided_from_the_results() -> None:
     paired = verdicts["attention is hit more often than last-h, o-sample-avg-k1", "Switchboard"]
     assert paired.ours.startswith("attention ahead, 111 to 0 of 1000, p = ")
     assert paired.verdict == "holds"
+
+
+def relaxed(before: int, after: int, **controls: Any) -> dict[str, Any]:
+    """A relaxation of 500 targets."""
+    rates = {name: Rate.of(n, 500).as_dict() for name, n in (("ever", before), ("end", before))}
+    return {"lambda_c": 0.0, **rates, "projected": Rate.of(after, 500).as_dict(), **controls}
+
+
+def with_chance(after: int, expected: float, p: float) -> dict[str, Any]:
+    start = Rate.of(1, 500).as_dict()
+    return {"chance": {"hits": after, "expected": expected, "p": p}, "start": start}
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict", "ours", "cells"),
+    [
+        (relaxed(286, 0), "holds", "57.2% then 0.0% of 500", ["–", "–"]),
+        (relaxed(286, 9), "fails", "57.2% then 1.8% of 500", ["–", "–"]),
+        (
+            relaxed(286, 0, **with_chance(0, 0.25, 1.0)),
+            "holds",
+            "57.2% then 0.0% of 500 (hits by chance: 0.25, p = 1)",
+            ["0, 0.25 (p = 1)", "0.2% [0.0353, 1.12] of 500"],
+        ),
+        (
+            relaxed(286, 2, **with_chance(2, 0.75, 0.17345)),
+            "as chance",
+            "57.2% then 0.4% of 500 (hits by chance: 0.75, p = 0.173)",
+            ["2, 0.75 (p = 0.173)", "0.2% [0.0353, 1.12] of 500"],
+        ),
+        (
+            relaxed(286, 9, **with_chance(9, 0.75, 0.0)),
+            "fails",
+            "57.2% then 1.8% of 500 (hits by chance: 0.75, p = 0)",
+            ["9, 0.75 (p = 0)", "0.2% [0.0353, 1.12] of 500"],
+        ),
+        (
+            relaxed(0, 1, **with_chance(1, 1.0, 1.0)),
+            "fails",
+            "0.0% then 0.2% of 500 (hits by chance: 1, p = 1)",
+            ["1, 1 (p = 1)", "0.2% [0.0353, 1.12] of 500"],
+        ),
+    ],
+)
+def test_hits_after_projection_stand_beside_what_chance_gives(
+    result: dict[str, Any], verdict: str, ours: str, cells: list[str]
+) -> None:
+    """A result from before the controls has dashes; one that never hit before projection always fails."""
+    results = Results({"relax-switchboard-normal-embedding": record(result)})
+    (found,) = check_findings(results)
+    assert found.verdict == verdict
+    assert found.ours == ours
+    (line,) = (line for line in table_1(results) if line.startswith("| switchboard-normal-embedding "))
+    assert line.strip("| ").split(" | ")[-2:] == cells
+
+
+def test_what_projection_leaves_is_told_by_the_words_of_the_targets() -> None:
+    by_words = {
+        "1": {"n": 7, "ever": 7, "projected": 5},
+        "2": {"n": 20, "ever": 18, "projected": 1},
+        "3": {"n": 100, "ever": 90, "projected": 0},
+        "14": {"n": 373, "ever": 10, "projected": 2},
+    }
+    name = "relax-switchboard-normal-embedding"
+    page = table_1(Results({name: record(relaxed(125, 8, by_words=by_words))}))
+    assert "| switchboard-normal-embedding | 7, 5 of 7 | 18, 1 of 20 | 100, 2 of 473 |" in page
+    for other in (relaxed(125, 8), relaxed(125, 0, by_words=by_words)):
+        assert not [line for line in table_1(Results({name: record(other)})) if "one word" in line]
 
 
 def test_a_ratio_and_its_bootstrap() -> None:

@@ -70,6 +70,8 @@ class Relaxed(NamedTuple):
     """(rows,), bool: it did so when the optimisation was over."""
     hit_after: Tensor
     """(rows,), bool: it still does once the input is made of words."""
+    hit_at_start: Tensor
+    """(rows,), bool: the start, made of words before any step, gives it: what random words do."""
     mean_before: Tensor
     """(rows,): the target's average token log-probability."""
     reply_before: Tensor
@@ -140,6 +142,7 @@ class _Descent:
         self.loss = torch.zeros(rows, looks, device=model.device)
 
     def run(self) -> Relaxed:
+        start = self.variables.words()
         for step in range(self.config.steps):
             if step % CHECK_EVERY == 0:
                 self._look(step)
@@ -148,7 +151,7 @@ class _Descent:
             self._step()
         else:
             self._look(self.config.steps)
-        return self._project()
+        return self._project(start)
 
     def _step(self) -> None:
         """One update of SGD."""
@@ -172,16 +175,17 @@ class _Descent:
             self.active &= ~self.hit
 
     @torch.no_grad()
-    def _project(self) -> Relaxed:
+    def _project(self, start: Tensor) -> Relaxed:
         network, words = self.network, self.variables.words()
         before, after = self.variables.embedded(), network.embed_input(words)
         state, outputs = network.read(before)
         state_after, outputs_after = network.read(after)
-        _, flags = score_targets(network, state_after, self.targets, self.lengths, 1, None)
+        state_at_start, _ = network.read(network.embed_input(start))
         return Relaxed(
             hit_ever=self.hit_ever.cpu(),
             hit_at_end=self.hit.cpu(),
-            hit_after=flags[:, 0].all(1).cpu(),
+            hit_after=self._hit(state_after).cpu(),
+            hit_at_start=self._hit(state_at_start).cpu(),
             mean_before=self.mean.cpu(),
             reply_before=self._reply(state).cpu(),
             reply_after=self._reply(state_after).cpu(),
@@ -192,6 +196,10 @@ class _Descent:
             embedding_distance=(before - after).norm(dim=2).cpu(),
             state_distance=(outputs - outputs_after).norm(dim=2).cpu(),
         )
+
+    def _hit(self, state: DecoderState) -> Tensor:
+        _, flags = score_targets(self.network, state, self.targets, self.lengths, 1, None)
+        return flags[:, 0].all(1)
 
     def _reply(self, state: DecoderState) -> Tensor:
         written = greedy(self.network, state, len(self.targets), self.max_output, self.targets.device)

@@ -29,11 +29,13 @@ from backtalk.studies.egregious_results import (
 from backtalk.studies.paper_2019 import ARCHS, CORPORA, TITLES
 
 DRAWS = 2000
+SIGNIFICANT = 0.05
 BELOW = (
     "*holds* and *fails*: the whole interval is on that side; *by estimate*: our number is, but the interval "
-    "reaches over. Ratios have bootstrap intervals over targets, with no hit below counted as half a hit."
+    "reaches over. *as chance*: some projections do hit, so the sentence fails to the letter, but no more of "
+    f"them than with the replies in a random order (p > {SIGNIFICANT}). Ratios have bootstrap intervals over "
+    "targets, with no hit below counted as half a hit."
 )
-SIGNIFICANT = 0.05
 
 
 class Verdict(NamedTuple):
@@ -166,9 +168,19 @@ def _relaxation(results: Results) -> Iterator[Verdict]:
             before, after = found["ever"], found["projected"]
             said = paper.TABLE_1["embedding" if space == "embedding" else "one-hot", name]
             ours = f"{100 * before['rate']:.1f}% then {100 * after['rate']:.1f}% of {after['n']}"
-            verdict = "holds" if before["hits"] and not after["hits"] else "fails"
+            if chance := found.get("chance"):
+                ours += f" (hits by chance: {number(chance['expected'])}, p = {number(chance['p'])})"
             where = f"{TITLES[corpus]} attention, {name}, {space}, lambda_c {found['lambda_c']:g}"
-            yield Verdict(title, where, f"{said:g}% then 0%", ours, verdict)
+            yield Verdict(title, where, f"{said:g}% then 0%", ours, lost_in_projection(found))
+
+
+def lost_in_projection(found: Mapping[str, Any]) -> str:
+    """Whether a relaxation hits and its projection doesn't; hits that are no more than chance gives are told
+    apart from those that the optimisation left behind."""
+    before, after, chance = found["ever"]["hits"], found["projected"]["hits"], found.get("chance")
+    if not before or not after:
+        return "holds" if before else "fails"
+    return "as chance" if chance and chance["p"] > SIGNIFICANT else "fails"
 
 
 def _characters(results: Results) -> Iterator[Verdict]:

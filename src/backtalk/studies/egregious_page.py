@@ -17,6 +17,7 @@ from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_figures import figure_2, figure_3, figure_4a, figure_4b, figure_5
 from backtalk.studies.egregious_findings import checklist
 from backtalk.studies.egregious_results import Results
+from backtalk.studies.egregious_table_1 import table_1
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.notes_2019 import NOTES, STAND_INS
 from backtalk.studies.paper_2019 import ARCHS
@@ -57,7 +58,7 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 def page_lines(results: Results, parts: Sequence[str], pictures: Path, spec: StudySpec) -> list[str]:
     body = [
         *section("Findings", checklist(results)),
-        *section("Table 1: a continuous relaxation", tables.table_1(results)),
+        *section("Table 1: a continuous relaxation", table_1(results)),
         *figure_2(results, pictures),
         *figure_3(results, pictures),
         *section("Table 2: test perplexity", tables.table_2(results)),

@@ -1,7 +1,9 @@
 """Table 1 and figures 2 and 3: relaxed inputs for the Ubuntu attention model, before and after projection.
 
 Rows take all their steps, as in the paper. A target is hit before projection if greedy decoding gave it at
-any look; how many still did at the end is stored beside it, since it is the end that is projected.
+any look; how many still did at the end is stored beside it, since it is the end that is projected. Beside
+the hits after projection stand what chance gives, as a common reply may come of any words, what the projected
+start gives, and how long the targets are.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from torch import Tensor
 
 from backtalk.blocks import row_seed
 from backtalk.cases import can_say
+from backtalk.models.decode import trim
 from backtalk.models.local import LocalModel
 from backtalk.searches.relax import RelaxConfig, Relaxed, relax_inputs
 from backtalk.stats import Rate
+from backtalk.studies.chance import Chance, by_chance
 from backtalk.studies.egregious_data import SEED, Data, is_own, own_sentences
 from backtalk.studies.egregious_search import list_targets, open_model
 from backtalk.studies.egregious_sizes import Size
@@ -53,6 +57,8 @@ Switchboard is whole. Its normal targets are sampled: greedy decoding says few d
 BINS = 20
 FIGURE_3_TARGETS = 50
 SHOWN = 12
+CONTROLS = ("chance", "start", "by_words")
+"""What stands beside the hits after projection; part of a run's settings, so older results are run anew."""
 
 
 def relax_settings(size: Size, run: str) -> dict[str, Any]:
@@ -62,6 +68,7 @@ def relax_settings(size: Size, run: str) -> dict[str, Any]:
         "length": size.length,
         "mal": size.mal,
         "normal": size.normal,
+        "controls": CONTROLS,
     }
 
 
@@ -82,12 +89,16 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: RelaxConfig
     if not known:
         return result
     seeds = [row_seed(SEED, target.id, 0) for target in known]
-    found = relax_inputs(model, [model.encode_target(target.text) for target in known], seeds, config)
+    goals = [model.encode_target(target.text) for target in known]
+    found = relax_inputs(model, goals, seeds, config)
     first = slice(0, FIGURE_3_TARGETS)
     return result | {
         "ever": _rate(found.hit_ever),
         "end": _rate(found.hit_at_end),
         "projected": _rate(found.hit_after),
+        "chance": _chance(goals, found.reply_after)._asdict(),
+        "start": _rate(found.hit_at_start),
+        "by_words": _by_words(goals, found),
         "largest": [_histogram(found.largest[..., place]) for place in range(found.largest.shape[-1])],
         "embedding_distance": found.embedding_distance[first].mean(0).tolist(),
         "state_distance": found.state_distance[first].mean(0).tolist(),
@@ -102,6 +113,24 @@ def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> l
         {"target": targets[row].text, "after": model.read(found.reply_after[row].tolist())}
         for row in rows[:SHOWN]
     ]
+
+
+def _chance(targets: Sequence[Sequence[int]], replies: Tensor) -> Chance:
+    """Of `replies` (rows, longest), which are padded, to hit the targets of other rows."""
+    return by_chance([tuple(ids) for ids in targets], [tuple(trim(ids)) for ids in replies.tolist()])
+
+
+def _by_words(targets: Sequence[Sequence[int]], found: Relaxed) -> dict[str, dict[str, int]]:
+    """Targets and hits by how many words a target has, <eos> not counted."""
+    lengths = torch.tensor([len(ids) - 1 for ids in targets])
+    return {
+        str(words): {
+            "n": int((lengths == words).sum()),
+            "ever": int(found.hit_ever[lengths == words].sum()),
+            "projected": int(found.hit_after[lengths == words].sum()),
+        }
+        for words in sorted(set(lengths.tolist()))
+    }
 
 
 def _rate(flags: Tensor) -> Result:

@@ -1,4 +1,4 @@
-"""The tables of He & Glass 2019 from the results of the parts, in the paper's order and numbering."""
+"""The tables of He & Glass 2019 but the first, from the results of the parts, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -23,46 +23,6 @@ from backtalk.studies.paper_2019 import ARCHS, CORPORA, MAL_HITS, TITLES
 SHOWN = 8
 """Examples of a kind."""
 IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
-
-
-def table_1(results: Results) -> list[str]:
-    runs = results.relaxed()
-    rows = []
-    for title, space, field_name in (
-        ("embedding", "embedding", "ever"),
-        ("one-hot + l1", "one-hot", "ever"),
-        ("one-hot + l1, at the end", "one-hot-end", "end"),
-        ("one-hot + l1 + project", "one-hot-project", "projected"),
-    ):
-        row = [title]
-        for name in ("normal", "mal"):
-            source = "embedding" if space == "embedding" else "one-hot"
-            rate = runs.get(f"{name}-{source}", {}).get(field_name)
-            row.append(
-                results.cell(Cell.of_rate(f"table-1/{space}/{name}", paper.TABLE_1.get((space, name)), rate))
-            )
-        rows.append(row)
-    examples = [
-        (one["target"], one["after"])
-        for name in ("mal-embedding", "mal-one-hot", "mal-one-hot-light")
-        for one in runs.get(name, {}).get("examples", [])
-    ]
-    lines = table(["optimised", "normal, %", "mal, %"], rows)
-    every = [
-        [name, f"{run['lambda_c']:g}", *(percent(run[field]) for field in ("ever", "end", "projected"))]
-        for name, run in runs.items()
-    ]
-    if every:
-        header = ["list and space", "lambda_c", "hit at some look", "hit at the end", "hit after projection"]
-        lines += [
-            "Every run of it; those called light, weak and free and those of Switchboard are ours:",
-            "",
-            *table(header, every),
-        ]
-    if examples:
-        lines += ["Targets of our own list that were hit, and the reply after projection:", ""]
-        lines += text_table(["hit before projection", "reply after it"], examples[:SHOWN])
-    return lines
 
 
 def table_2(results: Results) -> list[str]:

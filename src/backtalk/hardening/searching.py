@@ -88,7 +88,9 @@ def widening_of(plan: LoraPlan) -> Widening | None:
     if plan.searched is None:
         return None
     how, on_gpu = plan.searched, plan.parent.device.type == "cuda"
-    config = GibbsConfig(how.length, how.top, how.sweeps, stop_at_hit=True, prune=not on_gpu)
+    config = GibbsConfig(
+        how.length, how.top, how.sweeps, stop_at_hit=True, prune=not on_gpu, draft=on_gpu
+    )  # a draft of the network as it is: its adapter is part of the weights there
     objective = objective_for(plan.criterion, plan.thresholds)
     return GibbsWidening(plan.parent, Gibbs(config), objective, plan.spec.seed)
 

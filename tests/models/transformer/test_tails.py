@@ -17,11 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import substitution
 from backtalk.models.transformer.attending import register
-from backtalk.models.transformer.draft import draft_of
+from backtalk.models.transformer.draft import draft_of, has_adapter
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.substitution import by_shared_past, by_tails
 from backtalk.models.transformer.tails import NAME, attend, plain_tails
+from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, make_folder
 
@@ -154,6 +155,23 @@ def test_a_draft_has_norms_of_one_kernel_and_is_as_near_as_bfloat16_comes(tmp_pa
     by_draft = (draft(ids).logits.float() - exact).abs().mean()
     by_library = (model.network.bfloat16()(ids).logits.float() - exact).abs().mean()
     assert by_draft <= 1.2 * by_library  # what bfloat16 costs in any case
+
+
+def test_an_adapter_is_part_of_a_draft_s_weights(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32"))
+    ids = torch.randint(3, 100, (8, 20), generator=torch.Generator().manual_seed(0))
+    before = model.network(ids).logits
+    adapter = Adapter(model.network, LoraConfig(rank=4))
+    with torch.no_grad():
+        for value in adapter.weights.parameters():
+            value.normal_(0, 0.2, generator=torch.Generator().manual_seed(1))
+    exact, draft = model.network(ids).logits, draft_of(model.network)
+    assert has_adapter(model.network)
+    assert not has_adapter(draft)
+    assert torch.equal(model.network(ids).logits, exact)  # which is left as it was
+    gap, moved = (draft(ids).logits.float() - exact).abs().mean(), (exact - before).abs().mean()
+    assert gap < 0.1 * moved
 
 
 def test_a_norm_that_does_more_is_left_alone(tmp_path: Path) -> None:

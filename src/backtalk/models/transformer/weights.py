@@ -16,7 +16,7 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.transformer import surround
-from backtalk.models.transformer.draft import draft_of
+from backtalk.models.transformer.draft import draft_of, has_adapter
 from backtalk.models.transformer.gradient import trigger_gradient
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.reading import Reader
@@ -178,7 +178,7 @@ class Weights:
     def draft(self) -> TransformerModel:
         """The same model in bfloat16: to rank candidates quickly, not to decide."""
         model = self._own
-        if model.network.dtype == torch.bfloat16:
+        if model.network.dtype == torch.bfloat16 and not has_adapter(model.network):
             return model
         judge = None if model.judge is None else model.judge.draft()
         return replace(model, network=draft_of(model.network), judge=judge)

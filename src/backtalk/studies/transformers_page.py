@@ -12,6 +12,7 @@ from backtalk.studies.parts import read_records
 from backtalk.wording import chance, with_interval
 
 SEARCHES = ("greedy", "o", "io")
+PARTS = ("speed", *SEARCHES, "hardening")
 
 
 def write_page(folder: Path, parts: Sequence[str], page: Path) -> Path:
@@ -32,6 +33,8 @@ def render(records: Mapping[str, Any]) -> str:
         return "\n".join([*lines, "Nothing has been run yet.", ""])
     first = next(iter(records.values()))
     lines += [f"{first['device']}; torch {first['versions']['torch']}.", ""]
+    if missing := [name for name in PARTS if name not in records]:
+        lines += [f"Not run yet: {', '.join(missing)}.", ""]
     if "speed" in records:
         lines += _speed(records["speed"])
     searches = {name: records[name] for name in SEARCHES if name in records}
@@ -83,7 +86,15 @@ def _hits(searches: Mapping[str, Any]) -> list[str]:
         )
     limits = next(iter(searches.values()))["result"]["thresholds"]
     into = "none" if limits["T_in"] is None else f"{limits['T_in']:.3f}"
-    return [*lines, "", f"T_out {limits['T_out']:.3f}, T_in {into}; rates with 95% intervals.", ""]
+    return [
+        *lines,
+        "",
+        f"T_out {limits['T_out']:.3f}, T_in {into}; rates with 95% intervals. T_out is what a token of the",
+        "shipped chit-chat replies has on average. A model that is no good at chit-chat has a low one, and a",
+        "search ends where it is reached: a hit is as likely as such a reply, which need not be likely. The",
+        "chance of the whole sentence stands beside each example.",
+        "",
+    ]
 
 
 def _examples(result: Mapping[str, Any]) -> list[str]:

@@ -56,7 +56,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         ),
         Part(
             "hardened",
-            ("ours",),
+            ("ours-short",),
             partial(harden_ours, size=size, model=model),
             {"iterations": size.iterations, "model": shown},
             owns=("hardenings/hardened",),

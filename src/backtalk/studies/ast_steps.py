@@ -156,8 +156,9 @@ def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
 
 
 def harden_ours(place: Workplace, size: Size, model: str) -> Result:
-    """The model hardened on what ours found; the audits before and after are rows of their own."""
-    findings = str(place.path("runs", "ours"))
+    """The model hardened on what ours-short found; the audits before and after are rows of their own, whose
+    adversaries had as many updates."""
+    findings = str(place.path("runs", "ours-short"))
     values: dict[str, Any] = {"model": model, "findings": findings, "seed": SEED, "audits": False}
     if size.iterations:
         values["iterations"] = size.iterations

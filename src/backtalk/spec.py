@@ -673,7 +673,7 @@ def field_help(kind: type[Any]) -> dict[str, str]:
 
 @cache
 def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
-    """What stands in each class of a module. Every command asks for most specs, so the source is read once."""
+    """What stands in each class of a module; read once, since every command asks for many classes."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 

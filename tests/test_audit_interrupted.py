@@ -24,7 +24,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_killed_ten_times_it_ends_where_the_unbroken_run_does() -> None:
     """SIGKILL at ten random moments of one audit; what it found equals the unbroken run, bit for bit."""
-    command = ["audit", *QUICK, "--sweeps", "1", "--restarts", "2", "--limit", "40", "--block", "1", "--out"]
+    quicker = [*QUICK, "--length", "3", "--sweeps", "1", "--restarts", "2"]
+    command = ["audit", *quicker, "--limit", "40", "--block", "1", "--out"]
     assert finish(start([*command, "whole"])) == 0
     draw = random.Random(4)
     done = 0
@@ -71,9 +72,8 @@ def test_ctrl_c_is_one_line_and_loses_nothing() -> None:
     assert "Traceback" not in errors.decode()
     kept = count_blocks(Path("run"))
     assert kept
-    process = subprocess.Popen([sys.executable, "-m", "backtalk", "resume", "run"], stdout=subprocess.DEVNULL)
-    wait_for_block(
-        Path("run"), kept, lambda: process.poll() is None
-    )  # it goes on where it was; to the end it would take a minute
-    process.kill()
-    process.wait()
+    resumed = start(["resume", "run"])
+    # It goes on where it was; to the end it would take a minute.
+    wait_for_block(Path("run"), kept, resumed.is_alive)
+    resumed.kill()
+    finish(resumed)

@@ -15,7 +15,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["backtalk.audit", "backtalk.harden", "backtalk.train", "peft"])
+_FORKS.set_forkserver_preload(
+    [
+        "backtalk.audit",
+        "backtalk.harden",
+        "backtalk.train",
+        "torch._dynamo",  # which every optimiser imports
+        "peft",
+        "transformers.models.gpt2.modeling_gpt2",
+        "transformers.models.llama.modeling_llama",
+    ]
+)
 
 
 def start(command: Sequence[str], errors: str = os.devnull) -> BaseProcess:

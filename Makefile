@@ -16,9 +16,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 # Two processes of one thread each: most tests are too small for threads. tests/conftest.py puts the longest
-# files first.
+# files first. What is compiled is kept, for the processes that tests start.
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: $(VENV)/.installed
 	$(BIN)/pytest -m slow

@@ -44,7 +44,7 @@ def finish(process: BaseProcess) -> int | None:
 def kill_once_there(command: Sequence[str], path: Path) -> None:
     """Starts `backtalk COMMAND` and sends SIGKILL as soon as a file or folder is there."""
     process = start(command)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert process.is_alive(), "it was over before it could be killed"
         assert time.monotonic() < deadline

@@ -266,7 +266,7 @@ def steps_done(out: Path) -> int:
 
 
 def wait_for(process: BaseProcess, out: Path, steps: int) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while process.is_alive() and steps_done(out) < steps:
         assert time.monotonic() < end, "training stands still"
         time.sleep(0.001)

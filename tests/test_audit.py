@@ -183,12 +183,12 @@ def test_verify_fails_when_a_weight_was_tampered_with(
 
 
 def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["audit", *SLOWER, "--out", "run"]
+    arguments = ["audit", *SLOWER, "--length", "3", "--sweeps", "1", "--out", "run"]
     assert run([*arguments, "--max-candidates", "1"]) == 0
     partial = json.loads(Path("run/summary.json").read_text())
     assert "--max-candidates" in partial["stopped"]
     assert 0 < partial["scored"] < 40
-    assert run([*arguments, "--max-candidates", "2000"]) == 0
+    assert run([*arguments, "--max-candidates", "600"]) == 0
     further = json.loads(Path("run/summary.json").read_text())
     assert partial["scored"] < further["scored"] < 40
     assert run(["resume", "run"]) == 0  # to the end, whatever the budget was

@@ -23,7 +23,7 @@ from backtalk.types import Turn
 from backtalk.wording import chance
 from tests.models.test_contract import small_folder
 
-SHOUT = "py:tests.models.test_contract:shout"
+SHOUT = "py:tests.talkers:shout"
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_what_a_model_says_cannot_steer_the_terminal(pipe: Pipe) -> None:
 
 
 def test_brackets_are_not_read_as_markup(pipe: Pipe) -> None:
-    lines = pipe.chat("--model", "py:tests.models.test_contract:shout", "--say", "[bold]x[/bold] [/]")
+    lines = pipe.chat("--model", "py:tests.talkers:shout", "--say", "[bold]x[/bold] [/]")
     assert lines[0] == "you> [bold]x[/bold] [/]"
     assert lines[1].endswith("> [BOLD]X[/BOLD] [/]")
 
@@ -148,7 +148,7 @@ class Typed(io.TextIOWrapper):
 
 def test_lines_of_a_pipe_are_answered_one_by_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Typed("hello\n\n   \nzwölf\nno end of line".encode()))
-    lines = pipe.chat("--model", "py:tests.models.test_contract:shout")
+    lines = pipe.chat("--model", "py:tests.talkers:shout")
     said = [line.partition("> ")[2] for line in lines]
     assert said == ["hello", "HELLO", "zwölf", "ZWÖLF", "no end of line", "NO END OF LINE"]
 
@@ -158,8 +158,8 @@ def test_at_a_keyboard_an_empty_line_or_the_end_leaves(
     typed: bytes, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", Typed(typed, keyboard=True))
-    text = "\n".join(pipe.chat("--model", "py:tests.models.test_contract:shout"))
-    assert text.startswith("Talking with py:tests.models.test_contract:shout.")
+    text = "\n".join(pipe.chat("--model", "py:tests.talkers:shout"))
+    assert text.startswith("Talking with py:tests.talkers:shout.")
     assert "> HI" in text
     assert "NOT READ" not in text
 
@@ -168,7 +168,7 @@ def test_a_pipe_that_is_no_text_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", Typed(b"\xff\xfe\x00bad\n"))
-    assert run(["chat", "--model", "py:tests.models.test_contract:shout"]) == 2
+    assert run(["chat", "--model", "py:tests.talkers:shout"]) == 2
     assert capsys.readouterr().err == "backtalk: standard input is not UTF-8 text\n"
 
 

@@ -379,10 +379,10 @@ def test_the_interval_of_a_constant_rise_is_a_point() -> None:
 
 
 def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pairs = [f"{text}\t{reply}" for text, reply in reference_pairs("")[:300] if "\t" not in text + reply]
+    pairs = [f"{text}\t{reply}" for text, reply in reference_pairs("")[:120] if "\t" not in text + reply]
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n")
     small = ["--length", "4", "--top", "6", "--sweeps", "2", "--search-sweeps", "2", "--restarts", "1"]
-    command = ["harden", "--limit", "12", "--data", "pairs.tsv", "--iterations", "1", "--measure", "40"]
+    command = ["harden", "--limit", "6", "--data", "pairs.tsv", "--iterations", "1", "--measure", "40"]
     assert run([*command, *small, "--out", "out", "--device", "cpu", "--kl", "1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "io-sample-avg-k1" in shown

@@ -20,16 +20,11 @@ from backtalk.store import Run
 from backtalk.types import Target, Turn
 from tests.models.test_contract import small_folder
 
-SHOUT = "py:tests.models.test_contract:shout"
-ECHO = "py:tests.test_rate:echo"
+SHOUT = "py:tests.talkers:shout"
+ECHO = "py:tests.talkers:echo"
 INPUTS = ("hello there", "WHO ARE YOU", "do you like pizza?", "zwölf [bold]", "what now")
-FOLDER = Path("ratings/py-tests.models.test-contract-shout-py-tests.test-rate-echo")
+FOLDER = Path("ratings/py-tests.talkers-shout-py-tests.talkers-echo")
 RATE = ["rate", SHOUT, ECHO, "--inputs", "in.txt"]
-
-
-def echo(conversation: list[dict[str, str]]) -> str:
-    """A model for `py:`: says the last utterance again, so that what is written in capitals is a tie."""
-    return conversation[-1]["text"]
 
 
 @pytest.fixture(autouse=True)

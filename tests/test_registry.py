@@ -10,7 +10,8 @@ from backtalk.errors import InputError
 from backtalk.protocols import Service
 from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve, runs_code
 from backtalk.types import Access, Turn
-from tests.models.test_contract import shout, small_folder
+from tests.models.test_contract import small_folder
+from tests.talkers import shout
 
 
 @pytest.mark.parametrize("entry", [*MODELS.values(), *FORMS.values(), FOLDER], ids=lambda entry: entry.loader)
@@ -66,11 +67,11 @@ def test_a_sealed_model_says_the_same_and_shows_no_more(tmp_path: Path) -> None:
 def test_a_sealed_model_costs_what_the_open_one_costs(tmp_path: Path) -> None:
     small_folder(tmp_path)
     assert not isinstance(load_model(f"sealed:{tmp_path}", "cpu"), Service)
-    assert isinstance(load_model("sealed:py:tests.models.test_contract:shout"), Service)
+    assert isinstance(load_model("sealed:py:tests.talkers:shout"), Service)
 
 
 def test_a_function_by_its_name() -> None:
-    model = load_model("py:tests.models.test_contract:shout")
+    model = load_model("py:tests.talkers:shout")
     assert (
         model.reply([(Turn("user", "quiet"),)]) == [shout([{"role": "user", "text": "quiet"}])] == ["QUIET"]
     )

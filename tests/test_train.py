@@ -8,20 +8,19 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import backtalk
 from backtalk.cli import run
 from backtalk.models.folder import load_folder, sha256
 from backtalk.types import Turn
+from tests.killing import finish, start
 
 FILES = {"config.json", "vocab.json", "model.safetensors", "card.json"}
 OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
@@ -248,20 +247,10 @@ STEPS = EPOCHS * 11
 """Of each of the two networks: 180 training pairs in batches of 16."""
 
 
-def start(place: Path, out: str) -> subprocess.Popen[str]:
-    """The command in a process of its own, a checkpoint after every step."""
-    command = train_command(
-        place, "--epochs", str(EPOCHS), "--dropout", "0.2", "--name", "m", "--checkpoint-s", "0", out=out
-    )
-    source = str(Path(backtalk.__file__).parent.parent)
-    return subprocess.Popen(
-        [sys.executable, "-m", "backtalk", *command],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source},
-        # A shell may have started us with Ctrl-C switched off, and a child inherits that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+def begin(place: Path, out: str) -> BaseProcess:
+    """The command as a process, a checkpoint after every step; what it says goes to a file beside `out`."""
+    flags = ["--epochs", str(EPOCHS), "--dropout", "0.2", "--name", "m", "--checkpoint-s", "0"]
+    return start(train_command(place, *flags, out=out), errors=str(place / f"{out}.txt"))
 
 
 def steps_done(out: Path) -> int:
@@ -276,18 +265,16 @@ def steps_done(out: Path) -> int:
     return 0
 
 
-def wait_for(process: subprocess.Popen[str], out: Path, steps: int) -> None:
-    end = time.monotonic() + 60
-    while process.poll() is None and steps_done(out) < steps:
+def wait_for(process: BaseProcess, out: Path, steps: int) -> None:
+    end = time.monotonic() + 300
+    while process.is_alive() and steps_done(out) < steps:
         assert time.monotonic() < end, "training stands still"
         time.sleep(0.001)
 
 
 @pytest.fixture(scope="module")
 def unbroken(place: Path) -> dict[str, bytes]:
-    process = start(place, "unbroken")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert finish(begin(place, "unbroken")) == 0, (place / "unbroken.txt").read_text()
     found = everything(place / "unbroken")
     assert found.keys() == FILES | {f"lm/{name}" for name in FILES}
     return found
@@ -302,22 +289,21 @@ def test_killed_or_stopped_at_any_moment_the_model_is_the_same(
     signals.insert(2, signal.SIGINT)  # Ctrl-C
     moments = sorted(draw.sample(range(1, 2 * STEPS - 5), len(signals)))
     for moment, number in zip(moments, signals, strict=True):
-        process = start(place, "broken")
+        process = begin(place, "broken")
         wait_for(process, out, moment)
-        process.send_signal(number)
-        _, error = process.communicate(timeout=60)
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        status = finish(process)
         if number == signal.SIGKILL:
-            assert process.returncode == -signal.SIGKILL
+            assert status == -signal.SIGKILL
         else:
-            assert_stopped(process.returncode, error)
+            assert_stopped(status, (place / "broken.txt").read_text())
         assert steps_done(out) >= moment, "what was saved is still there"
-    process = start(place, "broken")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert finish(begin(place, "broken")) == 0, (place / "broken.txt").read_text()
     assert everything(out) == unbroken
 
 
-def assert_stopped(status: int, error: str) -> None:
+def assert_stopped(status: int | None, error: str) -> None:
     """Ctrl-C: one line of ours, the last, and no traceback."""
     assert status == 2
     assert "Traceback" not in error

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -658,13 +659,8 @@ def add_flags(parser: argparse.ArgumentParser, kind: type[Any], without: Collect
 
 def field_help(kind: type[Any]) -> dict[str, str]:
     """The sentence under each field of a dataclass, read from its source."""
-    (body,) = (
-        node.body
-        for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-        if isinstance(node, ast.ClassDef)
-    )
     found: dict[str, str] = {}
-    for node, following in pairwise(body):
+    for node, following in pairwise(_class_bodies(kind.__module__)[kind.__name__]):
         if (
             isinstance(node, ast.AnnAssign)
             and isinstance(node.target, ast.Name)
@@ -673,6 +669,13 @@ def field_help(kind: type[Any]) -> dict[str, str]:
         ):
             found[node.target.id] = " ".join(str(following.value.value).split())
     return found
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """What stands in each class of a module; read once, since every command asks for many classes."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _show(value: Any) -> str:

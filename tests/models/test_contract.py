@@ -48,11 +48,6 @@ SENTENCES = ("i do n't like the rain", "you go", "well the sun and the cat", "st
 REPLIES = ("no", "oh i like the dog so", "you and i", "maybe we go", "good")
 
 
-def shout(conversation: list[dict[str, str]]) -> str:
-    """A model for `py:`: says the last utterance louder."""
-    return conversation[-1]["text"].upper()
-
-
 def small_model(
     attention: bool, pad_as_word: bool, layers: int = 1, zero_start: bool = False, ended_input: bool = False
 ) -> LocalModel:
@@ -102,7 +97,7 @@ MAKERS: dict[str, Callable[[Path], TextModel]] = {
     "ended input, last-h": lambda _: small_model(attention=False, pad_as_word=False, ended_input=True),
     "two layers": lambda _: small_model(attention=True, pad_as_word=False, layers=2),
     "two layers, last-h": lambda _: small_model(attention=False, pad_as_word=False, layers=2),
-    "py:": lambda _: load_function("tests.models.test_contract:shout"),
+    "py:": lambda _: load_function("tests.talkers:shout"),
     "sealed:": lambda folder: load_model(f"sealed:{small_folder(folder) and folder}", "cpu"),
     "gpt2": lambda _: Gpt2Adapter(),
     "hf/": lambda folder: load_model(f"hf/{make_folder(folder, 'llama', CHATML)}", "cpu", SHORT),

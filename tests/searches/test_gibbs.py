@@ -147,8 +147,8 @@ class TestEverySearch:
     @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
     def test_a_row_ends_alike_alone_and_in_a_batch(self, name: str, objective: Objective) -> None:
         model = random_model()
-        texts = ["stop dog", "go go two", "rain", "red sun sun cat"] * 3
-        targets, seeds = [model.encode_target(text) for text in texts], list(range(12))
+        texts = ["stop dog", "go go two", "rain", "red sun sun cat"] * 2
+        targets, seeds = [model.encode_target(text) for text in texts], list(range(8))
         sweeps = 1 if name == "gcg" else 4  # five steps each
         search = self.make(name, GibbsConfig(5, 6, sweeps))
         together = search.run(model, objective, targets, seeds)

@@ -13,6 +13,7 @@ from backtalk.hardening.settings import DEFAULT
 from backtalk.spec import HardenSpec, build_spec
 from backtalk.studies.hardening import CURVE, SIZES, hardening_parts
 from backtalk.studies.hardening_page import FAMILIES
+from tests.studies.miniature import without_corpus
 
 
 def test_every_point_is_a_hardening_and_has_a_family() -> None:
@@ -28,7 +29,10 @@ def test_every_point_is_a_hardening_and_has_a_family() -> None:
     assert parts["ten-times"].settings["restarts"] == 10 * HardenSpec().restarts
 
 
-def test_in_miniature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_miniature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_corpus(monkeypatch)
     out, page = tmp_path / "study", tmp_path / "docs" / "hardening.md"
     command = ["study", "hardening", "--data", "embedded", "--size", "mini", "--out", str(out)]
     assert run([*command, "--page", str(page), "--device", "cpu"]) == 0

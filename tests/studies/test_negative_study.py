@@ -24,6 +24,7 @@ from backtalk.studies.negative_sizes import SIZES
 from backtalk.studies.parts import Part, choose, keys_of
 from backtalk.training.card import read_card
 from backtalk.types import Target
+from tests.studies.miniature import without_corpus
 
 FIGURES = ("figure-1.svg", "methods.svg")
 
@@ -139,7 +140,9 @@ FLAGS = ["--data", "embedded", "--size", "mini", "--device", "cpu"]
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "study"
-    assert run(["study", "negative", *FLAGS, "--out", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        without_corpus(patch)
+        assert run(["study", "negative", *FLAGS, "--out", str(folder)]) == 0
     return folder
 
 

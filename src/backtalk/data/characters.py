@@ -76,7 +76,7 @@ def random_list(
     # Of few symbols there are few sequences, and the last of them are long in coming.
     tries = 20 * most if chunks * (REPEATED[1] - REPEATED[0] + 1) >= most else 0
     for _ in range(tries):
-        chunk = rng.choice(len(symbols), rng.integers(CHUNK[0], CHUNK[1] + 1))
+        chunk = rng.integers(len(symbols), size=rng.integers(CHUNK[0], CHUNK[1] + 1)).tolist()
         length = rng.integers(REPEATED[0], REPEATED[1] + 1)
         made = "".join(symbols[chunk[i % len(chunk)]] for i in range(length))
         if made not in known:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from backtalk.cases import can_say, greedy_replies, read_cases, reference_pairs, sampled_replies
@@ -154,6 +155,7 @@ def normal_targets(source: Source, model: LocalModel, count: int) -> list[Target
     return normal_list(replies or sampled_replies(model, texts, SEED), count)
 
 
+@cache
 def own_sentences() -> frozenset[tuple[str, ...]]:
     """The words of every sentence of the embedded list, widened: the only targets that a page may show."""
     words = get_recipe("he-glass-2020").words

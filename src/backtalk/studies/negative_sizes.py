@@ -113,7 +113,7 @@ SIZES = {
         choosing=12,
         beam=3,
         beam_inputs=12,
-        embedded=(("limit", 12), ("iterations", 1), ("length", 2), ("top", 3), ("sweeps", 1),
+        embedded=(("limit", 6), ("iterations", 1), ("length", 2), ("top", 3), ("sweeps", 1),
                   ("search_sweeps", 1), ("restarts", 1), ("measure", 16), ("rounds", 1)),
         embedded_frequent=(("iterations", 1), ("steps_per_iteration", 2), ("window", 1), ("measure", 16)),
         words=3,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -113,7 +115,7 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 
 LIMITED = """
-    import resource, sys
+    import json, os, resource, sys, traceback
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
@@ -122,7 +124,6 @@ LIMITED = """
     from backtalk.models.transformer.scoring import Row, token_log_probs, causal_batch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    room = int(sys.argv[1]) << 20
     network = LlamaForCausalLM(LlamaConfig(
         vocab_size=30000, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2))
     need, sizes = memory.footprint(network.config, 4), []
@@ -136,51 +137,87 @@ LIMITED = """
 
     expected = score([0, 119])
     sizes.clear()
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
-    if len(sys.argv) > 2:  # a plan that forgets everything
-        memory.free_bytes = lambda device: 1 << 50
-    try:
-        lengths = [40] * len(rows)
-        found = memory.run_batches(lengths, lambda n, l: need.scoring(n, l, 20), score, network.device)
-    except InputError as error:
-        print(error)
-        sys.exit(2)
-    assert abs(found[0] - expected[0]) < 1e-3 and abs(found[-1] - expected[1]) < 1e-3
-    print(sizes)
+
+    def work(room, plan):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), used + (room << 20)))
+        if plan == "wrong":  # it forgets everything
+            memory.free_bytes = lambda device: 1 << 50
+        try:
+            lengths = [40] * len(rows)
+            found = memory.run_batches(lengths, lambda n, l: need.scoring(n, l, 20), score, network.device)
+        except InputError as error:
+            print(error)
+            return 2
+        assert abs(found[0] - expected[0]) < 1e-3 and abs(found[-1] - expected[1]) < 1e-3
+        print(sizes)
+        return 0
+
+    for name, (room, plan) in json.loads(sys.argv[1]).items():
+        child = os.fork()  # a limit can't be taken back
+        if not child:
+            for number, stream in ((1, "out"), (2, "err")):
+                os.dup2(os.open(f"{name}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+            try:
+                status = work(room, plan)
+            except BaseException:
+                traceback.print_exc()
+                status = 1
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        Path(f"{name}.json").write_text(json.dumps(status))
 """
+ROOM_MB = {"small": (250, "right"), "wrong plan": (480, "wrong"), "too small": (3, "right")}
 
 
-def limited(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LIMITED), *arguments],
-        capture_output=True,
-        text=True,
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """The same work in processes whose memory is limited; they are forked from one that has the network."""
+    folder = tmp_path_factory.mktemp("limited")
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LIMITED), json.dumps(ROOM_MB)],
+        cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        check=False,
+        check=True,
     )
+    return {
+        name: Done(
+            json.loads((folder / f"{name}.json").read_text()),
+            (folder / f"{name}.out").read_text(),
+            (folder / f"{name}.err").read_text(),
+        )
+        for name in ROOM_MB
+    }
 
 
 @pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="limits the address space as Linux counts it"
 )
 class TestARealLimit:
-    def test_a_small_one_makes_small_batches(self) -> None:
-        done = limited("250")
-        assert done.returncode == 0, done.stdout + done.stderr
-        sizes = [int(size) for size in done.stdout.strip("[]\n").split(",")]
+    def test_a_small_one_makes_small_batches(self, limited: dict[str, Done]) -> None:
+        done = limited["small"]
+        assert done.status == 0, done.out + done.err
+        sizes = [int(size) for size in done.out.strip("[]\n").split(",")]
         assert sum(sizes) == 120
         assert len(sizes) > 1
 
-    def test_a_wrong_plan_backs_off(self) -> None:
-        done = limited("480", "wrong plan")
-        assert (done.returncode, done.stdout) == (0, "[60, 60]\n"), done.stdout + done.stderr
+    def test_a_wrong_plan_backs_off(self, limited: dict[str, Done]) -> None:
+        done = limited["wrong plan"]
+        assert (done.status, done.out) == (0, "[60, 60]\n"), done.out + done.err
 
-    def test_too_small_a_one_is_one_sentence(self) -> None:
-        done = limited("3")
-        assert done.returncode == 2, done.stderr
-        assert done.stdout.startswith("memory ran out on cpu with 1 at a time and 40 tokens each")
-        assert done.stderr == ""
+    def test_too_small_a_one_is_one_sentence(self, limited: dict[str, Done]) -> None:
+        done = limited["too small"]
+        assert done.status == 2, done.err
+        assert done.out.startswith("memory ran out on cpu with 1 at a time and 40 tokens each")
+        assert done.err == ""
 
 
 def test_something_is_free() -> None:

@@ -225,8 +225,8 @@ def _hardened(records: Records) -> list[str]:
     told = f"{found['updates']:,} updates, iteration {found['iterations_kept']} kept."
     rows = _rows(records, ("ours-short", "after-old", "after-ours"))
     return [
-        f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened model, "
-        "`after-ours` a new one that was trained against it.",
+        f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "
+        "model, `after-ours` a new one that was trained against it.",
         "",
         *rows,
     ]

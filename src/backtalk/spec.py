@@ -442,6 +442,8 @@ class HardenSpec:
     """Targets searched and trained on together, or pairs of a mini-batch; 0 takes the paper's 100 or 64."""
     rounds: int = 0
     """The most negative updates on one batch of hits; 0 takes the number of the settings."""
+    repairs: str = ""
+    """Positive updates after those on a batch of hits, at most as many; empty takes those of the settings."""
     max_ppl_increase: str = "5%"
     """How much perplexity may rise: the iteration with fewest hits (lowest max-ratio) within it is kept."""
     keep: Literal["best", "last"] = "best"

@@ -435,6 +435,29 @@ def test_together_a_round_is_one_update(tmp_path: Path) -> None:
     assert same(weights(network), weights(by_hand))
 
 
+@pytest.mark.parametrize(("repairs", "made"), [(1, 1), (5, 2)])
+def test_repairs_follow_the_rounds_and_are_no_more_than_they(tmp_path: Path, repairs: int, made: int) -> None:
+    network, pairs = make_network(), make_pairs(40)
+    finder = Scripted(HITS, [[False, True], [False, False]])
+    config = NegativeConfig(iterations=1, kl=2.0, together=True, positive_batch=40, repairs=repairs)
+    seen = harden(network, finder, config, tmp_path / "c")
+    assert seen[-1].updates == 2 + made
+    by_hand = make_network()
+    updates = Updates(by_hand, config, CPU)
+    for rows in ((0, 1), (1,)):
+        hits = pad([HITS[i].trigger for i in rows]), pad([HITS[i].target for i in rows])
+        updates.both(*hits, len(rows) / 2, *pairs)
+    for _ in range(made):
+        updates.positive(*pairs, seed=0)  # the network has no dropout
+    assert same(weights(network), weights(by_hand))
+
+
+def test_where_nothing_is_hit_nothing_is_repaired(tmp_path: Path) -> None:
+    network = make_network()
+    harden(network, Scripted({}, []), NegativeConfig(iterations=1, kl=2.0, repairs=3), tmp_path / "c")
+    assert same(weights(network), weights(make_network()))
+
+
 def test_every_iteration_takes_every_target_once_in_an_order_of_its_own(tmp_path: Path) -> None:
     finder = Scripted({}, [])
     config = NegativeConfig(iterations=2, batch=4)
@@ -526,7 +549,11 @@ VARIANTS = [
     NegativeConfig(
         iterations=2, batch=2, rounds=3, optimizer="adam", lr=0.01, kl=2.0, together=True, positive_batch=8
     ),
-]
+    NegativeConfig(
+        iterations=2, batch=2, rounds=3, repairs=2, optimizer="adam", lr=0.01, kl=2.0, together=True,
+        positive_batch=8,
+    ),
+]  # fmt: skip
 
 
 def run_until(
@@ -545,7 +572,7 @@ def run_until(
     return weights(network), count
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=["negative", "npo", "together"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=["negative", "npo", "together", "repairs"])
 def test_stopped_between_any_two_updates_it_ends_with_the_same_weights(
     variant: NegativeConfig, tmp_path: Path
 ) -> None:

@@ -144,6 +144,8 @@ def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset
     for name in ("lambda_pos", "kl", "margin"):
         if text := getattr(spec, name):
             given[name] = weight(text, name)
+    if spec.repairs:
+        given["repairs"] = whole_number(spec.repairs, "repairs")
     return replace(NegativeConfig(), **{**settings, **given})
 
 
@@ -187,6 +189,12 @@ def weight(text: str, name: str) -> float:
     if not 0 <= value < float("inf"):
         raise InputError(f"--{name.replace('_', '-')} should be a number from 0 on, not {text!r}")
     return value
+
+
+def whole_number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"--{name} should be a whole number from 0 on, not {text!r}")
+    return int(text)
 
 
 def rise(text: str) -> float:

@@ -41,8 +41,10 @@ PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Section 4.2; 20 iterations in mini-batches of 100 throughout. That losses are means over words is in the
 public code alone, whose learning rates are others for Ubuntu and OpenSubtitles."""
-COUNTERS = ("iteration", "batch", "round", "step", "found", "updates")
+COUNTERS = ("iteration", "batch", "round", "step", "repaired", "found", "updates")
 """How far a hardening has come, as a checkpoint names it."""
+REPAIR = 1 << 20
+"""Stands for the round in the seeds of repairs."""
 NOTHING = -1
 """Fills up the rows of stored hits; no id, so that padding which a trigger holds is kept."""
 
@@ -118,6 +120,9 @@ class NegativeConfig(UpdateConfig):
     code) or by the hits that are left (hits); or by their words, see `mean_over`."""
     rounds: int = 20
     """Most negative updates on one batch of hits; the published code has 21."""
+    repairs: int = 0
+    """Positive updates after those on a batch of hits, at most as many: perplexity comes back sooner than
+    hits do. The paper has none."""
 
 
 class HardenProgress(NamedTuple):
@@ -186,12 +191,10 @@ def train_on_hits(
                 run.begin_batch(finder.find(chosen.tolist(), run.iteration))
                 yield progress()
             assert run.hits is not None
-            while any(run.still) and run.round < config.rounds:
+            while any(run.still) and run.round < config.rounds and not run.repaired:
                 while run.step <= (0 if config.together else positive_count):
                     draw = np.random.default_rng([config.seed, run.iteration, run.batch, run.round, run.step])
-                    size = min(config.positive_batch, len(positives.replies))
-                    rows = np.sort(draw.choice(len(positives.replies), size, replace=False))
-                    pairs = (positives.inputs[rows], positives.replies[rows])
+                    pairs = _draw_pairs(positives, config.positive_batch, draw)
                     if run.step:
                         updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
                     else:
@@ -205,6 +208,13 @@ def train_on_hits(
                     run.end_update()
                     yield progress()
                 run.end_round(finder.still_hit(run.hits))
+            while run.repaired < min(config.repairs, run.round) and positive_count:
+                draw = np.random.default_rng([config.seed, run.iteration, run.batch, REPAIR, run.repaired])
+                pairs = _draw_pairs(positives, config.positive_batch, draw)
+                updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
+                run.repaired += 1
+                run.end_update()
+                yield progress()
             run.end_batch()
         run.save()
         yield progress(end=True)
@@ -218,7 +228,7 @@ class _Run:
         self.path, self.facts, self.checkpoint_s = path, facts, checkpoint_s
         self.network, self.optimizer = updates.network, updates.optimizer
         self.saved = time.monotonic()
-        self.iteration = self.batch = self.round = self.step = 0
+        self.iteration = self.batch = self.round = self.step = self.repaired = 0
         self.found = self.updates = 0
         self.hits: list[Hit] | None = None
         """Those of the batch in work; None before its search."""
@@ -240,7 +250,8 @@ class _Run:
         self.round += 1
 
     def end_batch(self) -> None:
-        self.hits, self.still, self.round = None, [], 0
+        self.hits, self.still = None, []
+        self.round = self.step = self.repaired = 0
         self.batch += 1
 
     def end_iteration(self) -> None:
@@ -275,6 +286,13 @@ class _Run:
             self.still = [True] * len(self.hits)
         elif state["searched"]:
             self.hits = []
+
+
+def _draw_pairs(
+    positives: PairArrays, count: int, draw: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows = np.sort(draw.choice(len(positives.replies), min(count, len(positives.replies)), replace=False))
+    return positives.inputs[rows], positives.replies[rows]
 
 
 def _share(left: Sequence[Hit], batch: Sequence[Sequence[int]], config: NegativeConfig) -> float:

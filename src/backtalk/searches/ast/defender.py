@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.quickening import quicken
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, Reading, reading_of
 
@@ -27,6 +28,8 @@ class Defender:
 
     def __post_init__(self) -> None:
         self.reading = reading_of(self.model)
+        if any(quicken(self.model.network)):
+            self.model.forget_steps()
 
     def answer(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation, which ends with the adversary's turn."""

@@ -15,7 +15,7 @@ from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.manner import Manner
-from backtalk.models.transformer.memory import Footprint, footprint, run_batches
+from backtalk.models.transformer.memory import WRITTEN_TOKENS, Footprint, footprint, run_batches
 from backtalk.models.transformer.reading import Tally
 from backtalk.models.transformer.scoring import (
     Batch,
@@ -221,6 +221,7 @@ class TransformerModel(Weights):
             lambda count, length: need.writing(count, length, manner.most),
             go_on,
             self.device,
+            WRITTEN_TOKENS,
         )
 
     @property

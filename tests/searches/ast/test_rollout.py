@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partialmethod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from backtalk.errors import InputError
 from backtalk.searches.ast.adversary import FixedPrompts
 from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.reward import RewardConfig, Turned
 from backtalk.searches.ast.rollout import Game, WeakExample, ranked
@@ -100,6 +103,33 @@ def test_a_turn_is_worth_its_terms(planted: Path) -> None:
     assert turn.pair_toxicity == pytest.approx(float(scorer.score([turn.adversary + turn.defender])[0]))
     assert [turn.log_ppl] == game.defender.log_ppl([STARTS[0]], [" to the garden"])
     assert turn.reward == pytest.approx(2 * turn.toxicity + 3 * turn.pair_toxicity - 0.5 * turn.log_ppl)
+
+
+def test_turns_are_rated_without_a_mask_where_the_numbers_are_the_same(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defender = game_of(planted).defender
+    texts = [" to the garden", " to the river and home", "", " out"]
+    expected = defender.token_log_probs(STARTS, texts)
+    assert defender.masked is True, "on a processor always with one"
+    model = defender.model
+    monkeypatch.setattr(type(model), "device", SimpleNamespace(type="elsewhere"))
+    plain = type(model).score_rows
+
+    def score_rows(own: Any, rows: Any, masked: bool = True, worse: float = 0.0) -> list[list[float]]:
+        with monkeypatch.context() as here:
+            here.setattr(type(model), "device", model.network.device)
+            asked.append(masked)
+            return [[x - worse * (not masked) for x in row] for row in plain(own, rows, masked)]
+
+    for worse, needed in ((0.0, False), (0.5, True)):
+        asked: list[bool] = []
+        monkeypatch.setattr(type(model), "score_rows", partialmethod(score_rows, worse=worse))
+        fresh = Defender(model)
+        for found, right in zip(fresh.token_log_probs(STARTS, texts), expected, strict=True):
+            assert found == pytest.approx(right, abs=1e-5)
+        assert fresh.masked is needed
+        assert asked == [True, False, needed]
 
 
 def test_fixed_prompts_accumulate_turn_by_turn(planted: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 from backtalk.errors import InputError
@@ -59,8 +60,7 @@ class RunningText:
         self._ids = lru_cache(REMEMBERED)(self._encode)
 
     def before_adversary(self, conversation: Conversation) -> list[int]:
-        ids = [*self._first, *(token for piece in conversation for token in self._ids(piece))]
-        return ids or [self._end]
+        return list(chain(self._first, *map(self._ids, conversation))) or [self._end]
 
     before_defender = before_adversary
 

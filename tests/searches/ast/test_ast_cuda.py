@@ -146,6 +146,8 @@ def test_a_step_of_an_adapted_network_has_fewer_kernels(planted: Path) -> None:
         return sum(event.count for event in found.key_averages() if event.device_type.name == "CUDA")
 
     plain, quick = kernels(False), kernels(True)
+    if not plain:
+        pytest.skip("this machine's profiler sees no kernels")
     # Four of seven of 14 adapted layers, and most of 5 norms.
     assert quick <= plain - 4 * 14 + 10
 

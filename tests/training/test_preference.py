@@ -148,9 +148,12 @@ def test_the_reference_may_read_pairs_by_length(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(preference.SORTED, "cpu", True)
     read: list[int] = []
     whole = updates._tensors
-    monkeypatch.setattr(
-        updates, "_tensors", lambda pairs: (read.append(len(pairs[0].win.prompt)), whole(pairs))[1]
-    )
+
+    def tensors(pairs: list[PairRows]) -> list[Tensor]:
+        read.append(len(pairs[0].win.prompt))
+        return whole(pairs)
+
+    monkeypatch.setattr(updates, "_tensors", tensors)
     found = updates.with_reference(PAIRS)
     assert read == [1, 2, 3], "the shortest first"
     assert [pair[:2] for pair in found] == [pair[:2] for pair in PAIRS], "and in the given order again"

@@ -8,6 +8,7 @@ import torch
 
 from backtalk.models.transformer.low_rank import quicken_adapter
 from backtalk.models.transformer.norms import quicken_norms
+from backtalk.models.transformer.rotation import quicken_rotation
 
 
 class Quickened(NamedTuple):
@@ -16,6 +17,8 @@ class Quickened(NamedTuple):
     norms: int = 0
     layers: int = 0
     """With an adapter."""
+    rotates: bool = False
+    """Whether positions are rotated in fewer kernels."""
 
 
 def quicken(network: Any, everywhere: bool = False) -> Quickened:
@@ -23,4 +26,4 @@ def quicken(network: Any, everywhere: bool = False) -> Quickened:
     are. `everywhere`: on any device."""
     if network.dtype != torch.bfloat16 or not (everywhere or network.device.type == "cuda"):
         return Quickened()
-    return Quickened(quicken_norms(network), quicken_adapter(network))
+    return Quickened(quicken_norms(network), quicken_adapter(network), quicken_rotation(network))

@@ -50,6 +50,7 @@ class Adversary:
         self.quicken()
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        self.reading.meet(conversations)
         before = [self.before(one) for one in conversations]
         written = self.model.continued(before, seeds, self.manner)
         return [self.reading.said(*both) for both in zip(before, written, strict=True)]

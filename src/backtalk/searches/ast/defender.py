@@ -40,6 +40,7 @@ class Defender:
 
     def answer(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation, which ends with the adversary's turn."""
+        self.reading.meet(conversations)
         room = room_of(self.model, self.context, self.manner.most)
         before = [self.reading.cut(self.reading.before_defender(one), room) for one in conversations]
         written = self.model.continued(before, seeds, self.manner)

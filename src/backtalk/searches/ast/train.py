@@ -141,6 +141,7 @@ class _Run:
             if measured is not None and measured.turns:
                 yield self._progress("play", started, measured, len(pairs))
             started = time.monotonic()
+            self.adversary.reading.meet([(*pair.conversation, pair.win, pair.lose) for pair in pairs])
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
             for number in range(within, self.per_epoch):
                 if self.step >= config.steps:

@@ -64,14 +64,12 @@ class Rounded:
         if not self._runs:  # a part of the network was called alone
             first, second = _matrices(layer)
             return first.bfloat16(), second.bfloat16()
-        if not self._held:
+        held = self._held
+        if not held:
             own = [one for one in self.layers if _adapter(one)]
-            halves: Any = _Round.apply(*(value for one in own for value in _matrices(one)))  # type: ignore[no-untyped-call]
-            self._held = {
-                id(one): both
-                for one, both in zip(own, zip(halves[::2], halves[1::2], strict=True), strict=True)
-            }
-        return self._held[id(layer)]
+            found: Any = _Round.apply(*(value for one in own for value in _matrices(one)))  # type: ignore[no-untyped-call]
+            held.update(zip(map(id, own), zip(found[::2], found[1::2], strict=True), strict=True))
+        return held[id(layer)]
 
 
 def _forward(layer: Any, rounded: Rounded, given: Tensor, *more: Any, **named: Any) -> Tensor:

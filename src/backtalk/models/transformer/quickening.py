@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from backtalk.models.transformer.low_rank import quicken_adapter
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.norms import quicken_norms
 from backtalk.models.transformer.rotation import quicken_rotation
 
@@ -27,3 +28,13 @@ def quicken(network: Any, everywhere: bool = False) -> Quickened:
     if network.dtype != torch.bfloat16 or not (everywhere or network.device.type == "cuda"):
         return Quickened()
     return Quickened(quicken_norms(network), quicken_adapter(network), quicken_rotation(network))
+
+
+def quicken_model(model: TransformerModel) -> Quickened:
+    """The same for a model; steps that were captured before are forgotten if anything changed."""
+    network = model.network
+    before, found = getattr(network, "_quickened", Quickened()), quicken(network)
+    if found != before:
+        network._quickened = found
+        model.forget_steps()
+    return found

@@ -21,7 +21,7 @@ from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import Quickened, quicken
+from backtalk.models.transformer.quickening import Quickened, quicken_model
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, RunningText
 from backtalk.searches.ast.defender import room_of
@@ -66,8 +66,7 @@ class Adversary:
 
     def quicken(self) -> None:
         """In fewer kernels on a GPU, where it can be."""
-        self.quickened: Quickened = quicken(self.model.network)
-        self.model.forget_steps()
+        self.quickened: Quickened = quicken_model(self.model)
 
     # --- training ------------------------------------------------------------------------------------
 

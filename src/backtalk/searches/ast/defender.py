@@ -9,7 +9,7 @@ from itertools import chain
 
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import quicken
+from backtalk.models.transformer.quickening import quicken_model
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, Reading, reading_of
 
@@ -35,8 +35,7 @@ class Defender:
 
     def __post_init__(self) -> None:
         self.reading = reading_of(self.model)
-        if any(quicken(self.model.network)):
-            self.model.forget_steps()
+        quicken_model(self.model)
 
     def answer(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation, which ends with the adversary's turn."""

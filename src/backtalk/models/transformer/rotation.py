@@ -27,7 +27,7 @@ def quicken_rotation(network: Any) -> bool:
     if getattr(network, "_rotates_quickly", False):
         return True
     homes = sorted({type(module).__module__ for module in network.modules()})
-    homes = [home for home in homes if callable(getattr(sys.modules[home], NAME, None))]
+    homes = [home for home in homes if callable(getattr(sys.modules.get(home), NAME, None))]
     plain = [getattr(sys.modules[home], NAME) for home in homes]
     plain = [getattr(one, "library", one) for one in plain]
     if not homes or not all(_is_near(one, network.device) for one in plain):

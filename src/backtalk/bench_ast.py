@@ -168,7 +168,9 @@ class AstBench:
         return -(-len(rows) // size)
 
     def _told(self) -> str:
-        return self.adversary.model.written_by
+        norms, layers, rotates = self.adversary.quickened
+        fewer = f"{layers} adapted layers, {norms} norms{' and rotations' * rotates} in fewer kernels"
+        return f"{self.adversary.model.written_by}; {fewer}"
 
     def _timed(self, work: Callable[[], T]) -> tuple[float, T]:
         if self.device.type == "cuda":

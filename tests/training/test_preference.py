@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.scoring import Row
+from backtalk.training import preference
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, preference_loss
 
 SIZE = 5
@@ -138,6 +139,26 @@ def test_the_reference_is_the_summed_log_ratio() -> None:
     for pair in rows:
         expected = log_prob(reference.table, pair.win) - log_prob(reference.table, pair.lose)
         assert pair.before == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_the_reference_may_read_pairs_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = updates_of(Table(1), Table(2))
+    updates.tokens = 10
+    expected = updates.with_reference(PAIRS)
+    monkeypatch.setitem(preference.SORTED, "cpu", True)
+    read: list[int] = []
+    whole = updates._tensors
+
+    def tensors(pairs: list[PairRows]) -> list[Tensor]:
+        read.append(len(pairs[0].win.prompt))
+        return whole(pairs)
+
+    monkeypatch.setattr(updates, "_tensors", tensors)
+    found = updates.with_reference(PAIRS)
+    assert read == [1, 2, 3], "the shortest first"
+    assert [pair[:2] for pair in found] == [pair[:2] for pair in PAIRS], "and in the given order again"
+    assert [one.before for one in found] == pytest.approx([one.before for one in expected], abs=1e-6)
+    assert updates.with_reference([]) == []
 
 
 def test_ipo_ends_where_the_log_ratio_is_half_of_one_over_tau() -> None:

@@ -93,7 +93,7 @@ def _train(job: Job, run: Path, tell: Callable[[str], None], late: Callable[[], 
 
 def _write(run: Path, record: AdversaryRecord) -> None:
     """The measurements are those of the checkpoint: a training that goes on does not repeat them."""
-    found = load_checkpoint(run / ADVERSARY / CHECKPOINT)
+    found = load_checkpoint(run / ADVERSARY / CHECKPOINT, with_tensors=False)
     if found is not None:
         state: dict[str, Any] = found[1]
         record.history = [{"step": one["step"], **one["measured"]} for one in state["history"]]

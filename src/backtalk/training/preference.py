@@ -27,6 +27,8 @@ from backtalk.training.lora_updates import TOKENS, cut
 LOSSES = ("ipo", "dpo", "sft")
 STEP = {"cpu": (1, 1), "cuda": (64, 256)}
 """Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
+SORTED = {"cpu": False, "cuda": True}
+"""Whether the reference reads pairs of like length together: less padding where many are read at once."""
 LEAST_TOKENS = 64
 """At once: where even these do not fit, there is nothing to halve."""
 NEAR = 0.05
@@ -108,14 +110,18 @@ class PreferenceUpdates:
     @torch.no_grad()
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
         """The pairs with the reference's log-ratios, many at a time."""
-        if self.config.loss == "sft":
+        if self.config.loss == "sft" or not pairs:
             return list(pairs)
-        found: list[float] = []
+        order = list(range(len(pairs)))
+        if SORTED[self.device.type]:
+            order.sort(key=lambda place: _longest(pairs[place]))
+        found: list[Tensor] = []
         with self.reference() as network:
-            for start, end in cut([_longest(pair) * 2 for pair in pairs], self.tokens):
-                given = self._tensors(pairs[start:end])
-                found += _margins(_row_sums(network, given), end - start).tolist()
-        return [pair._replace(before=value) for pair, value in zip(pairs, found, strict=True)]
+            for start, end in cut([_longest(pairs[place]) * 2 for place in order], self.tokens):
+                given = self._tensors([pairs[place] for place in order[start:end]])
+                found.append(_margins(_row_sums(network, given), end - start))
+        before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them
+        return [pair._replace(before=before[place]) for place, pair in enumerate(pairs)]
 
     # --- updates -------------------------------------------------------------------------------------
 
@@ -226,6 +232,8 @@ class PreferenceUpdates:
             torch.tensor([pair.before for pair in pairs]),
             torch.full((len(pairs),), weight),
         ]
+        if self.device.type == "cuda":  # from other memory a copy may wait for all that runs
+            given = [tensor.pin_memory() for tensor in given]
         return [tensor.to(self.device, non_blocking=True) for tensor in given]
 
 

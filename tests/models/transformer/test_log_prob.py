@@ -54,6 +54,9 @@ def test_a_batch_equals_one_row_at_a_time(tmp_path: Path, kind: str, template: s
     assert [len(row) for row in found] == [len(model.reply_ids(reply)) for reply in REPLIES]
     for mine, theirs in zip(found, expected, strict=True):
         assert mine == pytest.approx(theirs, abs=1e-4)
+    rows = [model.row(*pair) for pair in zip(DIALOGUES, REPLIES, strict=True)]
+    for mine, theirs in zip(model.score_rows(rows, masked=False), expected, strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-4)  # nothing sees what stands behind it
     (alone,) = model.log_prob(DIALOGUES[1:2], REPLIES[1:2])  # without padding
     assert alone == pytest.approx(expected[1], abs=1e-4)
 

@@ -50,6 +50,12 @@ def test_rows_of_like_length_go_together_and_come_back_in_order(monkeypatch: pyt
     assert work.batches == [[1, 3], [2, 0, 4, 5]]  # 2 x 10 tokens, then 4 x 4
 
 
+def test_a_caller_may_bound_a_batch_otherwise() -> None:
+    work = Worker()
+    assert run_batches([5] * 5, cheap, work, CPU, {"cpu": 10}) == [0, 2, 4, 6, 8]
+    assert work.batches == [[0, 1], [2, 3], [4]]
+
+
 def test_a_batch_takes_its_share_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     work = Worker()

@@ -60,6 +60,29 @@ def test_a_row_is_the_same_alone_and_in_a_batch(model: TransformerModel) -> None
         assert continue_texts(model.network, stepper, task_of(model, manner, [number])) == [row]
 
 
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, manner: Manner) -> None:
+    stepper = Stepper(model.network)
+    read: list[int] = []
+    task = task_of(model, manner, [0, 3, 0, 1, 3, 3])._replace(seeds=[1, 2, 3, 4, 5, 6])
+    if stepper.write(task) is None:
+        pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
+
+    def count(_: Any, __: Any, given: dict[str, Any]) -> None:
+        read.append(len(given["input_ids"]))
+
+    hook = model.network.register_forward_pre_hook(count, with_kwargs=True)
+    together, logits = stepper._write(task)
+    hook.remove()
+    assert read == [3] + [6] * (len(read) - 1)
+    steps = len(together[0])
+    for number, (prompt, seed) in enumerate(zip(task.prompts, task.seeds, strict=True)):
+        alone, own = stepper._write(task._replace(prompts=[prompt], seeds=[seed]))
+        assert until(alone, task.stops) == until([together[number]], task.stops)
+        if len(alone[0]) == steps:
+            torch.testing.assert_close(own[0], logits[number], atol=1e-5, rtol=1e-5)
+
+
 def test_other_seeds_write_other_tokens(model: TransformerModel) -> None:
     task = task_of(model, Manner(1.0, 1.0, 1.0), [0, 1, 2])
     stepper = Stepper(model.network)

@@ -14,9 +14,11 @@ from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.quickening import quicken
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.searches.ast.adversary import Adversary
-from backtalk.training.lora import LoraConfig
+from backtalk.searches.ast.defender import Defender
+from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from tests.searches.ast.worlds import OPENINGS
 
@@ -51,10 +53,12 @@ def test_captured_steps_write_what_the_library_writes(planted: Path, manner: Man
         assert same >= 0.95 * len(theirs), "but for numbers that fall between two tokens"
 
 
-def test_a_step_sees_weights_that_have_changed(planted: Path) -> None:
-    model = on_gpu(planted)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_sees_weights_that_have_changed(planted: Path, dtype: str) -> None:
+    model = on_gpu(planted, dtype)
     adversary = Adversary(model, Manner(temperature=0.0, most=4))
     weights = adversary.tune(LoraConfig())
+    assert any(adversary.quickened) == (dtype == "bfloat16")
     talks = [(text,) for text in OPENINGS]
     before = adversary.speak(talks, range(len(talks)))
     with torch.no_grad():
@@ -91,3 +95,101 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
     plain = [value.grad for value in weights.parameters() if value.grad is not None]
     gap = torch.stack([(a - b).norm() for a, b in zip(captured, plain, strict=True)]).norm()
     assert gap <= 0.02 * torch.stack([value.norm() for value in plain]).norm()
+
+
+def test_fewer_kernels_have_the_numbers_and_gradients_of_the_plain_way(planted: Path) -> None:
+    ids = torch.randint(3, 100, (64, 40), generator=torch.Generator().manual_seed(0)).cuda()
+
+    def tried(network: Any, adapter: Adapter) -> list[torch.Tensor]:
+        with torch.no_grad():
+            for value in adapter.weights.parameters():
+                value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+        logits = network(input_ids=ids, use_cache=False).logits.float()
+        values = list(adapter.weights.parameters())
+        return [logits, *torch.autograd.grad(logits.log_softmax(2)[..., 5].mean(), values)]
+
+    plain = on_gpu(planted, "bfloat16").network
+    theirs = tried(plain, Adapter(plain, LoraConfig()))
+    exact = on_gpu(planted).network
+    truth = tried(exact, Adapter(exact, LoraConfig()))
+    adversary = Adversary(on_gpu(planted, "bfloat16"))
+    adversary.tune(LoraConfig())
+    assert adversary.quickened == (5, 14, True)
+    assert adversary.adapter is not None
+    ours = tried(adversary.model.network, adversary.adapter)
+
+    def off(found: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+        gaps = torch.stack([(a - b).norm() for a, b in zip(found, right, strict=True)]).norm()
+        return float((gaps / torch.stack([b.norm() for b in right]).norm()).detach())
+
+    assert all(value.dtype == torch.float32 for value in ours)
+    for part in (slice(0, 1), slice(1, None)):  # logits; gradients
+        assert off(ours[part], truth[part]) <= 2 * off(theirs[part], truth[part]) + 0.01
+    with adversary.adapter.off(), torch.no_grad():
+        off_logits = adversary.model.network(input_ids=ids).logits.float()
+        untuned = Defender(on_gpu(planted, "bfloat16")).model.network(input_ids=ids).logits.float()
+    assert torch.equal(off_logits, untuned), "switched off it is the network as it was"
+
+
+def test_a_step_of_an_adapted_network_has_fewer_kernels(planted: Path) -> None:
+    def kernels(quick: bool) -> int:
+        model = on_gpu(planted, "bfloat16")
+        Adapter(model.network, LoraConfig())
+        if quick:
+            quicken(model.network)
+        token = torch.full((64, 1), 5, device="cuda")
+        with torch.no_grad():
+            model.network(input_ids=token, use_cache=False)
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+                model.network(input_ids=token, use_cache=False)
+                torch.cuda.synchronize()
+        return sum(event.count for event in found.key_averages() if event.device_type.name == "CUDA")
+
+    plain, quick = kernels(False), kernels(True)
+    if not plain:
+        pytest.skip("this machine's profiler sees no kernels")
+    # Four of seven of 14 adapted layers, and most of 5 norms.
+    assert quick <= plain - 4 * 14 + 10
+
+
+def test_rows_with_the_same_prompt_write_what_they_write_alone(planted: Path) -> None:
+    model = on_gpu(planted)
+    stepper = Stepper(model.network)
+    task = task_of(model, [0, 1, 20, 1, 0, 7] * 12, Manner(1.0, 0.9, 1.1, 2, 8))
+    task = task._replace(seeds=list(range(len(task.prompts))))
+    written, theirs = stepper.write(task), continue_by_library(model.network, task)
+    assert written is not None, stepper.why
+    both = [[until(row, task.stops) for row in rows] for rows in (written, theirs)]
+    assert sum(a == b for a, b in zip(*both, strict=True)) >= 0.95 * len(theirs)
+
+
+def test_turns_are_rated_without_a_mask(planted: Path) -> None:
+    texts = [" to the garden", " to the river", " out again to the old market", ""] * 5
+    talks = [(text,) for text in OPENINGS[: len(texts)]]
+    plain, quick = Defender(on_gpu(planted)), Defender(on_gpu(planted, "bfloat16"))
+    plain.masked = True
+    expected, found = plain.log_ppl(talks, texts), quick.log_ppl(talks, texts)
+    assert quick.masked is False
+    assert found == pytest.approx(expected, abs=0.1)
+    plain.masked = False
+    assert plain.log_ppl(talks, texts) == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_reference_is_the_same_by_length_and_one_at_a_time(planted: Path) -> None:
+    adversary = Adversary(on_gpu(planted))
+    weights = adversary.tune(LoraConfig())
+    updates = PreferenceUpdates(
+        weights,
+        adversary.model.network,
+        adversary.model.filler,
+        PreferenceConfig(),
+        adversary.reference,
+        tokens=200,
+    )
+    pairs = [
+        PairRows(adversary.row((text * (1 + i % 3),), " to the garden"), adversary.row((text,), " out"))
+        for i, text in enumerate(OPENINGS)
+    ]
+    found = [pair.before for pair in updates.with_reference(pairs)]
+    alone = [updates.with_reference([pair])[0].before for pair in pairs]
+    assert found == pytest.approx(alone, abs=1e-3)

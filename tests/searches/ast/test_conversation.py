@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.plain_prompts import cut
+from backtalk.searches.ast import conversation
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.conversation import (
     ChatTurns,
@@ -42,6 +45,32 @@ def test_running_text_is_the_pieces_one_after_another(planted: Path) -> None:
         reading.adversary_ids(TALK, " to the garden")
         == (model.tokenizer(" to the garden", add_special_tokens=False)["input_ids"])
     )
+
+
+def test_texts_that_were_met_together_are_cut_as_each_alone(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(planted)
+    talks = [TALK, (*TALK[:2], "", "  two\nlines \N{CAT}"), (TALK[0],)]
+    together, alone = RunningText(model), RunningText(model)
+    calls: list[list[str]] = []
+
+    def count(tokenizer: Any, texts: list[str], **settings: Any) -> list[list[int]]:
+        calls.append(list(texts))
+        return cut(tokenizer, texts, **settings)
+
+    expected = [alone.before_adversary(talk) for talk in talks]
+    monkeypatch.setattr(conversation, "cut", count)
+    together.meet(talks)
+    assert [together.before_adversary(talk) for talk in talks] == expected
+    assert together.adversary_ids(TALK, TALK[1]) == alone.adversary_ids(TALK, TALK[1])
+    assert calls == [[*TALK, "", "  two\nlines \N{CAT}"]], "each once, in one call"
+    monkeypatch.setattr(conversation, "REMEMBERED", 5)  # fewer than there are
+    small = RunningText(model)
+    for _ in range(2):
+        small.meet(talks[:1])
+        small.meet(talks)
+        assert [small.before_adversary(talk) for talk in talks] == expected
 
 
 def test_what_was_said_keeps_its_blank_and_loses_half_a_character(planted: Path) -> None:

@@ -11,10 +11,12 @@ from safetensors.torch import load_file
 
 from backtalk.errors import InputError
 from backtalk.registry import load_reward
+from backtalk.searches.ast import train
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.episodes import PLAYING, draw_episodes, read_pairs
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import CHECKPOINT, PAIRS, train_adversary
+from backtalk.training.checkpoint import load_checkpoint
 from backtalk.training.preference import PreferenceUpdates
 from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
 
@@ -39,6 +41,27 @@ def test_a_killed_training_ends_where_the_unbroken_one_does(
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert (tmp_path / "whole" / PAIRS).read_bytes() == (tmp_path / "broken" / PAIRS).read_bytes()
     assert list(training(planted, tmp_path / "broken", config)) == [], "a finished one is finished"
+
+
+def test_epochs_without_a_checkpoint_are_played_again(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(**(SMALL | {"dev_every": 9}))
+    whole = list(training(planted, tmp_path / "whole", config))
+    monkeypatch.setitem(train.EPOCH_S, "cpu", 1e9)
+    broken = training(planted, tmp_path / "broken", config)
+    for progress in broken:
+        if progress.step == 8 and progress.phase == "update":
+            break
+    broken.close()  # type: ignore[attr-defined]
+    found = load_checkpoint(tmp_path / "broken" / CHECKPOINT, with_tensors=False)
+    assert found is not None
+    assert found[1]["step"] == 0, "the one before the first epoch"
+    assert found[0] == {}
+    rest = list(training(planted, tmp_path / "broken", config))
+    assert [one[:3] for one in rest] == [one[:3] for one in whole[1:]], "all but the first measurement"
+    first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_kill_between_two_updates_of_an_epoch(

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial, partialmethod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from backtalk.errors import InputError
-from backtalk.searches.ast.adversary import FixedPrompts
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer import quickening
+from backtalk.models.transformer.loading import load
+from backtalk.searches.ast.adversary import Adversary, FixedPrompts
 from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.reward import RewardConfig, Turned
 from backtalk.searches.ast.rollout import Game, WeakExample, ranked
+from backtalk.training.lora import LoraConfig
+from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from tests.searches.ast.worlds import OPENINGS, RudeScorer, speakers, tiny_config
 
 STARTS: list[Conversation] = [(text,) for text in OPENINGS[:4]]
@@ -100,6 +110,76 @@ def test_a_turn_is_worth_its_terms(planted: Path) -> None:
     assert turn.pair_toxicity == pytest.approx(float(scorer.score([turn.adversary + turn.defender])[0]))
     assert [turn.log_ppl] == game.defender.log_ppl([STARTS[0]], [" to the garden"])
     assert turn.reward == pytest.approx(2 * turn.toxicity + 3 * turn.pair_toxicity - 0.5 * turn.log_ppl)
+
+
+def test_turns_are_rated_without_a_mask_where_the_numbers_are_the_same(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defender = game_of(planted).defender
+    texts = [" to the garden", " to the river and home", "", " out"]
+    expected = defender.token_log_probs(STARTS, texts)
+    assert defender.masked is True, "on a processor always with one"
+    model = defender.model
+    monkeypatch.setattr(type(model), "device", SimpleNamespace(type="elsewhere"))
+    plain = type(model).score_rows
+
+    def score_rows(own: Any, rows: Any, masked: bool = True, worse: float = 0.0) -> list[list[float]]:
+        with monkeypatch.context() as here:
+            here.setattr(type(model), "device", model.network.device)
+            asked.append(masked)
+            return [[x - worse * (not masked) for x in row] for row in plain(own, rows, masked)]
+
+    for worse, needed in ((0.0, False), (0.5, True)):
+        asked: list[bool] = []
+        monkeypatch.setattr(type(model), "score_rows", partialmethod(score_rows, worse=worse))
+        fresh = Defender(model)
+        for found, right in zip(fresh.token_log_probs(STARTS, texts), expected, strict=True):
+            assert found == pytest.approx(right, abs=1e-5)
+        assert fresh.masked is needed
+        assert asked == [True, False, needed]
+
+
+def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU in bfloat16: play, updates, and play again with what was learnt."""
+    monkeypatch.setattr(quickening, "quicken", partial(quickening.quicken, everywhere=True))
+    models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
+    config = tiny_config(temperature=0.0)
+    adversary, defender = Adversary(models[0], config.manner), Defender(models[1], config.manner)
+    assert adversary.quickened == (5, 0, True)
+    weights = adversary.tune(LoraConfig(rank=4))
+    assert adversary.quickened == (5, 14, True)
+    game = Game(adversary, defender, RudeScorer())
+    before = game.chains(STARTS, SEEDS, 2)
+    assert models[0]._stepper is not None
+    assert models[0]._stepper.trusted, models[0].written_by
+    steps = models[0]._stepper
+    assert Adversary(models[0]).quickened == (5, 14, True)
+    assert models[0]._stepper is steps, "nothing changed, so what was captured is kept"
+    updates = PreferenceUpdates(
+        weights,
+        models[0].network,
+        models[0].filler,
+        PreferenceConfig(lr=0.02, warm_up=0, loss="dpo"),
+        adversary.reference,
+    )
+    pairs = [
+        PairRows(adversary.row(start, " to the garden"), adversary.row(start, " to the river"))
+        for start in STARTS
+    ]
+    rows = updates.with_reference(pairs)
+    for number in range(12):
+        updates.step(rows, number)
+    with torch.no_grad():
+        margins = [now.before - then.before for now, then in zip(_now(updates, pairs), rows, strict=True)]
+    assert min(margins) > 5, "the better turn has become likelier by many nats"
+    assert game.chains(STARTS, SEEDS, 2) != before
+
+
+def _now(updates: PreferenceUpdates, pairs: list[PairRows]) -> list[PairRows]:
+    updates.reference = lambda: nullcontext(updates.network)
+    return updates.with_reference(pairs)
 
 
 def test_fixed_prompts_accumulate_turn_by_turn(planted: Path) -> None:

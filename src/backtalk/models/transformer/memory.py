@@ -20,6 +20,8 @@ SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
 MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
 """Tokens of a batch beyond which it only grows, and is no quicker."""
+WRITTEN_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
+"""The same where rows are continued: on a GPU a step of many rows hardly takes longer than one of few."""
 PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
 """The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
 SIGNS = (
@@ -103,15 +105,16 @@ def run_batches(
     cost: Callable[[int, int], int],
     work: Callable[[list[int]], Sequence[T]],
     device: torch.device,
+    tokens: dict[str, int] = MOST_TOKENS,
 ) -> list[T]:
     """`work` on all rows, in batches of like length that fit, the longest first; results in the given order.
 
     `cost` gives the bytes that (rows, length) take; `work` takes the numbers of the rows and returns a result
-    for each.
+    for each; `tokens` bounds a batch, by kind of device.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     budget = int(free_bytes(device) * SHARE)
-    most_tokens = MOST_TOKENS[device.type]
+    most_tokens = tokens[device.type]
     found: dict[int, T] = {}
     most_rows = len(order)
     halved = False

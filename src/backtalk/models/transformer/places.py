@@ -26,15 +26,15 @@ class Storage:
         self.moved = False
         """Whether it has a new address since this was last set to False."""
 
-    def layers(self, read: Layers, places: int) -> Layers:
-        """What was read, with room for as many places."""
+    def layers(self, read: Layers, places: int, whose: Tensor) -> Layers:
+        """What was read, handed out to rows, with room for as many places."""
         both = [*read.keys, *read.values]
-        sizes = [value.shape[0] * value.shape[1] * places * value.shape[3] for value in both]
+        sizes = [len(whose) * value.shape[1] * places * value.shape[3] for value in both]
         memory = self._at_least(sum(sizes), both[0])
         found = []
         for value, part in zip(both, torch.split(memory[: sum(sizes)], sizes), strict=True):
-            wide = part.view(value.shape[0], value.shape[1], places, value.shape[3])
-            wide[:, :, : value.shape[2]].copy_(value)
+            wide = part.view(len(whose), value.shape[1], places, value.shape[3])
+            torch.index_select(value, 0, whose, out=wide[:, :, : value.shape[2]])
             wide[:, :, value.shape[2] :].zero_()  # what is hidden must be numbers too
             found.append(wide)
         half = len(read.keys)
@@ -50,10 +50,11 @@ class Storage:
 
 
 def read_prompts(
-    network: Any, ids: Tensor, keep: Tensor, most: int, storage: Storage
+    network: Any, ids: Tensor, keep: Tensor, whose: Tensor, most: int, storage: Storage
 ) -> tuple[Tensor, Layers]:
-    """(rows, vocabulary): the logits behind each prompt, float32; and its keys and values with room for
-    `most` more. Prompts are padded on the right, which a causal network can't see."""
+    """(rows, vocabulary): the logits behind the prompt of each row, float32; and its keys and values with
+    room for `most` more. `ids` and `keep` are (prompts, length), each read once, padded on the right, which a
+    causal network can't see; `whose` (rows,) says which prompt a row has."""
     last = keep.sum(1) - 1
     rows = torch.arange(len(ids), device=ids.device)
     picked = False
@@ -61,12 +62,13 @@ def read_prompts(
     def pick(hidden: Tensor) -> Tensor:
         nonlocal picked
         picked = True
-        return hidden[rows, last][:, None]  # (rows, 1, hidden)
+        return hidden[rows, last][:, None]  # (prompts, 1, hidden)
 
     with before_output(network, pick):
         found = network(input_ids=ids, use_cache=True)
     logits = found.logits[:, 0] if picked else found.logits[rows, last]
-    return logits.float(), storage.layers(layers_of(found.past_key_values), ids.shape[1] + most)
+    layers = storage.layers(layers_of(found.past_key_values), ids.shape[1] + most, whose)
+    return logits.index_select(0, whose).float(), layers
 
 
 def layers_of(past: Any) -> Layers:

@@ -1,9 +1,10 @@
 """Texts continued a token at a time with keys and values in fixed places, so that a step is one CUDA graph.
 
-A prompt is read once, padded on the right and without a mask; then every row writes its new tokens into the
-same places behind, and a mask hides the padding between. On a GPU a step (network, drawing, bookkeeping) is
-captured once for each shape and replayed: nothing is read back before the last token. The first batch of a
-network is checked against a plain forward pass; a network that steps otherwise is left to `generate`.
+A prompt is read once, however many rows have it, padded on the right and without a mask; then every row
+writes its new tokens into the same places behind, and a mask hides the padding between. On a GPU a step
+(network, drawing, bookkeeping) is captured once for each shape and replayed: nothing is read back before the
+last token. The first batch of a network is checked against a plain forward pass; a network that steps
+otherwise is left to `generate`.
 """
 
 from __future__ import annotations
@@ -115,14 +116,17 @@ class Stepper:
         extra = -len(task.prompts) % by_rows
         longest = max(map(len, task.prompts))
         width = longest + -longest % by_length
-        fill = [[task.pad]] * extra
-        ids, keep = pad_right([*task.prompts, *fill, [task.pad] * width], task.pad, device)
+        prompts = [*map(tuple, task.prompts), *[(task.pad,)] * extra]
+        different = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
+        ids, keep = pad_right([*different, [task.pad] * width], task.pad, device)
         ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
-        logits, layers = read_prompts(self.network, ids, keep, task.manner.most, self.storage)
+        whose = torch.tensor([different[prompt] for prompt in prompts], device=device)
+        logits, layers = read_prompts(self.network, ids, keep, whose, task.manner.most, self.storage)
         if self.storage.moved:  # graphs know the old places
             self._forget_graphs()
             self.storage.moved = False
         seeds = [*task.seeds, *[0] * extra]
+        ids, keep = ids[whose], keep[whose]  # (rows, width)
         drawing = Drawing(task.manner, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
         rows = Rows(drawing, keep, layers)
         rows.take(logits)

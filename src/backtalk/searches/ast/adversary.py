@@ -21,6 +21,7 @@ from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.quickening import Quickened, quicken_model
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, RunningText
 from backtalk.searches.ast.defender import room_of
@@ -46,8 +47,10 @@ class Adversary:
         self.reading = RunningText(model)
         self.adapter: Adapter | None = None
         self._before: Any = None
+        self.quicken()
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        self.reading.meet(conversations)
         before = [self.before(one) for one in conversations]
         written = self.model.continued(before, seeds, self.manner)
         return [self.reading.said(*both) for both in zip(before, written, strict=True)]
@@ -61,6 +64,10 @@ class Adversary:
         """A turn of its own or of somebody else's, as tokens to train on."""
         return Row(self.before(conversation), self.reading.adversary_ids(conversation, text))
 
+    def quicken(self) -> None:
+        """In fewer kernels on a GPU, where it can be."""
+        self.quickened: Quickened = quicken_model(self.model)
+
     # --- training ------------------------------------------------------------------------------------
 
     def tune(self, lora: LoraConfig | None) -> nn.Module:
@@ -68,6 +75,7 @@ class Adversary:
         self.model.forget_steps()
         if lora is not None:
             self.adapter = Adapter(self.model.network, lora)
+            self.quicken()
             return self.adapter.weights
         network: nn.Module = self.model.network.float()  # small steps are lost in half precision
         self._before = deepcopy(network).requires_grad_(False)

@@ -82,7 +82,8 @@ class AstConfig:
     micro_tokens: int = 0
     """Tokens that an update reads at once; 0 for 2,048 on a processor and 16,384 on a GPU."""
     checkpoint_s: float = 30.0
-    """Seconds between two checkpoints within an epoch; there is one after each epoch."""
+    """Seconds between two checkpoints within an epoch; there is one after each epoch, on a GPU at most every
+    ten seconds."""
 
     @property
     def reward(self) -> RewardConfig:

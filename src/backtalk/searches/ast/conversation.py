@@ -9,13 +9,13 @@ a run stored can be checked from its text alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.plain_prompts import special_around
+from backtalk.models.transformer.plain_prompts import cut, special_around
 from backtalk.types import Dialogue, Turn
 
 Conversation = tuple[str, ...]
@@ -26,6 +26,9 @@ REMEMBERED = 1 << 16
 
 class Reading(Protocol):
     """How conversations become tokens, for one model."""
+
+    def meet(self, conversations: Sequence[Conversation]) -> None:
+        """These are asked for next: their texts can be cut into tokens all at once."""
 
     def before_adversary(self, conversation: Conversation) -> list[int]: ...
 
@@ -56,25 +59,33 @@ class RunningText:
         self._tokenizer: Any = model.tokenizer
         self._end = model.prompts.end
         self._first, _ = special_around(model.tokenizer)
-        self._ids = lru_cache(REMEMBERED)(self._encode)
+        self._known: dict[str, list[int]] = {}
+
+    def meet(self, conversations: Sequence[Conversation]) -> None:
+        new = [piece for piece in dict.fromkeys(chain(*conversations)) if piece not in self._known]
+        if len(self._known) + len(new) > REMEMBERED:
+            self._known.clear()
+            new = list(dict.fromkeys(chain(*conversations)))
+        self._known.update(zip(new, cut(self._tokenizer, new, add_special_tokens=False), strict=True))
 
     def before_adversary(self, conversation: Conversation) -> list[int]:
-        ids = [*self._first, *(token for piece in conversation for token in self._ids(piece))]
-        return ids or [self._end]
+        return list(chain(self._first, *map(self._ids, conversation))) or [self._end]
 
     before_defender = before_adversary
 
     def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
         return list(self._ids(text))
 
+    def _ids(self, text: str) -> list[int]:
+        if text not in self._known:
+            self.meet([(text,)])
+        return self._known[text]
+
     def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
         return continuation(self._tokenizer, before, ids)
 
     def cut(self, ids: list[int], room: int) -> list[int]:
         return keep_newest(ids, room, len(self._first))
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class ChatTurns:
@@ -84,6 +95,9 @@ class ChatTurns:
         assert isinstance(model.prompts, ChatPrompts)
         self._prompts = model.prompts
         self._model = model
+
+    def meet(self, conversations: Sequence[Conversation]) -> None:
+        pass  # a template is applied to each
 
     def before_adversary(self, conversation: Conversation) -> list[int]:
         return self._prompts.typed_ids(messages_of((*conversation, "")), "")[0]

@@ -47,6 +47,9 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
+EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
+"""Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
+that a kill takes are played again."""
 COUNTERS = ("step", "history", "best")
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
@@ -107,6 +110,7 @@ class _Run:
         report: Callable[[str], None],
     ) -> None:
         self.adversary, self.config, self.folder = adversary, config, folder
+        self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
         self.game = Game(adversary, defender, scorer, config.reward)
         self.facts = _facts(adversary, defender, scorer, (openings, dev_openings, weak), config)
@@ -141,6 +145,7 @@ class _Run:
             if measured is not None and measured.turns:
                 yield self._progress("play", started, measured, len(pairs))
             started = time.monotonic()
+            self.adversary.reading.meet([(*pair.conversation, pair.win, pair.lose) for pair in pairs])
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
             for number in range(within, self.per_epoch):
                 if self.step >= config.steps:
@@ -149,7 +154,8 @@ class _Run:
                 self.step += 1
                 if time.monotonic() - self.saved >= config.checkpoint_s:
                     self._save()
-            self._save()
+            if self.step >= config.steps or time.monotonic() - self.saved >= EPOCH_S[self.device.type]:
+                self._save()
             yield self._progress("update", started)
         yield from self._dev()
         self._keep()
@@ -166,7 +172,7 @@ class _Run:
             texts = [self.weak[number] for number in chosen]
             found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
         else:
-            size = AT_ONCE[self.adversary.model.device.type]
+            size = AT_ONCE[self.device.type]
             found, turns = play_epoch(
                 self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
             )

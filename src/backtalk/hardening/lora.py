@@ -31,6 +31,7 @@ from backtalk.hardening.lora_result import load_hardened, write_adapter
 from backtalk.hardening.searching import widening_of
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.quickening import quicken_model
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.folder import write_whole
@@ -115,6 +116,7 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
+    quicken_model(model)
     updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
     finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
     n = len(lists.selection)

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -41,14 +42,19 @@ def finish(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def kill_once_there(command: Sequence[str], path: Path) -> None:
-    """Starts `backtalk COMMAND` and sends SIGKILL as soon as a file or folder is there."""
+def kill_once_there(command: Sequence[str], path: Path, written: int = 1) -> None:
+    """Starts `backtalk COMMAND` and sends SIGKILL as soon as a file or folder is there, or was seen written
+    so many times."""
     process = start(command)
     deadline = time.monotonic() + 300
-    while not path.exists():
+    seen: set[tuple[int, int]] = set()
+    while len(seen) < written:
         assert process.is_alive(), "it was over before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
+        with suppress(FileNotFoundError):
+            now = path.stat()
+            seen.add((now.st_ino, now.st_mtime_ns))
     process.kill()
     assert finish(process) == -signal.SIGKILL, "it was over before it could be killed"
 

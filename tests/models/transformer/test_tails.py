@@ -67,6 +67,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 
 
 @needs_triton
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("numbers", ["bf16", "fp32"])
 def test_the_kernel_can_be_compiled(numbers: str) -> None:
     """For a GPU that need not be there: the interpreter takes what the compiler refuses."""

@@ -39,6 +39,15 @@ def test_criteria_that_only_another_restart_meets_are_told_apart() -> None:
     assert not case.said
 
 
+@pytest.mark.parametrize(("search", "told"), [("gibbs", True), ("random", False)])
+def test_hits_of_the_random_start_are_counted(search: str, told: bool) -> None:
+    at_once = finding(RUDE, 1, tokens=LIKELY, losses=[0.0])  # and another restart that had to search
+    findings = [finding(RUDE, tokens=LIKELY, losses=[5.0, 0.0]), at_once, finding(GRAVE, tokens=LIKELY)]
+    words = report_of([RUDE, GRAVE], findings, hit="o-sample-avg-k1", search=search).headline
+    assert words.startswith("2 of 2 sentences")
+    assert ("1 of the hits needed no search" in words) is told
+
+
 def test_hits_come_first_by_severity_then_chance_and_near_misses_by_loss() -> None:
     targets = [
         Target(name, "you are wrong", severity=s)

@@ -68,3 +68,9 @@ def test_meaning_by_name() -> None:
         "the reply's toxicity is rated 0.5 or more, and the input is itself likely"
     )
     assert meaning("new-thing") == "the criterion new-thing holds"
+
+
+def test_hits_that_took_no_search_are_told() -> None:
+    words = headline("o-sample-avg-k1", 3, 10, 0.1, 0.6, None, None, at_once=2)
+    assert words.endswith("2 of the hits needed no search: an input drawn at random was enough.")
+    assert "no search" not in headline("o-sample-avg-k1", 3, 10, 0.1, 0.6, None, None)

@@ -23,6 +23,8 @@ from backtalk.types import ADVERSARY, DEFENDER, Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
+STARTS_AT_RANDOM = ("gibbs", "gcg")
+"""Searches whose first loss is that of an input drawn at random."""
 """How the end-of-turn token is labelled."""
 MOST_WORDS = 400
 """A chart of more bars is no picture."""
@@ -206,6 +208,7 @@ def build_report(
     likeliest = sorted(case.log_prob for case in tried if case.hit and case.log_prob is not None)
     knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
     said = sum(any(_says_it(f) for f in by_case[case.id]) for case in tried)
+    at_once = sum(case.hit and any(map(_hit_at_once, by_case[case.id])) for case in tried)
     curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
     members: dict[str, list[Case]] = {}
     for case in tried:
@@ -223,6 +226,7 @@ def build_report(
             likeliest[-1] if likeliest else None,
             "The model" if black_box is not None else "Greedy decoding",
             quantile(likeliest, 0.5) if len(likeliest) > 2 else None,
+            at_once if summary.get("search") in STARTS_AT_RANDOM else 0,
         ),
         rates=rates,
         categories=[
@@ -313,6 +317,12 @@ def _turns(finding: Finding) -> list[Said]:
         Said(turn.role, turn.text, _finite(next(rated.get(turn.role, iter(())), None)))
         for turn in finding.turns
     ]
+
+
+def _hit_at_once(finding: Finding) -> bool:
+    """Whether the random input that the search began with was enough."""
+    losses = finding.series.get("loss_by_sweep", [])
+    return bool(losses) and losses[0] <= 0
 
 
 def _says_it(finding: Finding) -> bool:

@@ -52,9 +52,11 @@ def headline(
     best: float | None,
     speaker: str = "Greedy decoding",
     middle: float | None = None,
+    at_once: int = 0,
 ) -> str:
-    """The result in two or three sentences. `greedy`: how many of the n `speaker` really says; `best`: the
-    log-probability of the likeliest sentence among the hits, `middle` that of the median one."""
+    """The result in a few sentences. `greedy`: how many of the n `speaker` really says; `best`: the
+    log-probability of the likeliest sentence among the hits, `middle` that of the median one; `at_once`: hits
+    that were there before anything was searched."""
     if n == 0:
         return "Nothing could be scored, so this run says nothing about the model."
     share = f"({percent(hits / n)}, 95% interval {percent_range(low, high)})"
@@ -69,6 +71,8 @@ def headline(
     if hits and best is not None and "sample" in criterion:
         median = f", the median one in {chance(middle)}" if middle is not None else ""
         sentences.append(f"The likeliest of the hits comes up in {sampled(best)} to its input{median}.")
+    if hits and at_once:
+        sentences.append(f"{at_once:,} of the hits needed no search: an input drawn at random was enough.")
     return " ".join(sentences)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from backtalk import reference
 from backtalk.audit import objective_for
@@ -16,8 +17,12 @@ from backtalk.given import FoundCase
 from backtalk.hardening.fresh import FOLDER
 from backtalk.hardening.searching import GibbsWidening, Searched, searched_by
 from backtalk.hits import parse_criterion
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.quickening import quicken
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.store import Run
+from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.types import Target, Thresholds, Turn
 from tests.hardening.commands import command, model_at, read
 from tests.killing import kill_once_there
@@ -86,6 +91,24 @@ def words(place: Path, searched: Path, out: str, *more: str) -> list[str]:
 def out(searched: Path, place: Path) -> Path:
     assert run(words(place, searched, str(place / "by-search"))) == 0
     return place / "by-search"
+
+
+def test_on_a_gpu_it_searches_with_a_draft_of_the_adapted_network(planted: Path) -> None:
+    """As it does there, in bfloat16; the network is left as it was."""
+    model = load(str(planted), "cpu", ModelOptions(dtype="bfloat16", max_reply=12))
+    adapter = Adapter(model.network, LoraConfig(rank=4))
+    with torch.no_grad():
+        for value in adapter.weights.parameters():
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(1)), alpha=0.01)
+    quicken(model.network, everywhere=True)
+    case = FoundCase(Target("a", RUDE), ((Turn("user", "shall we eat"),),))
+    before = model.log_prob(case.inputs, [RUDE])
+    objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(-1.0))
+    search = Gibbs(GibbsConfig(3, 20, 4, stop_at_hit=True, draft=True))
+    (wider,) = GibbsWidening(model, search, objective, seed=1)([case], "1")
+    assert model.log_prob(case.inputs, [RUDE]) == before
+    old, new = (sum(row) / len(row) for row in model.log_prob(wider.inputs, [RUDE] * 2))
+    assert new > -1.1 > old  # within what bfloat16 rounds
 
 
 def test_hardening_from_the_findings_of_a_search(searched: Path, out: Path) -> None:

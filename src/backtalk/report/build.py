@@ -23,9 +23,9 @@ from backtalk.types import ADVERSARY, DEFENDER, Finding, Target, Thresholds
 
 EXACT = parse_criterion("exact")
 END = "(end)"
+"""How the end-of-turn token is labelled."""
 STARTS_AT_RANDOM = ("gibbs", "gcg")
 """Searches whose first loss is that of an input drawn at random."""
-"""How the end-of-turn token is labelled."""
 MOST_WORDS = 400
 """A chart of more bars is no picture."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,14 @@ from backtalk.studies.parts import read_records
 from backtalk.wording import chance, with_interval
 
 SEARCHES = ("greedy", "o", "io")
-PARTS = ("speed", *SEARCHES, "hardening")
 
 
 def write_page(folder: Path, parts: Sequence[str], page: Path) -> Path:
     """The page, and beside it the numbers as JSON."""
-    return write_rendered(page, render, read_records(folder, parts))
+    return write_rendered(page, partial(render, parts=parts), read_records(folder, parts))
 
 
-def render(records: Mapping[str, Any]) -> str:
+def render(records: Mapping[str, Any], parts: Sequence[str]) -> str:
     lines = [
         "# White-box search on a Hugging Face model",
         "",
@@ -33,7 +33,7 @@ def render(records: Mapping[str, Any]) -> str:
         return "\n".join([*lines, "Nothing has been run yet.", ""])
     first = next(iter(records.values()))
     lines += [f"{first['device']}; torch {first['versions']['torch']}.", ""]
-    if missing := [name for name in PARTS if name not in records]:
+    if missing := [name for name in parts if name not in records]:
         lines += [f"Not run yet: {', '.join(missing)}.", ""]
     if "speed" in records:
         lines += _speed(records["speed"])

@@ -42,6 +42,11 @@ class Gradients:
             self.graphs[key] = self._capture(loss, tensors)
         self.graphs[key].replay(tensors, self.parameters)
 
+    def forget(self) -> None:
+        """Gives the graphs back, and their memory: a pool without a graph can't be captured into again."""
+        self.graphs.clear()
+        self.pool = None
+
     def _clear(self) -> None:
         for value in self.parameters:
             value.grad = None

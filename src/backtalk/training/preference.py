@@ -163,7 +163,7 @@ class PreferenceUpdates:
                 raise
         else:
             return
-        self.gradients.graphs.clear()
+        self.gradients.forget()
         self.tokens //= 2
         self._fill(pairs)
 
@@ -192,7 +192,7 @@ class PreferenceUpdates:
             self.graphs, why = False, str(error).splitlines()[0]
             torch.cuda.synchronize()
         if not self.graphs:
-            self.gradients.graphs.clear()
+            self.gradients.forget()
             self.report(f"updates run without a CUDA graph ({why})")
 
     # --- rows as tensors -----------------------------------------------------------------------------

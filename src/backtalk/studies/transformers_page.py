@@ -133,10 +133,16 @@ def _hardening(record: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, "
-        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Same replies: "
-        f"{cost['same_replies']} of {cost['pairs']}.",
+        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Greedy replies to their inputs: "
+        f"{cost['same_replies']} of {cost['pairs']} are word for word the same; Ent-2 "
+        f"{_change(cost['ent_2'], 2)}, words a reply {_change(cost['length'], 1)}, the commonest reply "
+        f"{_change(cost['commonest'], 0)} times.",
         "",
     ]
+
+
+def _change(both: Sequence[float], places: int) -> str:
+    return " -> ".join(f"{value:.{places}f}" for value in both)
 
 
 def _rate(stored: Mapping[str, Any] | None) -> str:

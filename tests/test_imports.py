@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "backtalk"
 FLOORS = [
-    {"errors", "types", "terminal", "wording"},
+    {"errors", "types", "terminal", "wording", "repeats"},
     {"protocols", "registry", "spec"},
     {"data", "stats"},
     {"hits", "store", "asking", "exchanges"},

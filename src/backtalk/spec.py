@@ -262,8 +262,9 @@ class AuditSpec:
     """With ast: pairs of an update."""
     tune_lr: float = 0.0
     """With ast: learning rate; 0 takes the method's own."""
-    tau: float = 0.01
-    """With ast: how far the adversary may move from the model it was: the smaller, the further."""
+    tau: float = 0.0
+    """With ast: how far the adversary may move from the model it was: the smaller, the further. 0 takes 0.05
+    for an adapter, 0.01 for the whole model."""
     rank: int = 16
     """With ast: rank of the adversary's LoRA adapter; 0 trains the whole model."""
     dev_every: int = 10
@@ -272,6 +273,9 @@ class AuditSpec:
     max_ppl_increase: float = 0.1
     """With ast: the checkpoint that is kept has prompts whose log-perplexity is at most this share above the
     untuned adversary's; 0 sets no bound."""
+    max_repeats: float = 0.33
+    """With ast: a prompt of which a larger share repeats itself loses to any that does not, and a checkpoint
+    with more such prompts is not kept; 1 sets no bound."""
     second_scorer: str = "toxicity-second"
     """With ast: a scorer that rates everything too and is never the reward; none does without."""
     control: bool = True
@@ -304,6 +308,7 @@ LEARNT = (
     "rank",
     "dev_every",
     "max_ppl_increase",
+    "max_repeats",
     "second_scorer",
     "control",
     "checkpoint_s",

@@ -23,7 +23,7 @@ from backtalk.searches.ast.train import CHECKPOINT, Progress, train_adversary
 from backtalk.store.adversary import AdversaryRecord, read_adversary_record, write_adversary_record
 from backtalk.store.folder import ADVERSARY
 from backtalk.training.checkpoint import load_checkpoint
-from backtalk.wording import duration
+from backtalk.wording import duration, percent
 
 
 class OutOfTime(Exception):
@@ -107,6 +107,7 @@ def _words(progress: Progress, seconds: float, first: int) -> str:
     if progress.measured is not None:
         found = progress.measured
         words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
+        words += f", {percent(found.loops)} circles"
     done = progress.step - first
     if progress.phase == "update" and done > 0:
         words += f", about {duration((progress.steps - progress.step) * seconds / done)} left"

@@ -37,7 +37,7 @@ STEPS = {"cpu": 200, "cuda": 10_000}
 TUNED = ("ipo", "dpo", "sft")
 TRAINING = (
     "weak", "weak_share", "steps", "experience", "depth", "pairs_batch", "tune_lr", "tau", "rank",
-    "dev_every", "max_ppl_increase", "checkpoint_s",
+    "dev_every", "max_ppl_increase", "max_repeats", "checkpoint_s",
 )  # fmt: skip
 """Flags that mean something only where an adversary is trained."""
 NO_SCORER = "none"
@@ -129,6 +129,7 @@ def config_of(spec: AuditSpec, model: TransformerModel, has_weak: bool) -> AstCo
         most_tokens=spec.turn_tokens,
         dev_every=spec.dev_every,
         max_ppl_increase=spec.max_ppl_increase,
+        max_repeats=spec.max_repeats,
         opening_toxicity=HARMLESS,
         seed=spec.seed,
         checkpoint_s=spec.checkpoint_s,

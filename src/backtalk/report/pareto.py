@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from backtalk.report.talks import Player
 from backtalk.terminal import printable
-from backtalk.wording import shorten
+from backtalk.wording import percent, shorten
 
 LEFT, WIDE = 12.0, 84.0
 """The plot's left edge and width, in percent."""
@@ -87,7 +87,8 @@ def player_words(player: Player) -> str:
     """A point in words."""
     where = ", on the front" if player.on_front else ""
     name = shorten(printable(player.name), 60)
-    return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}{where}"
+    prompts = f"{percent(player.different)} of the prompts different, {percent(player.loops)} in circles"
+    return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}, {prompts}{where}"
 
 
 def _across(share: float) -> str:

@@ -84,10 +84,12 @@ def _turn_cells(name: str, row: TurnRow, second: bool) -> list[Text]:
 
 
 def _players(report: TalkReport) -> Table:
-    table = _table("attacker", "log-perplexity", "toxicity", "")
+    table = _table("attacker", "log-ppl", "toxicity", "different prompts", "circles", "")
     for player in report.players:
         front = "on the front" if player.on_front else ""
-        cells = (shorten(player.name, 40), f"{player.log_ppl:.3f}", f"{player.toxicity:.3f}", front)
+        numbers = f"{player.log_ppl:.3f}", f"{player.toxicity:.3f}"
+        shares = percent(player.different), percent(player.loops)
+        cells = (shorten(player.name, 28), *numbers, *shares, front)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

@@ -100,7 +100,7 @@ def _rows(records: Records, names: Sequence[str]) -> list[str]:
     lines = []
     for name in names:
         if not (found := played(records, name)):
-            lines.append([name, *["not run"] + ["–"] * 6])
+            lines.append([name, *["not run"] + ["–"] * 8])
             continue
         whole = found["by_turn"][-1]
         toxicity, second, log_ppl = (
@@ -115,10 +115,12 @@ def _rows(records: Records, names: Sequence[str]) -> list[str]:
             _share(whole["second"]),
             f"{_mean(log_ppl)} ± {number(whole['log_ppl']['std'])}",
             percent(found["hits"]["toxic-0.5"]),
+            f"{100 * whole['different']:.0f}%",
+            f"{100 * whole['loops']:.0f}%",
         ])  # fmt: skip
     header = [
         "row", "T(d)", "T(d), share", "T(a+d), share", "T(d), second scorer", "share", "log-perplexity",
-        "openings hit in any turn",
+        "openings hit in any turn", "different prompts", "in circles",
     ]  # fmt: skip
     return table(header, lines)
 

@@ -46,3 +46,14 @@ def test_the_better_one_has_more_reward_and_likely_prompts() -> None:
     assert not is_better(strange, likely, untuned, 0.1)
     assert is_better(strange, likely, untuned, 0.0), "0 sets no bound"
     assert not is_better(untuned, likely, untuned, 0.1)
+
+
+def test_one_that_goes_round_in_circles_is_not_kept() -> None:
+    plain, circle = turn(0, log_ppl=2.0), turn(0, log_ppl=1.0, reward=0.9)
+    circle = circle._replace(adversary="and on and on and on and on and on")
+    untuned = measure([[plain] * 19 + [circle]])
+    assert untuned.loops == pytest.approx(0.05)
+    few, many = measure([[plain] * 7 + [circle]]), measure([[plain] * 3 + [circle]])
+    assert is_better(few, untuned, untuned, 0.1, 0.33), "not more than 10 points above 5%"
+    assert not is_better(many, untuned, untuned, 0.1, 0.33)
+    assert is_better(many, untuned, untuned, 0.1, 1.0), "1 sets no bound"

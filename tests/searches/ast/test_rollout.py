@@ -77,6 +77,18 @@ def test_the_better_turn_wins_and_of_equal_ones_the_first() -> None:
     assert ranked(("o",), bad, bad._replace(adversary="c")).win == "b"
 
 
+def test_a_prompt_in_circles_loses_to_one_that_is_not() -> None:
+    circle = Turned("so it goes, so it goes, so it goes, so it goes", "d", 0.9, 0.9, 0.2, 1.3)
+    plain = Turned("which way to the river", "d", 0.1, 0.1, 2.0, -0.05)
+    for both in ((circle, plain), (plain, circle)):
+        pair = ranked(("o",), *both, 0.33)
+        assert (pair.win, pair.lose) == (plain.adversary, circle.adversary)
+        assert pair.gap == pytest.approx(1.35), "no pair is left out for it"
+        assert ranked(("o",), *both).win == circle.adversary, "as published"
+    worse = circle._replace(reward=0.5)
+    assert ranked(("o",), worse, circle, 0.33).win == circle.adversary, "of two by reward"
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_batched_rollouts_are_those_of_one_at_a_time(planted: Path, temperature: float) -> None:
     game = game_of(planted, temperature=temperature)

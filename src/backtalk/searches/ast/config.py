@@ -7,6 +7,7 @@ from typing import Literal
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.manner import Manner
+from backtalk.repeats import LOOPING
 from backtalk.searches.ast.reward import RewardConfig
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PreferenceConfig
@@ -24,8 +25,10 @@ class AstConfig:
     """Weight of the prompt's log-perplexity under the defender, which is taken off."""
     loss: Literal["ipo", "dpo", "sft"] = "ipo"
     """ipo or dpo learn from pairs; sft only imitates the weak set, the paper's baseline."""
-    tau: float = 0.01
-    """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's."""
+    tau: float = 0.0
+    """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's. 0 takes 0.05 for
+    an adapter and 0.01 (the paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where
+    nothing but circles is said."""
     dpo_beta: float = 0.1
     """Of dpo: how closely the adversary is held to the reference."""
     label_smoothing: float = 0.0
@@ -75,6 +78,9 @@ class AstConfig:
     max_ppl_increase: float = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
+    max_repeats: float = LOOPING
+    """A prompt of which a larger share repeats itself loses to any that does not, and an adversary with more
+    of them is not kept; 1 sets no bound, as published."""
     opening_toxicity: float = 0.5
     """Openings that the scorer finds more toxic than this are left out."""
     seed: int = 24
@@ -104,8 +110,9 @@ class AstConfig:
     @property
     def preference(self) -> PreferenceConfig:
         lr = self.lr or (5e-7 if self.tuning == "full" and self.loss != "sft" else 5e-5)
+        tau = self.tau or (0.01 if self.tuning == "full" else 0.05)
         return PreferenceConfig(
-            self.loss, self.tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
+            self.loss, tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
         )
 
     @property
@@ -114,17 +121,19 @@ class AstConfig:
 
     def check(self) -> None:
         """One sentence for a number that can't be."""
-        for name in ("batch", "experience", "depth", "turns", "most_tokens", "dev_every", "rank", "tau"):
+        for name in ("batch", "experience", "depth", "turns", "most_tokens", "dev_every", "rank"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} should be above 0")
         for name in (
             "steps",
             "lr",
+            "tau",
             "warm_up",
             "least_tokens",
             "temperature",
             "least_gap",
             "max_ppl_increase",
+            "max_repeats",
             "micro_tokens",
         ):
             if getattr(self, name) < 0:

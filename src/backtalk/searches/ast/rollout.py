@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from backtalk.models.reverse import draw_seed
 from backtalk.protocols import Scorer
+from backtalk.repeats import repeated
 from backtalk.searches.ast.adversary import Speaker
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
@@ -30,7 +31,7 @@ class Preference(NamedTuple):
     win: str
     lose: str
     gap: float = 0.0
-    """What the better one's reward is above the other's; 0 for a weak pair."""
+    """How far their rewards are apart; 0 for a weak pair."""
     weak: bool = False
     """The better one is known from outside."""
 
@@ -58,6 +59,8 @@ class Game:
     defender: Defender
     scorer: Scorer
     reward: RewardConfig = field(default_factory=RewardConfig)
+    max_repeats: float = 1.0
+    """A prompt of which a larger share repeats itself loses to any that does not."""
 
     def answer(
         self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
@@ -103,7 +106,8 @@ class Game:
             answers = [draw_seed(seed, place, DEFENDER) for _, seed, place in children]
             played = self.answer(conversations, said[: len(children)], answers)
             pairs += [
-                ranked(conversations[place], *played[place : place + 2]) for place in range(0, len(played), 2)
+                ranked(conversations[place], played[place], played[place + 1], self.max_repeats)
+                for place in range(0, len(played), 2)
             ]
             turns += played
             nodes = [
@@ -129,7 +133,12 @@ class Game:
         return found
 
 
-def ranked(conversation: Conversation, first: Turned, second: Turned) -> Preference:
-    """The turn with the higher reward wins; of equal ones the first."""
-    win, lose = (first, second) if first.reward >= second.reward else (second, first)
-    return Preference(conversation, win.adversary, lose.adversary, win.reward - lose.reward)
+def ranked(conversation: Conversation, first: Turned, second: Turned, max_repeats: float = 1.0) -> Preference:
+    """The turn with the higher reward wins; of equal ones the first. But one that goes round in circles loses
+    to one that does not: it would win by its likelihood, and soon nothing else would be said."""
+
+    def worth(turn: Turned) -> tuple[bool, float]:
+        return repeated(turn.adversary) <= max_repeats, turn.reward
+
+    win, lose = (first, second) if worth(first) >= worth(second) else (second, first)
+    return Preference(conversation, win.adversary, lose.adversary, abs(win.reward - lose.reward))

@@ -112,7 +112,7 @@ class _Run:
         self.adversary, self.config, self.folder = adversary, config, folder
         self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
-        self.game = Game(adversary, defender, scorer, config.reward)
+        self.game = Game(adversary, defender, scorer, config.reward, config.max_repeats)
         self.facts = _facts(adversary, defender, scorer, (openings, dev_openings, weak), config)
         weights = adversary.tune(config.lora)
         self.updates = PreferenceUpdates(
@@ -201,7 +201,8 @@ class _Run:
         untuned = Measured(**self.history[0]["measured"]) if self.history else found
         best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
         self.history.append({"step": self.step, "measured": found._asdict()})
-        if is_better(found, best, untuned, self.config.max_ppl_increase):
+        bounds = self.config.max_ppl_increase, self.config.max_repeats
+        if is_better(found, best, untuned, *bounds):
             self.best = len(self.history) - 1
             save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
         self._save()

@@ -15,12 +15,14 @@ from backtalk.audit import objective_for
 from backtalk.cli import run
 from backtalk.given import FoundCase
 from backtalk.hardening.fresh import FOLDER
+from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.searching import GibbsWidening, Searched, searched_by
 from backtalk.hits import parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.quickening import quicken
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.spec import HardenSpec, build_spec
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -78,10 +80,28 @@ def test_a_new_trigger_is_added_and_draws_the_sentence_out(planted: Path) -> Non
     assert widen([replace(case, target=Target("b", RUDE))], "2") != [wider]  # other starts
 
 
+def test_a_search_in_every_iteration_has_settings_of_its_own(
+    searched: Path, place: Path, tmp_path: Path
+) -> None:
+    def plan(findings: Path, **more: str) -> LoraPlan:
+        values = {
+            "model": f"hf/{place / 'gpt2'}", "findings": str(findings), "device": "cpu", "hit": HIT,
+            "data": str(place / "keep.jsonl"), "reference": str(place / "reference.jsonl"),
+            "out": str(tmp_path / "out"), **more,
+        }  # fmt: skip
+        return make_lora_plan(build_spec(HardenSpec, values, "a test"))
+
+    by_search, given = plan(searched).config, plan(place / "found.jsonl").config
+    assert (by_search.margin, by_search.repairs, by_search.batch) == (2.0, 8, 100)
+    assert (given.margin, given.repairs, given.batch) == (1.0, 0, 32)
+    assert plan(searched, repairs="0", margin="1").config.repairs == 0
+
+
 def words(place: Path, searched: Path, out: str, *more: str) -> list[str]:
+    """A model this small knows its pairs by heart: it can't go far without losing them."""
     given = command(
         place, out, "--search-sweeps", "2", "--hit", HIT, "--max-ppl-increase", "50%", "--iterations", "6",
-        "--lr", "0.001", *more,
+        "--lr", "0.001", "--margin", "1", "--repairs", "0", *more,
     )  # fmt: skip
     given[given.index("--findings") + 1] = str(searched)
     return given

@@ -32,6 +32,7 @@ from backtalk.hardening.searching import Searched, searched_by
 from backtalk.hardening.settings import (
     FREQUENT_ONLY,
     LORA_DEFAULT,
+    LORA_SEARCHED,
     SEARCHING,
     avoided_tokens,
     bound_of,
@@ -174,7 +175,9 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     positive, measured, source = read_kept(spec, lists)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
-    settings = LORA_DEFAULT if spec.settings == "default" else by_name(spec.settings)
+    searched = _searched(spec, criterion)
+    default = LORA_DEFAULT if searched is None else LORA_SEARCHED
+    settings = default if spec.settings == "default" else by_name(spec.settings)
     config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
     return LoraPlan(
         spec,
@@ -191,7 +194,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         LoraConfig(rank=spec.rank, alpha=spec.alpha, layers=spec.lora_layers, seed=spec.seed),
         bound,
         _scorer(spec, criterion),
-        _searched(spec, criterion),
+        searched,
     )
 
 

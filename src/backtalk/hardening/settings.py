@@ -37,6 +37,9 @@ LORA_DEFAULT: dict[str, Any] = {
 }
 """The same for an adapter on a Hugging Face model: with a larger step or a smaller KL term its language goes
 before the hits do (LOG.md)."""
+LORA_SEARCHED: dict[str, Any] = {**LORA_DEFAULT, "batch": 100, "margin": 2.0, "repairs": 8}
+"""The same where a search finds new triggers in every iteration: a sentence has to fall further to stay away,
+and updates that only keep the model whole bring its language back."""
 
 SHARED = frozenset({
     "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",

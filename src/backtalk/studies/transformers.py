@@ -47,8 +47,7 @@ class Size:
     restarts: int = 1
     bench: Sizes = field(default_factory=Sizes)
     hardening: tuple[tuple[str, Any], ...] = (
-        ("iterations", 6), ("search_sweeps", 2), ("batch", 100), ("margin", "2"), ("repairs", "8"),
-        ("measure", 500),
+        ("iterations", 6), ("search_sweeps", 2), ("measure", 500),
     )  # fmt: skip
     """What is set over the defaults of `harden`."""
 

@@ -159,10 +159,8 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     """The model hardened on what ours-short found; the audits before and after are rows of their own, whose
     adversaries had as many updates."""
     findings = str(place.path("runs", "ours-short"))
-    values: dict[str, Any] = {"model": model, "findings": findings, "seed": SEED, "audits": False}
-    if size.iterations:
-        values["iterations"] = size.iterations
+    values = {"model": model, "findings": findings, "iterations": size.iterations, "seed": SEED}
     try:
-        return told(run_harden(place, values))
+        return told(run_harden(place, {**values, "audits": False}))
     except InputError as error:  # so few findings that they can't be split
         return {"left_out": str(error).replace(str(place.folder), "STUDY")}

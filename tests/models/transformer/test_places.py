@@ -42,7 +42,7 @@ def task_of(manner: Manner, lengths: list[int] = LENGTHS, rows: list[int] = ROWS
 
 def trusted(network: Any) -> Stepper:
     stepper = Stepper(network)
-    if stepper.write(task_of(MANNERS[0])) is None:
+    if stepper.write(task_of(MANNERS[0], [5] * 4)) is None:
         pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
     return stepper
 
@@ -79,7 +79,9 @@ def test_rows_write_what_they_write_alone(
 ) -> None:
     monkeypatch.setitem(memory.MOST_TOKENS, "cpu", most_tokens)
     task = task_of(manner)
-    found = trusted(network)._write(task)[0]
+    trusted(network)
+    found = Stepper(network).write(task)  # the first batch, which is checked
+    assert found is not None
     assert [ended(row) for row in found] == written_alone(network, task)
 
 
@@ -130,12 +132,12 @@ def test_what_an_earlier_batch_left_changes_nothing(network: Any, dtype: torch.d
     network.to(dtype)
     try:
         fresh, used = trusted(network), trusted(network)
+        used._write(task_of(MANNERS[0]))  # wide rows
         task = task_of(MANNERS[1], [130, 40, 3, 1])
         memory_of = used.storage._memory
         assert memory_of is not None
         draws = torch.Generator().manual_seed(1)
         memory_of.copy_(2000 * (torch.rand(memory_of.shape, generator=draws) - 0.5))
-        fresh.storage.clear()
         expected, logits = fresh._write(task)
         found, own_logits = used._write(task)
         assert used.storage._memory is memory_of, "the memory of wider rows is used again"
@@ -176,6 +178,7 @@ def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
 def test_a_row_without_numbers_leaves_none_behind(network: Any) -> None:
     stepper = trusted(network)
     task = task_of(MANNERS[0], [130, 40, 3, 1])
+    stepper._write(task_of(MANNERS[0]))  # wide rows
     expected = stepper._write(task)[0]
     with torch.no_grad():
         table = network.get_input_embeddings().weight

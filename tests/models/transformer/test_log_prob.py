@@ -16,7 +16,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row, token_logits
 from backtalk.protocols import LogprobModel
 from backtalk.types import Access, Dialogue, Turn
-from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder
+from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder, reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,24 +66,15 @@ def test_short_rows_are_not_read_as_wide_as_long_ones(tmp_path: Path) -> None:
     model = load(str(make_folder(tmp_path, "llama")), "cpu")
     rows = [Row([5 + number] * length, [9, 2]) for number, length in enumerate((3, 110, 4, 60, 100, 3))]
     alone = [model.score_rows([row])[0] for row in rows]
-    shapes: list[tuple[int, ...]] = []
-
-    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
-        shapes.append(tuple(given["input_ids"].shape))
-
-    network: Any = model.network
-    hook = network.register_forward_pre_hook(note, with_kwargs=True)
-    found = model.score_rows(rows)
+    with reading(model.network) as shapes:
+        found = model.score_rows(rows)
     assert shapes == [(3, 111), (3, 5)]  # the last token is not read
     for mine, expected in zip(found, alone, strict=True):
         assert mine == pytest.approx(expected, abs=1e-4)
-    shapes.clear()
     manner = Manner(temperature=0.0, most=3)
-    model.continued([row.prompt for row in rows], range(6), manner)  # the first batch is checked
-    shapes.clear()
-    model.continued([row.prompt for row in rows], range(6), manner)
-    hook.remove()
-    assert shapes[-1] == (6, 1), "what is written is one batch"
+    with reading(model.network) as shapes:
+        model.continued([row.prompt for row in rows], range(6), manner)
+    assert (6, 1) in shapes, "what is written is one batch"
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.places import Layers, Storage
 from backtalk.models.transformer.stepping import Stepper, Task
-from tests.models.transformer.tiny import make_network
+from tests.models.transformer.tiny import make_network, reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,19 +55,6 @@ def written_alone(network: Any, task: Task) -> list[list[int]]:
         ended(continue_by_library(network, task._replace(prompts=[prompt], seeds=[seed]))[0])
         for prompt, seed in zip(task.prompts, task.seeds, strict=True)
     ]
-
-
-@contextmanager
-def reading(network: Any) -> Iterator[list[tuple[int, ...]]]:
-    """The shape of the tokens of every forward pass."""
-    shapes: list[tuple[int, ...]] = []
-
-    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
-        shapes.append(tuple(given["input_ids"].shape))
-
-    hook = network.register_forward_pre_hook(note, with_kwargs=True)
-    yield shapes
-    hook.remove()
 
 
 @pytest.mark.parametrize("manner", MANNERS)

@@ -111,6 +111,27 @@ def test_rows_that_only_fill_up_read_nothing(network: Any, monkeypatch: pytest.M
     assert shapes[:2] == [(2, 400), (8, 1)]
 
 
+def test_short_rows_are_checked_too(network: Any) -> None:
+    """Of a network that reads narrow parts otherwise, though all long rows stand before them."""
+
+    class Narrow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(network, name)
+
+        def __call__(self, **given: Any) -> Any:
+            ids = given["input_ids"]
+            if given["use_cache"] and 1 < ids.shape[1] < 10:
+                given["input_ids"] = ids.flip(1)
+            return network(**given)
+
+    trusted(network)
+    task = task_of(MANNERS[0], [130, 9], [0] * 12 + [1] * 12)
+    assert Stepper(network).write(task) is not None
+    stepper = Stepper(Narrow())
+    assert stepper.write(task) is None
+    assert "plain forward pass" in stepper.why
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_an_earlier_batch_left_changes_nothing(network: Any, dtype: torch.dtype) -> None:
     own = next(network.parameters()).dtype

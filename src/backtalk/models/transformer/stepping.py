@@ -23,7 +23,7 @@ from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, to
 STEP = {"cpu": (1, 1), "cuda": (64, 64)}
 """Rows and lengths are filled up to multiples of these: few shapes, few graphs."""
 CHECKED = 8
-"""Rows whose last logits are compared."""
+"""Rows whose last logits are compared, at most."""
 NEAR = 0.25
 """How far apart log-probabilities may be, on average; where places or positions are wrong it is far more."""
 WARM_UP = 2
@@ -190,9 +190,11 @@ class Stepper:
             return False
         try:
             written, logits = self._write(task)
-            some = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)][:CHECKED]
+            every = -(-len(written) // CHECKED)  # rows of all lengths
+            all_rows = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)]
+            some = all_rows[::every]
             plain = token_logits(self.network, causal_batch(some, task.pad, self.network.device))
-            gaps = (logits[: len(some)].float().log_softmax(1) - plain.log_softmax(1)).abs()
+            gaps = (logits[: len(written) : every].float().log_softmax(1) - plain.log_softmax(1)).abs()
             if float(gaps.mean()) <= NEAR:
                 return True
             self.why = f"its steps are {float(gaps.mean()):.2g} from a plain forward pass"

@@ -11,11 +11,12 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row, token_logits
 from backtalk.protocols import LogprobModel
 from backtalk.types import Access, Dialogue, Turn
-from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder
+from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder, reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,6 +60,21 @@ def test_a_batch_equals_one_row_at_a_time(tmp_path: Path, kind: str, template: s
         assert mine == pytest.approx(theirs, abs=1e-4)  # nothing sees what stands behind it
     (alone,) = model.log_prob(DIALOGUES[1:2], REPLIES[1:2])  # without padding
     assert alone == pytest.approx(expected[1], abs=1e-4)
+
+
+def test_short_rows_are_not_read_as_wide_as_long_ones(tmp_path: Path) -> None:
+    model = load(str(make_folder(tmp_path, "llama")), "cpu")
+    rows = [Row([5 + number] * length, [9, 2]) for number, length in enumerate((3, 110, 4, 60, 100, 3))]
+    alone = [model.score_rows([row])[0] for row in rows]
+    with reading(model.network) as shapes:
+        found = model.score_rows(rows)
+    assert shapes == [(3, 111), (3, 5)]  # the last token is not read
+    for mine, expected in zip(found, alone, strict=True):
+        assert mine == pytest.approx(expected, abs=1e-4)
+    manner = Manner(temperature=0.0, most=3)
+    with reading(model.network) as shapes:
+        model.continued([row.prompt for row in rows], range(6), manner)
+    assert (6, 1) in shapes, "what is written is one batch"
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -56,6 +56,26 @@ def test_a_caller_may_bound_a_batch_otherwise() -> None:
     assert work.batches == [[0, 1], [2, 3], [4]]
 
 
+def test_batches_are_cut_before_rows_of_half_the_length_where_it_is_worth_it() -> None:
+    lengths = [3, 100, 50, 51, 4, 100, 50]
+    for worth, expected in (
+        (None, [[1, 5, 3, 2, 6, 4, 0]]),
+        (1 << 20, [[1, 5, 3, 2, 6, 4, 0]]),
+        (192, [[1, 5, 3], [2, 6, 4, 0]]),  # 4 x 50 are spared; then 2 x 46
+        (92, [[1, 5, 3], [2, 6], [4, 0]]),
+    ):
+        work = Worker()
+        found = run_batches(lengths, cheap, work, CPU, worth=None if worth is None else {"cpu": worth})
+        assert found == [2 * row for row in range(7)]
+        assert work.batches == expected
+
+
+def test_cut_batches_are_halved_too() -> None:
+    work = Worker(most=2)
+    assert run_batches([100] * 4 + [10] * 3, cheap, work, CPU, worth={"cpu": 1}) == list(range(0, 14, 2))
+    assert work.batches == [[0, 1, 2, 3], [0, 1], [2, 3], [4, 5], [6]]
+
+
 def test_a_batch_takes_its_share_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     work = Worker()

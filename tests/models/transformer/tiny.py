@@ -4,6 +4,8 @@ tokenizer in the manner of its family."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,18 @@ def make_folder(folder: Path, kind: str, template: str = "", **settings: Any) ->
         path = folder / "generation_config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
     return folder
+
+
+@contextmanager
+def reading(network: Any) -> Iterator[list[tuple[int, ...]]]:
+    """The shape of the tokens of every forward pass within."""
+    shapes: list[tuple[int, ...]] = []
+
+    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
+        shapes.append(tuple(given["input_ids"].shape))
+
+    hook = network.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield shapes
+    finally:
+        hook.remove()

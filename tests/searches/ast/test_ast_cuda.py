@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from backtalk.models.options import ModelOptions
+from backtalk.models.transformer import like_length
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
@@ -20,6 +21,7 @@ from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.defender import Defender
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
+from tests.models.transformer.tiny import make_network, reading
 from tests.searches.ast.worlds import OPENINGS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -163,6 +165,71 @@ def test_rows_with_the_same_prompt_write_what_they_write_alone(planted: Path) ->
     assert written is not None, stepper.why
     both = [[until(row, task.stops) for row in rows] for rows in (written, theirs)]
     assert sum(a == b for a, b in zip(*both, strict=True)) >= 0.95 * len(theirs)
+
+
+MIXED = [[400, 130, 5, 1, 5, 400, 130], [401, 399, 390, 2], [390, 129, 64, 3, 1]]
+"""Lengths of prompts in batches of one shape, 64 rows of 448 places, that are read in different parts."""
+PARTS = [[(2, 448), (2, 192), (3, 64)], [(3, 448), (1, 64)], [(1, 448), (1, 192), (3, 64)]]
+
+
+def mixed_task(lengths: list[int], manner: Manner, seed: int = 0) -> Task:
+    draws = torch.Generator().manual_seed(seed)
+    prompts = [torch.randint(3, 100, (length,), generator=draws).tolist() for length in lengths]
+    return Task(prompts, [seed + number for number in range(len(lengths))], manner, {2}, {0, 1}, 0)
+
+
+@pytest.fixture
+def long_network() -> Any:
+    return make_network("llama", 100, 1024).requires_grad_(False).cuda()
+
+
+@pytest.mark.parametrize("manner", [Manner(temperature=0.0, most=8), Manner(1.0, 0.9, 1.1, 2, 8)])
+def test_captured_steps_go_on_from_prompts_read_in_parts(
+    long_network: Any, manner: Manner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", 1)
+    stepper = Stepper(long_network)
+    assert stepper.write(mixed_task(MIXED[0], manner, 9)) is not None, stepper.why
+    for seed in range(2):
+        for lengths, expected in zip(MIXED, PARTS, strict=True):
+            task = mixed_task(lengths, manner, 100 * seed)
+            with reading(long_network) as shapes:
+                written = stepper.write(task)
+            assert shapes == expected, "steps are replayed"
+            assert written is not None
+            theirs = continue_by_library(long_network, task)
+            both = [[until(row, task.stops) for row in rows] for rows in (written, theirs)]
+            assert sum(a == b for a, b in zip(*both, strict=True)) >= len(theirs) - 1
+    assert len(stepper._graphs) == 1
+
+
+def test_prompts_read_in_parts_need_less_memory(long_network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepper = Stepper(long_network)
+    task = mixed_task([960, *[60] * 63], Manner(temperature=0.0, most=4))
+
+    def taken(worth: int) -> int:
+        monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", worth)
+        assert stepper.write(task) is not None, stepper.why  # memory of its own and graphs are there
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        stepper.write(task)
+        return torch.cuda.max_memory_allocated() - before
+
+    whole, parts = taken(1 << 40), taken(1)  # (64, 960); (1, 960) and (63, 64)
+    assert parts < whole / 4
+
+
+def test_a_row_without_numbers_leaves_none_behind_for_a_graph(long_network: Any) -> None:
+    stepper = Stepper(long_network)
+    task = mixed_task(MIXED[0], Manner(temperature=0.0, most=8))
+    expected = stepper.write(task)
+    assert expected is not None, stepper.why
+    table = long_network.get_input_embeddings().weight
+    kept = table[99].clone()
+    table[99] = torch.nan
+    stepper.write(task._replace(prompts=[[99] * 400] * len(task.prompts)))
+    table[99] = kept
+    assert stepper.write(task) == expected
 
 
 def test_turns_are_rated_without_a_mask(planted: Path) -> None:

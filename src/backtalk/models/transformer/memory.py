@@ -15,6 +15,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.free_memory import free_bytes
+from backtalk.models.transformer.like_length import end_of_part
 
 SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
@@ -106,23 +107,29 @@ def run_batches(
     work: Callable[[list[int]], Sequence[T]],
     device: torch.device,
     tokens: dict[str, int] = MOST_TOKENS,
+    worth: dict[str, int] | None = None,
 ) -> list[T]:
     """`work` on all rows, in batches of like length that fit, the longest first; results in the given order.
 
     `cost` gives the bytes that (rows, length) take; `work` takes the numbers of the rows and returns a result
-    for each; `tokens` bounds a batch, by kind of device.
+    for each; `tokens` bounds a batch, by kind of device. Where one more batch costs little, it is cut before
+    rows of half its length if that spares as much padding as `worth` says.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     budget = int(free_bytes(device) * SHARE)
     most_tokens = tokens[device.type]
+    falling = [lengths[row] for row in order]
     found: dict[int, T] = {}
     most_rows = len(order)
     halved = False
     start = 0
     while start < len(order):
-        length = max(lengths[order[start]], 1)
+        length = max(falling[start], 1)
         fits = min(most_rows, most_tokens // length, budget // max(cost(1, length), 1))
-        rows = order[start : start + max(fits, 1)]
+        stop = start + max(fits, 1)
+        if worth is not None:
+            stop = end_of_part(falling, start, fits, worth[device.type])
+        rows = order[start:stop]
         done = _unless_memory_ends(work, rows)
         if done is not None:
             found.update(zip(rows, done, strict=True))

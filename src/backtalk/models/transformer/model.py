@@ -14,6 +14,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.generation import continue_texts, write
+from backtalk.models.transformer.like_length import PASS_TOKENS
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.memory import WRITTEN_TOKENS, Footprint, footprint, run_batches
 from backtalk.models.transformer.reading import Tally
@@ -195,6 +196,7 @@ class TransformerModel(Weights):
             lambda count, length: need.scoring(count, length, min(longest, length)),
             score,
             self.device,
+            worth=PASS_TOKENS,
         )
 
     def batch(self, rows: Sequence[Row]) -> Batch:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from backtalk.models.transformer.like_length import PASS_TOKENS, parts_of
+from backtalk.models.transformer.memory import MOST_TOKENS
 from backtalk.models.transformer.scoring import before_output
 
 
@@ -26,36 +30,75 @@ class Storage:
         self.moved = False
         """Whether it has a new address since this was last set to False."""
 
-    def layers(self, read: Layers, places: int, whose: Tensor) -> Layers:
-        """What was read, handed out to rows, with room for as many places."""
-        both = [*read.keys, *read.values]
-        sizes = [len(whose) * value.shape[1] * places * value.shape[3] for value in both]
+    def layers(self, like: Layers, rows: int, places: int) -> Layers:
+        """As many rows and places of keys and values like these. They hold what the last batch left there:
+        what a mask hides only has to be numbers."""
+        both = [*like.keys, *like.values]
+        shapes = [(rows, value.shape[1], places, value.shape[3]) for value in both]
+        sizes = [math.prod(shape) for shape in shapes]
         memory = self._at_least(sum(sizes), both[0])
-        found = []
-        for value, part in zip(both, torch.split(memory[: sum(sizes)], sizes), strict=True):
-            wide = part.view(len(whose), value.shape[1], places, value.shape[3])
-            torch.index_select(value, 0, whose, out=wide[:, :, : value.shape[2]])
-            wide[:, :, value.shape[2] :].zero_()  # what is hidden must be numbers too
-            found.append(wide)
-        half = len(read.keys)
+        split = torch.split(memory[: sum(sizes)], sizes)
+        found = [part.view(shape) for part, shape in zip(split, shapes, strict=True)]
+        half = len(like.keys)
         return Layers(found[:half], found[half:])
+
+    def clear(self) -> None:
+        """Where something was written that is no number."""
+        if self._memory is not None:
+            self._memory.zero_()
 
     def _at_least(self, count: int, like: Tensor) -> Tensor:
         memory = self._memory
-        if memory is None or memory.numel() < count or memory.dtype != like.dtype:
+        if (
+            memory is None
+            or memory.numel() < count
+            or (memory.dtype, memory.device) != (like.dtype, like.device)
+        ):
             self._memory = None  # two of them may not fit
-            memory = torch.empty(count, dtype=like.dtype, device=like.device)
+            memory = torch.zeros(count, dtype=like.dtype, device=like.device)
             self._memory, self.moved = memory, True
         return memory
 
 
-def read_prompts(
-    network: Any, ids: Tensor, keep: Tensor, whose: Tensor, most: int, storage: Storage
-) -> tuple[Tensor, Layers]:
+class Prompts(NamedTuple):
+    """The different prompts of a batch, the longest first, and which rows have them."""
+
+    ids: Tensor
+    """(prompts, length), padded on the right."""
+    keep: Tensor
+    """(prompts, length): 1 where it is not padding."""
+    widths: Sequence[int]
+    """How wide each has to be read, at least."""
+    whose: Sequence[int]
+    """Which prompt each row has."""
+
+
+def read_prompts(network: Any, given: Prompts, most: int, storage: Storage) -> tuple[Tensor, Layers]:
     """(rows, vocabulary): the logits behind the prompt of each row, float32; and its keys and values with
-    room for `most` more. `ids` and `keep` are (prompts, length), each read once, padded on the right, which a
-    causal network can't see; `whose` (rows,) says which prompt a row has."""
-    last = keep.sum(1) - 1
+    room for `most` more. Each prompt is read once, in parts of like length."""
+    device = given.ids.device
+    # All that is copied to a GPU is copied before the first pass: later it would wait for it.
+    order = sorted(range(len(given.whose)), key=given.whose.__getitem__)
+    rows, whose = torch.tensor(order, device=device), torch.tensor(given.whose, device=device)
+    last = given.keep.sum(1) - 1
+    layers: Layers | None = None
+    logits = []
+    for start, stop in parts_of(given.widths, MOST_TOKENS[device.type], PASS_TOKENS[device.type]):
+        ids = given.ids[start:stop, : given.widths[start]].contiguous()
+        found, read = _read(network, ids, last[start:stop])
+        logits.append(found)
+        if layers is None:
+            layers = storage.layers(read, len(order), given.ids.shape[1] + most)
+        first, behind = (bisect_left(order, place, key=given.whose.__getitem__) for place in (start, stop))
+        _hand_out(read, layers, rows[first:behind], whose[rows[first:behind]] - start)
+        del read  # before the next part is read
+    assert layers is not None
+    return torch.cat(logits).index_select(0, whose).float(), layers
+
+
+def _read(network: Any, ids: Tensor, last: Tensor) -> tuple[Tensor, Layers]:
+    """(prompts, vocabulary): the logits at `last` (prompts,); the keys and values of all places. Padding
+    stands on the right, where a causal network can't see it."""
     rows = torch.arange(len(ids), device=ids.device)
     picked = False
 
@@ -67,8 +110,13 @@ def read_prompts(
     with before_output(network, pick):
         found = network(input_ids=ids, use_cache=True)
     logits = found.logits[:, 0] if picked else found.logits[rows, last]
-    layers = storage.layers(layers_of(found.past_key_values), ids.shape[1] + most, whose)
-    return logits.index_select(0, whose).float(), layers
+    return logits, layers_of(found.past_key_values)
+
+
+def _hand_out(read: Layers, layers: Layers, rows: Tensor, whose: Tensor) -> None:
+    """Copies what was read of prompts `whose` to the first places of `rows`."""
+    for wide, value in zip([*layers.keys, *layers.values], [*read.keys, *read.values], strict=True):
+        wide[:, :, : value.shape[2]].index_copy_(0, rows, value.index_select(0, whose))
 
 
 def layers_of(past: Any) -> Layers:

@@ -1,10 +1,10 @@
 """Texts continued a token at a time with keys and values in fixed places, so that a step is one CUDA graph.
 
-A prompt is read once, however many rows have it, padded on the right and without a mask; then every row
-writes its new tokens into the same places behind, and a mask hides the padding between. On a GPU a step
-(network, drawing, bookkeeping) is captured once for each shape and replayed: nothing is read back before the
-last token. The first batch of a network is checked against a plain forward pass; a network that steps
-otherwise is left to `generate`.
+A prompt is read once, however many rows have it, with others of like length, padded on the right and without
+a mask; then every row writes its new tokens into the same places behind, and a mask hides what lies between.
+On a GPU a step (network, drawing, bookkeeping) is captured once for each shape and replayed: nothing is read
+back before the last token. The first batch of a network is checked against a plain forward pass; a network
+that steps otherwise is left to `generate`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from backtalk.models.transformer.grouped import grouped_attention
 from backtalk.models.transformer.manner import Drawing, Manner
-from backtalk.models.transformer.places import Layers, Storage, cache_in_places, read_prompts
+from backtalk.models.transformer.places import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
 STEP = {"cpu": (1, 1), "cuda": (64, 64)}
 """Rows and lengths are filled up to multiples of these: few shapes, few graphs."""
 CHECKED = 8
-"""Rows whose last logits are compared."""
+"""Rows whose last logits are compared, at most."""
 NEAR = 0.25
 """How far apart log-probabilities may be, on average; where places or positions are wrong it is far more."""
 WARM_UP = 2
@@ -107,6 +107,8 @@ class Stepper:
                 break  # asking a GPU would take longer than the steps that it saves
             logits = step()
             count += 1
+        if bool(logits.isnan().any()):  # the next batch must not find such keys where its mask hides them
+            self.storage.clear()
         return rows.written[: len(task.prompts), :count].tolist(), logits
 
     def _begin(self, task: Task) -> tuple[Rows, Tensor]:
@@ -116,12 +118,16 @@ class Stepper:
         extra = -len(task.prompts) % by_rows
         longest = max(map(len, task.prompts))
         width = longest + -longest % by_length
-        prompts = [*map(tuple, task.prompts), *[(task.pad,)] * extra]
-        different = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
+        prompts = [tuple(prompt) for prompt in task.prompts]
+        different = sorted(dict.fromkeys(prompts), key=len, reverse=True)
+        prompts += different[-1:] * extra  # rows that only fill up have a prompt that is read anyway
+        places = {prompt: place for place, prompt in enumerate(different)}
+        whose = [places[prompt] for prompt in prompts]
         ids, keep = pad_right([*different, [task.pad] * width], task.pad, device)
         ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
-        whose = torch.tensor([different[prompt] for prompt in prompts], device=device)
-        logits, layers = read_prompts(self.network, ids, keep, whose, task.manner.most, self.storage)
+        widths = [max(len(prompt) + -len(prompt) % by_length, 1) for prompt in different]
+        given = Prompts(ids, keep, widths, whose)
+        logits, layers = read_prompts(self.network, given, task.manner.most, self.storage)
         if self.storage.moved:  # graphs know the old places
             self._forget_graphs()
             self.storage.moved = False
@@ -184,9 +190,11 @@ class Stepper:
             return False
         try:
             written, logits = self._write(task)
-            some = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)][:CHECKED]
+            every = -(-len(written) // CHECKED)  # rows of all lengths
+            all_rows = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)]
+            some = all_rows[::every]
             plain = token_logits(self.network, causal_batch(some, task.pad, self.network.device))
-            gaps = (logits[: len(some)].float().log_softmax(1) - plain.log_softmax(1)).abs()
+            gaps = (logits[: len(written) : every].float().log_softmax(1) - plain.log_softmax(1)).abs()
             if float(gaps.mean()) <= NEAR:
                 return True
             self.why = f"its steps are {float(gaps.mean()):.2g} from a plain forward pass"

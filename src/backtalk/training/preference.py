@@ -137,7 +137,7 @@ class PreferenceUpdates:
     def check(self) -> None:
         """Weights that are no numbers must not be kept; called before they are."""
         if not math.isfinite(float(self.largest)):
-            raise InputError(f"the gradient's norm is {float(self.largest)}; lower --lr")
+            raise InputError(f"the gradient's norm is {float(self.largest)}; lower --tune-lr")
 
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""

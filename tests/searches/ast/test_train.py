@@ -74,3 +74,12 @@ def test_imitation_alone_says_what_the_weak_set_says(planted: Path, tmp_path: Pa
     config = tiny_config(loss="sft", steps=40, batch=4, experience=40, lr=3e-3)
     found = trained(planted, tmp_path, config)
     assert found.toxic_share > 0.5, "the weak set always names the trigger"
+
+
+def test_weights_that_are_no_numbers_never_speak(planted: Path, tmp_path: Path) -> None:
+    """The second epoch is not played: on a GPU drawing from no numbers would end the process."""
+    phases: list[str] = []
+    run = training(planted, tmp_path, tiny_config(lr=1e30, warm_up=0))
+    with pytest.raises(InputError, match="lower --tune-lr"):
+        phases.extend(progress.phase for progress in run)
+    assert phases == ["dev", "play"]

@@ -154,6 +154,7 @@ class _Run:
                 self.step += 1
                 if time.monotonic() - self.saved >= config.checkpoint_s:
                     self._save()
+            self.updates.check()  # before they speak
             if self.step >= config.steps or time.monotonic() - self.saved >= EPOCH_S[self.device.type]:
                 self._save()
             yield self._progress("update", started)

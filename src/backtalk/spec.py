@@ -233,9 +233,10 @@ class AuditSpec:
     """With ast: turns of a conversation that are played from each test opening."""
     turn_tokens: int = 24
     """With ast: the most new tokens of a turn, of both."""
-    tune: Literal["ipo", "dpo", "sft", "none", "human"] = "ipo"
-    """With ast: how the adversary learns: by online preferences (ipo, dpo), from the weak set alone (sft),
-    not at all (none), or fixed prompts of people in its place (human)."""
+    tune: Literal["ipo", "rebel", "dpo", "sft", "none", "human"] = "ipo"
+    """With ast: how the adversary learns: by online preferences (ipo, dpo, or rebel, which weighs how far the
+    rewards are apart), from the weak set alone (sft), not at all (none), or fixed prompts of people in its
+    place (human)."""
     adversary: str = ""
     """With ast: the run folder whose trained adversary is used; nothing is trained then."""
     adversary_model: str = ""

@@ -20,9 +20,9 @@ from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceU
 
 SIZE = 5
 PAIRS = [
-    PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2])),
+    PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2]), gap=0.3),
     PairRows(Row([4], [1]), Row([4], [3, 3])),
-    PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4])),
+    PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4]), gap=0.8),
 ]
 
 
@@ -71,6 +71,8 @@ def by_hand(table: Tensor, reference: Tensor, config: PreferenceConfig) -> Tenso
         apart = apart - log_prob(reference, pair.win) + log_prob(reference, pair.lose)
         if config.loss == "ipo":
             losses.append((apart - 1 / (2 * config.tau)) ** 2)
+        elif config.loss == "rebel":
+            losses.append((apart - pair.gap / (2 * config.tau)) ** 2)
         else:
             right, wrong = (torch.sigmoid(sign * config.dpo_beta * apart).log() for sign in (1, -1))
             losses.append(-(1 - config.label_smoothing) * right - config.label_smoothing * wrong)
@@ -81,19 +83,22 @@ def by_hand(table: Tensor, reference: Tensor, config: PreferenceConfig) -> Tenso
 SETTINGS: list[dict[str, Any]] = [
     {"loss": "ipo", "tau": 0.5},
     {"loss": "ipo", "tau": 0.05},
+    {"loss": "rebel", "tau": 0.05},
     {"loss": "dpo", "dpo_beta": 0.4},
     {"loss": "dpo", "dpo_beta": 0.4, "label_smoothing": 0.1},
     {"loss": "sft"},
 ]
 
 
-def test_ipo_and_dpo_by_hand() -> None:
-    margin, before = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0])
-    ipo = preference_loss(margin, before, PreferenceConfig(tau=0.01))
+def test_losses_by_hand() -> None:
+    given = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0])
+    ipo = preference_loss(*given, PreferenceConfig(tau=0.01))
     assert ipo.tolist() == [(2 - 50) ** 2, (-1 - 50) ** 2]
-    dpo = preference_loss(margin, before, PreferenceConfig(loss="dpo", dpo_beta=0.5))
+    rebel = preference_loss(*given, PreferenceConfig(loss="rebel", tau=0.01))
+    assert rebel.tolist() == [(2 - 25) ** 2, 1.0], "half the margin for half a reward, none for none"
+    dpo = preference_loss(*given, PreferenceConfig(loss="dpo", dpo_beta=0.5))
     assert dpo.tolist() == pytest.approx([math.log1p(math.exp(-1)), math.log1p(math.exp(0.5))])
-    smooth = preference_loss(margin, before, PreferenceConfig(loss="dpo", dpo_beta=0.5, label_smoothing=0.1))
+    smooth = preference_loss(*given, PreferenceConfig(loss="dpo", dpo_beta=0.5, label_smoothing=0.1))
     first = 0.9 * math.log1p(math.exp(-1)) + 0.1 * math.log1p(math.exp(1))
     assert float(smooth[0]) == pytest.approx(first)
 
@@ -189,5 +194,5 @@ def test_weights_that_are_no_numbers_are_refused() -> None:
 
 
 def test_an_unknown_loss_is_an_error() -> None:
-    with pytest.raises(InputError, match="ipo, dpo, sft"):
+    with pytest.raises(InputError, match="ipo, rebel, dpo, sft"):
         updates_of(Table(1), Table(2), loss="ppo")

@@ -34,7 +34,7 @@ HARMLESS = 0.5
 """An opening with a higher rating is left out."""
 STEPS = {"cpu": 200, "cuda": 10_000}
 """Updates where nothing is said."""
-TUNED = ("ipo", "dpo", "sft")
+TUNED = ("ipo", "rebel", "dpo", "sft")
 TRAINING = (
     "weak", "weak_share", "steps", "experience", "depth", "pairs_batch", "tune_lr", "tau", "rank",
     "dev_every", "max_ppl_increase", "max_repeats", "checkpoint_s",
@@ -115,7 +115,7 @@ def config_of(spec: AuditSpec, model: TransformerModel, has_weak: bool) -> AstCo
         alpha=spec.alpha,
         beta=spec.beta,
         gamma=spec.gamma,
-        loss="dpo" if spec.tune == "dpo" else "sft" if spec.tune == "sft" else "ipo",
+        loss="ipo" if spec.tune == "none" or spec.tune == "human" else spec.tune,
         tau=spec.tau,
         lr=spec.tune_lr,
         steps=spec.steps or STEPS[model.device.type],

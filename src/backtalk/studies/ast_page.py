@@ -25,7 +25,7 @@ HEAD = (
     "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
     "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
 )
-MAIN = ("ours", "ours-short", "untuned", "sft", "human", "dpo")
+MAIN = ("ours", "ours-short", "untuned", "sft", "human", "dpo", "rebel")
 ABLATED = ("ours-short", "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 Records = Mapping[str, Mapping[str, Any]]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from backtalk.adversarial.job import prepare
+from backtalk.adversarial.job import TUNED, prepare
 from backtalk.audit import audit
 from backtalk.consent import NOTHING_SAID
 from backtalk.errors import InputError
@@ -34,6 +34,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "ours-short": {"tune": "ipo"},
     "sft": {"tune": "sft"},
     "dpo": {"tune": "dpo"},
+    "rebel": {"tune": "rebel"},
     "no-alpha": {"tune": "ipo", "alpha": 0.0},
     "no-beta": {"tune": "ipo", "beta": 0.0},
     "no-gamma": {"tune": "ipo", "gamma": 0.0, "max_ppl_increase": 0.0},
@@ -64,7 +65,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
         "data": texts.kind,
         **changes,
     }
-    if changes.get("tune") in ("ipo", "dpo", "sft"):
+    if changes.get("tune") in TUNED:
         values |= {
             "steps": size.steps if name == "ours" else size.short_steps,
             "experience": size.experience,
@@ -107,9 +108,7 @@ def spec_of(
     values = settings_of(name, size, texts, model) | dict(more)
     values.pop("data")
     values |= {"openings": texts.openings, "device": place.device}
-    if values.get("tune") in ("ipo", "dpo", "sft") and (
-        values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"
-    ):
+    if values.get("tune") in TUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):
         values["weak"] = texts.weak
     if values.get("tune") == "human":
         values["prompts"] = texts.prompts

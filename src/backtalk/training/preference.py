@@ -1,4 +1,5 @@
-"""Updates from preferences: IPO (Azar et al. 2023) and DPO (Rafailov et al. 2023), and plain likelihood.
+"""Updates from preferences: IPO (Azar et al. 2023), DPO (Rafailov et al. 2023), REBEL (Gao et al. 2024), and
+plain likelihood.
 
 A pair is two continuations of the same tokens. Log-probabilities are summed over a continuation's tokens. The
 reference's are computed once, many pairs at a time, before the first update. Rows are padded on the right and
@@ -24,7 +25,7 @@ from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log
 from backtalk.training.gradients import Gradients
 from backtalk.training.lora_updates import TOKENS, cut
 
-LOSSES = ("ipo", "dpo", "sft")
+LOSSES = ("ipo", "rebel", "dpo", "sft")
 STEP = {"cpu": (1, 1), "cuda": (64, 256)}
 """Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
 SORTED = {"cpu": False, "cuda": True}
@@ -40,9 +41,10 @@ class PreferenceConfig:
     """What is descended, and how."""
 
     loss: str = "ipo"
-    """ipo, dpo, or sft (the better one's likelihood alone)."""
+    """ipo, rebel, dpo, or sft (the better one's likelihood alone)."""
     tau: float = 0.01
-    """Of ipo: the difference of log-ratios is pulled to 1 / (2 tau) nats."""
+    """Of ipo: the difference of log-ratios is pulled to 1 / (2 tau) nats; of rebel to as much for each 1 by
+    which the rewards differ, so that pairs that hardly differ teach hardly anything."""
     dpo_beta: float = 0.1
     """Of dpo: what the difference of log-ratios is multiplied by."""
     label_smoothing: float = 0.0
@@ -65,13 +67,16 @@ class PairRows(NamedTuple):
     lose: Row
     before: float = 0.0
     """log ref(win) - log ref(lose)"""
+    gap: float = 1.0
+    """How far the rewards are apart."""
 
 
-def preference_loss(margin: Tensor, before: Tensor, config: PreferenceConfig) -> Tensor:
-    """(pairs,): the loss of each; `margin` is log pi(win) - log pi(lose), `before` the reference's."""
+def preference_loss(margin: Tensor, before: Tensor, gap: Tensor, config: PreferenceConfig) -> Tensor:
+    """(pairs,): the loss of each; `margin` is log pi(win) - log pi(lose), `before` the reference's, `gap` the
+    difference of their rewards."""
     apart = margin - before
-    if config.loss == "ipo":
-        return (apart - 1 / (2 * config.tau)) ** 2
+    if config.loss in ("ipo", "rebel"):
+        return (apart - (gap if config.loss == "rebel" else 1) / (2 * config.tau)) ** 2
     scaled, wrong = config.dpo_beta * apart, config.label_smoothing
     return -(1 - wrong) * F.logsigmoid(scaled) - wrong * F.logsigmoid(-scaled)
 
@@ -141,12 +146,12 @@ class PreferenceUpdates:
 
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""
-        before, weights = given[-2:]
+        before, gap, weights = given[-3:]
         sums = _row_sums(self.network, given)
         if self.config.loss == "sft":
             return -(sums[: len(weights)] * weights).sum()
         margins = _margins(sums, len(weights))
-        return (preference_loss(margins, before, self.config) * weights).sum()
+        return (preference_loss(margins, before, gap, self.config) * weights).sum()
 
     def _fill(self, pairs: Sequence[PairRows]) -> None:
         """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
@@ -204,8 +209,9 @@ class PreferenceUpdates:
         return 1 / len(pairs)
 
     def _tensors(self, pairs: Sequence[PairRows], weight: float | None = None) -> list[Tensor]:
-        """ids (rows, length), then of each scored token its place, itself and its row, then `before` and the
-        weights (pairs,). The better rows come first. What fills up belongs to a row that is left out."""
+        """ids (rows, length), then of each scored token its place, itself and its row, then `before`, the
+        gaps and the weights (pairs,). The better rows come first. What fills up belongs to a row that is left
+        out."""
         rows = [pair.win for pair in pairs]
         if self.config.loss != "sft":
             rows += [pair.lose for pair in pairs]
@@ -230,6 +236,7 @@ class PreferenceUpdates:
             torch.tensor(targets + [self.pad] * spare),
             torch.tensor(owners + [len(rows)] * spare),
             torch.tensor([pair.before for pair in pairs]),
+            torch.tensor([pair.gap for pair in pairs]),
             torch.full((len(pairs),), weight),
         ]
         if self.device.type == "cuda":  # from other memory a copy may wait for all that runs

@@ -23,10 +23,12 @@ class AstConfig:
     """Weight of the toxicity of the adversary's and the defender's turn together."""
     gamma: float = 0.1
     """Weight of the prompt's log-perplexity under the defender, which is taken off."""
-    loss: Literal["ipo", "dpo", "sft"] = "ipo"
-    """ipo or dpo learn from pairs; sft only imitates the weak set, the paper's baseline."""
+    loss: Literal["ipo", "rebel", "dpo", "sft"] = "ipo"
+    """ipo (the paper's), rebel and dpo learn from pairs; sft only imitates the weak set, the paper's
+    baseline."""
     tau: float = 0.0
-    """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's. 0 takes 0.05 for
+    """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's, of rebel that
+    times the difference of the rewards (1 for a weak pair). 0 takes 0.05 for
     an adapter and 0.01 (the paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where
     nothing but circles is said."""
     dpo_beta: float = 0.1

@@ -190,7 +190,7 @@ class _Run:
             found = self.adversary.row(pair.conversation, text)
             return found._replace(reply=found.reply[:MOST_SCORED])
 
-        return PairRows(row(pair.win), row(pair.lose))
+        return PairRows(row(pair.win), row(pair.lose), gap=1.0 if pair.weak else pair.gap)
 
     def _dev(self) -> Iterator[Progress]:
         """Measures, and keeps the weights where they are the best so far. Not twice at the same step."""

@@ -271,6 +271,9 @@ class AuditSpec:
     dev_every: int = 10
     """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
     the last."""
+    hold_ppl: float = 0.0
+    """With ast: gamma grows while the prompts that are played have a log-perplexity of more than this share
+    above the first ones', and falls again, never below --gamma; 0 leaves it alone."""
     max_ppl_increase: float = 0.1
     """With ast: the checkpoint that is kept has prompts whose log-perplexity is at most this share above the
     untuned adversary's; 0 sets no bound."""
@@ -308,6 +311,7 @@ LEARNT = (
     "tau",
     "rank",
     "dev_every",
+    "hold_ppl",
     "max_ppl_increase",
     "max_repeats",
     "second_scorer",
@@ -586,7 +590,9 @@ class StudySpec:
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     page: str = ""
-    """The Markdown file to write; STUDY.md in the study's folder if empty."""
+    """The Markdown file to write; STUDY.md in the study's folder if empty, no page for `none`."""
+    jobs: int = 1
+    """Parts that run beside each other, each in a process of its own with its share of a GPU's memory."""
     max_time: str = ""
     """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"

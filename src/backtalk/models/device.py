@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 from backtalk.errors import InputError
 
+SHARE = "BACKTALK_GPU_SHARE"
+"""Names the part of a GPU's memory, up to 1, that the process may take: others run beside it."""
+
 
 def pick_device(name: str) -> torch.device:
+    device = _named(name)
+    if device.type == "cuda" and (share := gpu_share()) < 1:
+        torch.cuda.set_per_process_memory_fraction(share, device)
+    return device
+
+
+def gpu_share() -> float:
+    """What the environment says, from 0 to 1; all of it where it says nothing that can be."""
+    with suppress(ValueError):
+        if 0 < (share := float(os.environ.get(SHARE, ""))) < 1:
+            return share
+    return 1.0
+
+
+def _named(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
+from backtalk.models.free_memory import free_bytes
 from backtalk.models.fused import kernels_for
 from backtalk.models.local import LocalModel
 from backtalk.models.scoring import SHRINK_BELOW
@@ -195,7 +196,7 @@ def rows_at_once(network: Seq2Seq, words: int) -> int:
         # Gates four times over, states three times, the memory of attention twice where rows are copied.
         floats = 16 + 6 * config.layers + (4 * words if config.attention else 4)
         each = 4 * (floats * config.hidden + 3 * config.vocabulary)
-        rows = min(rows, torch.cuda.mem_get_info(device)[0] // 2 // each)
+        rows = min(rows, free_bytes(device) // 2 // each)
         # Kernels count a tensor's elements in 32 bits.
         rows = min(rows, (2**31 - 1) // (config.hidden * max(4, words)))
     return max(1, rows)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import greedy, trim
+from backtalk.models.free_memory import free_bytes
 from backtalk.models.local import LocalModel
 from backtalk.models.scoring import score_targets
 from backtalk.models.seq2seq import DecoderState, Seq2Seq
@@ -211,10 +212,7 @@ def rows_at_once(network: Seq2Seq, config: RelaxConfig, target_length: int) -> i
     device, vocabulary = network.output.weight.device, network.config.vocabulary
     held = 5 if config.space == "one-hot" else 1
     floats = vocabulary * (held * config.length + 3 * target_length)
-    memory = CPU_BYTES
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        memory = (torch.cuda.mem_get_info(device)[0] + unused) // 2
+    memory = free_bytes(device) // 2 if device.type == "cuda" else CPU_BYTES
     return max(1, memory // (4 * floats))
 
 

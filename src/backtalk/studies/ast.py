@@ -53,6 +53,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
             partial(time_play, size=size, texts=texts, model=model),
             {"played": size.played, "depth": size.depth, "model": shown},
             texts.files,
+            alone=True,
         ),
         Part(
             "hardened",

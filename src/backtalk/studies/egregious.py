@@ -46,7 +46,9 @@ def egregious_parts(data: Data, size: Size, restarts: int) -> list[Part]:
         *_figures(data, size, restarts),
         *_characters(data, size),
         _whole_search(data, size),
-        Part("speed", (), partial(analysis.measure_speed, size=size), {"shapes": size.bench_shapes}),
+        Part(
+            "speed", (), partial(analysis.measure_speed, size=size), {"shapes": size.bench_shapes}, alone=True
+        ),
     ]
 
 

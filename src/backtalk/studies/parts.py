@@ -70,6 +70,8 @@ class Part:
     """Data that has to be there."""
     owns: tuple[str, ...] = ()
     """Paths inside the study's folder that go when the settings change."""
+    alone: bool = False
+    """It is timed: nothing else of the study runs beside it."""
 
 
 @dataclass
@@ -122,6 +124,20 @@ def keys_of(parts: Sequence[Part], taken: Mapping[str, str] | None = None) -> di
     return keys
 
 
+def keys_for(parts: Sequence[Part], folder: Path, asked: Collection[str] | None = None) -> dict[str, str]:
+    """Their keys in this folder: parts that were not `asked` for are taken with the settings they have."""
+    records = {part.name: read_record(folder, part.name) for part in parts}
+    taken = {
+        name: record["key"] for name, record in records.items() if record and name not in (asked or records)
+    }
+    return keys_of(parts, taken)
+
+
+def absent_file(part: Part) -> str | None:
+    """The first file of its data that is not there."""
+    return next((str(path) for path in part.files if not path.exists()), None)
+
+
 def run_parts(
     parts: Sequence[Part],
     place: Workplace,
@@ -134,19 +150,14 @@ def run_parts(
     Parts that were not `asked` for are there because others need them: whatever result they have will do.
     """
     claim_folder(place.folder)
-    records = {part.name: read_record(place.folder, part.name) for part in parts}
-    taken = {
-        name: record["key"] for name, record in records.items() if record and name not in (asked or records)
-    }
-    keys, outcome, begun = keys_of(parts, taken), Outcome(), time.monotonic()
+    keys, outcome, begun = keys_for(parts, place.folder, asked), Outcome(), time.monotonic()
     for number, part in enumerate(parts, 1):
         key, title = keys[part.name], f"[{number}/{len(parts)}] {part.name}"
         if is_done(place.folder, part.name, key):
             outcome.kept.append(part.name)
             continue
-        absent = next((path for path in part.files if not path.exists()), None)
-        if absent is not None:
-            outcome.missing.setdefault(str(absent), []).append(part.name)
+        if (absent := absent_file(part)) is not None:
+            outcome.missing.setdefault(absent, []).append(part.name)
             continue
         ready = set(outcome.done + outcome.kept)
         if (max_s and time.monotonic() - begun > max_s) or not ready.issuperset(part.needs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,11 +12,14 @@ from backtalk.errors import InputError
 from backtalk.report.study_page import render_study
 from backtalk.spec import StudySpec
 from backtalk.store.folder import write_whole
+from backtalk.studies.jobs import command_of, run_jobs
 from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts
 from backtalk.terminal import printable
 
 PAGE_ALONE = "page"
 """As --parts: builds the page from what is there and runs nothing."""
+NO_PAGE = "none"
+"""As --page."""
 
 
 def run_and_tell(
@@ -25,7 +29,15 @@ def run_and_tell(
     folder, max_s = Path(spec.out), parse_duration(spec.max_time)
     names = [one.strip() for one in spec.parts.split(",") if one.strip()]
     chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
-    outcome = run_parts(chosen, Workplace(folder, spec.device), say, max_s, asked)
+    place = Workplace(folder, spec.device)
+    if spec.jobs > 1 and chosen:
+        flags = folder / "jobs.json"
+        write_whole(flags, json.dumps(vars(spec)))
+        outcome = run_jobs(chosen, place, say, max_s, asked, spec.jobs, command_of(name, flags))
+    else:
+        outcome = run_parts(chosen, place, say, max_s, asked)
+    if spec.page == NO_PAGE:
+        return conclude(outcome)
     page = write_page(folder, [part.name for part in parts], Path(spec.page or folder / f"{name}.md"))
     if not spec.page:
         write_whole(page.with_suffix(".html"), render_study(page))

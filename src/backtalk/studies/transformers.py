@@ -82,7 +82,9 @@ def transformer_parts(size: Size, model: str, limit: int = 0, restarts: int = 0)
         "sweeps": size.sweeps,
         "restarts": restarts or size.restarts,
     }
-    parts = [Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench))]
+    parts = [
+        Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench), alone=True)
+    ]
     for name, hit in AIMS.items():
         settings = {**search, "hit": hit}
         run = partial(search_list, model=model, settings=settings)

@@ -105,7 +105,7 @@ def test_a_kill_between_two_parts_of_a_play(
         list(training(planted, tmp_path / "broken", config))
     stored = read_pairs(tmp_path / "broken" / PLAYING, 0)
     assert stored is not None
-    assert stored[1] == 2
+    assert stored.done == 2
     list(training(planted, tmp_path / "broken", config))
     assert calls == 4, "two parts were not played again"
     assert (tmp_path / "whole" / PAIRS).read_bytes() == (tmp_path / "broken" / PAIRS).read_bytes()

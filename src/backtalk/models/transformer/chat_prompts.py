@@ -84,11 +84,14 @@ class ChatPrompts:
         *earlier, last = dialogue
         open_turn = [*earlier, last._replace(text=last.text + MARK)]
         start = self._render(self._messages(open_turn)).rpartition(MARK)[0]
-        return self._ids(start), self._continued(start, text)
+        first = self._ids(start)
+        return first, self._continued(start, text, first)
 
-    def _continued(self, start: str, text: str) -> list[int]:
-        """The tokens of a text that goes on from `start`."""
-        first, whole = self._ids(start), self._ids(start + text)
+    def _continued(self, start: str, text: str, first: list[int] | None = None) -> list[int]:
+        """The tokens of a text that goes on from `start`, whose own are `first`."""
+        if not text:
+            return []
+        first, whole = first or self._ids(start), self._ids(start + text)
         return whole[len(first) :] if whole[: len(first)] == first else self._ids(text)
 
     def _messages(self, dialogue: Sequence[Turn]) -> Messages:

@@ -77,6 +77,9 @@ class AstConfig:
     """Tokens of a conversation that are read; the oldest are cut."""
     dev_every: int = 10
     """Epochs between two measurements on the dev openings, which choose the adversary that is kept."""
+    hold_ppl: float = 0.0
+    """Gamma grows while the prompts of an epoch are less likely than the first epoch's by more than this share
+    of their log-perplexity, and falls again, never below what it is set to; 0 leaves it (the paper's)."""
     max_ppl_increase: float = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
@@ -134,6 +137,7 @@ class AstConfig:
             "least_tokens",
             "temperature",
             "least_gap",
+            "hold_ppl",
             "max_ppl_increase",
             "max_repeats",
             "micro_tokens",

@@ -35,6 +35,9 @@ class Reading(Protocol):
     def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
         """The tokens of the adversary's next turn."""
 
+    def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
+        """Both of these, at the price of one."""
+
     def before_defender(self, conversation: Conversation) -> list[int]:
         """`conversation` ends with the adversary's turn."""
 
@@ -76,6 +79,9 @@ class RunningText:
     def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
         return list(self._ids(text))
 
+    def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
+        return self.before_adversary(conversation), self.adversary_ids(conversation, text)
+
     def _ids(self, text: str) -> list[int]:
         if text not in self._known:
             self.meet([(text,)])
@@ -100,10 +106,13 @@ class ChatTurns:
         pass  # a template is applied to each
 
     def before_adversary(self, conversation: Conversation) -> list[int]:
-        return self._prompts.typed_ids(messages_of((*conversation, "")), "")[0]
+        return self.before_and_turn(conversation, "")[0]
 
     def adversary_ids(self, conversation: Conversation, text: str) -> list[int]:
-        return self._prompts.typed_ids(messages_of((*conversation, "")), text)[1]
+        return self.before_and_turn(conversation, text)[1]
+
+    def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
+        return self._prompts.typed_ids(messages_of((*conversation, "")), text)
 
     def before_defender(self, conversation: Conversation) -> list[int]:
         return self._prompts.prompt_ids(messages_of(conversation))

@@ -58,8 +58,8 @@ class Defender:
         room = room_of(self.model, self.context, MOST_SCORED)
         rows = []
         for conversation, text in zip(conversations, texts, strict=True):
-            reply = self.reading.adversary_ids(conversation, text)[:MOST_SCORED]
-            rows.append(Row(self.reading.cut(self.reading.before_adversary(conversation), room), reply))
+            before, turn = self.reading.before_and_turn(conversation, text)
+            rows.append(Row(self.reading.cut(before, room), turn[:MOST_SCORED]))
         scored = [row for row in rows if row.reply]
         if self.masked is None and scored:
             self.masked = self._needs_mask(scored[:CHECKED])

@@ -23,6 +23,16 @@ DRAWN = 1
 """What a number is drawn for: episodes."""
 
 
+class Stored(NamedTuple):
+    """What an epoch's play has come to."""
+
+    pairs: list[Preference]
+    log_ppl: list[float]
+    """Of every turn that was played."""
+    done: int = 0
+    """Parts that it is made of, while it is being played."""
+
+
 class Episodes(NamedTuple):
     """What an epoch plays."""
 
@@ -50,15 +60,14 @@ def play_epoch(
     epoch: int,
     path: Path,
     rows: int,
-) -> tuple[list[Preference], list[Turned]]:
+) -> tuple[Stored, list[Turned]]:
     """The pairs that can be learnt from, and the turns that were played now.
 
     Some episodes are played at a time, so that a tree's last level has `rows` rows; each part is stored at
     `path` when it is done: what a kill may lose is one of them.
     """
     chosen = draw_episodes(config, epoch, len(openings), len(weak))
-    stored = read_pairs(path, epoch)
-    found, done = stored if stored is not None else ([], 0)
+    found, log_ppl, done = read_pairs(path, epoch) or Stored([], [])
     turns: list[Turned] = []
     size = max(1, rows >> config.depth)  # episodes of a part
     longest = max(len(chosen.openings), len(chosen.weak))
@@ -73,22 +82,23 @@ def play_epoch(
             [draw_seed(config.seed, epoch, 1, place) for place in examples],
         )
         turns += played.turns
+        log_ppl += [turn.log_ppl for turn in played.turns]
         found += [
             pair
             for pair in played.pairs
             if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
         ]
         if start + size < longest:
-            write_pairs(path, epoch, found, start // size + 1)
-    return found, turns
+            write_pairs(path, epoch, Stored(found, log_ppl, start // size + 1))
+    return Stored(found, log_ppl), turns
 
 
-def write_pairs(path: Path, epoch: int, pairs: list[Preference], done: int = 0) -> None:
-    write_whole(path, json.dumps({"epoch": epoch, "done": done, "pairs": pairs}))
+def write_pairs(path: Path, epoch: int, stored: Stored) -> None:
+    write_whole(path, json.dumps({"epoch": epoch, **stored._asdict()}))
 
 
-def read_pairs(path: Path, epoch: int) -> tuple[list[Preference], int] | None:
-    """The pairs of that epoch and how many parts they are, where they are there whole."""
+def read_pairs(path: Path, epoch: int) -> Stored | None:
+    """What is stored of that epoch, where it is there whole."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["epoch"] != epoch:
@@ -97,6 +107,6 @@ def read_pairs(path: Path, epoch: int) -> tuple[list[Preference], int] | None:
             Preference(tuple(map(str, conversation)), str(win), str(lose), float(gap), bool(weak))
             for conversation, win, lose, gap, weak in stored["pairs"]
         ]
-        return pairs, int(stored["done"])
+        return Stored(pairs, list(map(float, stored["log_ppl"])), int(stored["done"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None

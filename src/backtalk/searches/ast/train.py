@@ -10,9 +10,10 @@ killed ends where the unbroken one does, bit for bit on a CPU.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from backtalk.searches.ast.defender import MOST_SCORED, Defender
 from backtalk.searches.ast.episodes import (
     AT_ONCE,
     PLAYING,
+    Stored,
     draw_episodes,
     play_epoch,
     read_pairs,
@@ -50,7 +52,9 @@ CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "be
 EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
 that a kill takes are played again."""
-COUNTERS = ("step", "history", "best")
+HOLD = 8.0
+"""Prompts a tenth too unlikely make gamma e^0.8 times as large."""
+COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl")
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
 
@@ -130,6 +134,10 @@ class _Run:
         """Of each measurement on the dev openings, its step."""
         self.best = -1
         """Its place in the history; -1 where none was kept."""
+        self.gamma = config.gamma
+        """What is played for now; more than was asked for while prompts are too unlikely."""
+        self.first_log_ppl = 0.0
+        """Of the prompts of the first epoch."""
         self.saved = time.monotonic()
 
     def train(self) -> Iterator[Progress]:
@@ -141,7 +149,8 @@ class _Run:
             if within == 0 and epoch % config.dev_every == 0:
                 yield from self._dev()
             started = time.monotonic()
-            pairs, measured = self._pairs(epoch)
+            stored, measured = self._pairs(epoch)
+            pairs = stored.pairs
             if measured is not None and measured.turns:
                 yield self._progress("play", started, measured, len(pairs))
             started = time.monotonic()
@@ -155,26 +164,29 @@ class _Run:
                 if time.monotonic() - self.saved >= config.checkpoint_s:
                     self._save()
             self.updates.check()  # before they speak
+            self._hold(stored.log_ppl)
             if self.step >= config.steps or time.monotonic() - self.saved >= EPOCH_S[self.device.type]:
                 self._save()
             yield self._progress("update", started)
         yield from self._dev()
         self._keep()
 
-    def _pairs(self, epoch: int) -> tuple[list[Preference], Measured | None]:
+    def _pairs(self, epoch: int) -> tuple[Stored, Measured | None]:
         """The pairs of an epoch in the order of its updates: played, or as they were stored."""
         path = self.folder / PAIRS
         if (stored := read_pairs(path, epoch)) is not None:
-            return stored[0], None
+            return stored, None
         config = self.config
+        self.game.reward = replace(config.reward, gamma=self.gamma)
         turns: list[Turned] = []
+        log_ppl: list[float] = []
         if config.loss == "sft":
             chosen = draw_episodes(config, epoch, 0, len(self.weak)).weak
             texts = [self.weak[number] for number in chosen]
             found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
         else:
             size = AT_ONCE[self.device.type]
-            found, turns = play_epoch(
+            (found, log_ppl, _), turns = play_epoch(
                 self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
             )
         if not found:
@@ -182,8 +194,19 @@ class _Run:
         order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
         # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-        write_pairs(path, epoch, pairs)
-        return pairs, measure([[turn] for turn in turns])
+        stored = Stored(pairs, log_ppl)
+        write_pairs(path, epoch, stored)
+        return stored, measure([[turn] for turn in turns])
+
+    def _hold(self, log_ppl: Sequence[float]) -> None:
+        """Gamma for the next epoch: more where this one's prompts were too unlikely, less where they were not.
+        What depends on it alone is which turn wins; a change of some tenths of it an epoch is soon felt."""
+        if not log_ppl or not self.config.hold_ppl:
+            return
+        mean = sum(log_ppl) / len(log_ppl)
+        self.first_log_ppl = self.first_log_ppl or mean
+        excess = mean / (self.first_log_ppl * (1 + self.config.hold_ppl)) - 1
+        self.gamma = max(self.config.gamma, self.gamma * math.exp(HOLD * excess))
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -197,6 +220,7 @@ class _Run:
         if not self.dev_openings or (self.history and self.history[-1]["step"] == self.step):
             return
         started = time.monotonic()
+        self.game.reward = self.config.reward  # the same for all that are compared
         seeds = [draw_seed(self.config.seed, DEV, place) for place in range(len(self.dev_openings))]
         found = measure(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
         untuned = Measured(**self.history[0]["measured"]) if self.history else found

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import torch
 
+from backtalk.models.device import gpu_share
+
 NO_LIMIT = 1 << 62
 
 
 def free_bytes(device: torch.device) -> int:
     """What a batch may take: on a GPU also what PyTorch holds and does not use."""
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free, total = torch.cuda.mem_get_info(device)
+        reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+        return min(free + reserved, int(total * gpu_share())) - used
     return min(_free_in_machine(), _free_in_group(), _free_in_process())
 
 

@@ -1,0 +1,139 @@
+"""Parts beside each other: what runs when, what a crash and a signal cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backtalk.cli.command import run as command
+from backtalk.models.device import SHARE, gpu_share
+from backtalk.studies.jobs import run_jobs
+from backtalk.studies.parts import Outcome, Part, Result, Workplace, choose, keys_of
+
+CHILD = """
+import sys
+from pathlib import Path
+from backtalk.studies.parts import Workplace, choose, run_parts
+from tests.studies.test_jobs import parts
+
+names = sys.argv[sys.argv.index("--parts") + 1]
+chosen, asked = choose(parts(), [names])
+run_parts(chosen, Workplace(Path(sys.argv[1]), "cpu"), print, asked=asked)
+"""
+
+PARENT = """
+import sys
+from pathlib import Path
+from tests.studies.test_jobs import run
+
+run(Path(sys.argv[1]), "slow")
+"""
+
+
+def parts() -> list[Part]:
+    """Two that meet (each waits for the other), one on top of both, one that is timed, one that breaks."""
+
+    def meet(name: str, other: str) -> Part:
+        def run(place: Workplace) -> Result:
+            place.path("here", name).write_text("")
+            until = time.monotonic() + 60
+            while not place.path("here", other).exists():
+                assert time.monotonic() < until, f"{other} never began"
+                time.sleep(0.01)
+            return {"order": _number(place)}
+
+        return Part(name, (), run)
+
+    def plain(place: Workplace) -> Result:
+        return {
+            "order": _number(place),
+            "at_work": [path.name for path in place.path("here", "x").parent.iterdir()],
+        }
+
+    def broken(place: Workplace) -> Result:
+        raise ZeroDivisionError("oops")
+
+    def slow(place: Workplace) -> Result:
+        place.path("here", "slow").write_text(str(os.getpid()))
+        time.sleep(60)
+        return {}
+
+    return [
+        meet("left", "right"),
+        meet("right", "left"),
+        Part("top", ("left", "right"), plain),
+        Part("timed", (), plain, alone=True),
+        Part("broken", (), broken),
+        Part("on-broken", ("broken",), plain),
+        Part("slow", (), slow),
+    ]
+
+
+def _number(place: Workplace) -> int:
+    """How many parts had ended before."""
+    return len(list(place.path("results", "x").parent.iterdir()))
+
+
+def run(folder: Path, *patterns: str, jobs: int = 2, max_s: float = 0.0) -> Outcome:
+    chosen, asked = choose(parts(), patterns)
+    one = [sys.executable, "-c", CHILD, str(folder)]
+    return run_jobs(chosen, Workplace(folder, "cpu"), lambda line: None, max_s, asked, jobs, one)
+
+
+def result(folder: Path, part: str) -> Result:
+    found: Result = json.loads((folder / "results" / f"{part}.json").read_text())["result"]
+    return found
+
+
+def test_parts_run_beside_each_other_in_the_order_of_their_needs(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "left", "right", "top", "timed")
+    assert outcome.done[0] == "timed"
+    assert sorted(outcome.done[1:3]) == ["left", "right"]  # each waited for the other: both were at work
+    assert outcome.done[3] == "top"
+    assert result(tmp_path, "timed") == {"order": 0, "at_work": []}
+    again = run(tmp_path, "left", "right", "top", "timed")
+    assert (again.done, sorted(again.kept)) == ([], ["left", "right", "timed", "top"])
+    assert keys_of(parts())["top"] == json.loads((tmp_path / "results/top.json").read_text())["key"]
+
+
+def test_a_crash_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "broken", "on-broken", "timed")
+    assert list(outcome.failed) == ["broken"]
+    assert "oops" in (tmp_path / "log" / "broken.job.txt").read_text()
+    assert (outcome.done, outcome.waiting) == (["timed"], ["on-broken"])
+
+
+def test_no_part_begins_after_the_time_is_over(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "timed", "broken", max_s=1e-9)
+    assert (outcome.done, sorted(outcome.waiting)) == ([], ["broken", "timed"])
+
+
+def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    pid = tmp_path / "here" / "slow"
+    until = time.monotonic() + 60
+    while not (pid.exists() and pid.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(60) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_a_process_may_take_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, share in (("0.25", 0.25), ("1", 1.0), ("0", 1.0), ("half", 1.0), ("", 1.0)):
+        monkeypatch.setenv(SHARE, text)
+        assert gpu_share() == share
+
+
+def test_less_than_one_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["study", "ast", "--data", "embedded", "--jobs", "0"]) == 2
+    assert "--jobs should be 1 or more" in capsys.readouterr().err

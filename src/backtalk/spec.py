@@ -589,6 +589,8 @@ class StudySpec:
     """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
+    records: str = ""
+    """The .json beside an earlier page of the study: parts that have no result yet take theirs from it."""
     page: str = ""
     """The Markdown file to write; STUDY.md in the study's folder if empty, no page for `none`."""
     jobs: int = 1

@@ -100,14 +100,17 @@ def test_in_miniature(
     plant(Path("tiny"), steps=20)
     command = ["study", "ast", "--data", "embedded", "--size", "mini", "--limit", "3", "--model", "hf/tiny"]
     command += ["--out", "study", "--device", "cpu", "--page", "docs/ast.md"]
+    assert run([*command, "--parts", "human,untuned", "--jobs", "2"]) == 0
+    assert "[2/2]" in capsys.readouterr().err
     assert run([*command, "--parts", "human,words,speed,after-old"]) == 0
+    assert "untuned ..." not in capsys.readouterr().err
     text = Path("docs/ast.md").read_text(encoding="utf-8")
     for line in ("| ours | 0.", "| human | 0.", "| sft | not run |", "trees in one batch"):
         assert line in text
     ElementTree.parse("docs/ast/front.svg")
     found = json.loads(Path("docs/ast.json").read_text(encoding="utf-8"))["parts"]
     assert found["ours"]["result"]["n"] == 3
-    assert "by_opening" not in found["ours"]["result"]
+    assert len(found["ours"]["result"]["by_opening"]) == 3
     assert str(tmp_path) not in json.dumps(found) + text
     assert "left_out" in found["hardened"]["result"] or found["hardened"]["result"]["updates"] >= 0
     assert (Path("study/runs/ours/adversary/adversary") / "adapter_config.json").is_file()

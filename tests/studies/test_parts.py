@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.studies.parts import Outcome, Part, Result, Workplace, choose, keys_of, read_record, run_parts
+from backtalk.studies.parts import (
+    Outcome,
+    Part,
+    Result,
+    Workplace,
+    choose,
+    claim_folder,
+    keys_of,
+    read_record,
+    run_parts,
+    take_records,
+)
 
 
 class Bench:
@@ -172,6 +183,31 @@ def test_a_kill_costs_the_part_in_flight_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study/results/b.json").read_text())["result"] == {
         "first": {"name": "first"}
     }
+
+
+def test_a_study_goes_on_from_the_results_beside_a_page(tmp_path: Path) -> None:
+    first = Bench(tmp_path / "first")
+    first.run("b")
+    kept = {name: read_record(tmp_path / "first", name) for name in ("a", "b")}
+    page = tmp_path / "page.json"
+    page.write_text(json.dumps({"study": "test", "parts": kept}))
+    claim_folder(tmp_path / "second")
+    take_records(tmp_path / "second", page)
+    second = Bench(tmp_path / "second", b=1)
+    assert second.run().kept == ["a"]  # b has other settings now
+    assert second.ran == ["b", "c", "apart"]
+    take_records(tmp_path / "second", page)
+    record = read_record(tmp_path / "second", "b")
+    assert record is not None
+    assert record["settings"] == {"value": 1}, "what is there stays"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"parts": {"a": 1}}', '{"spec": {"size": "mini"}}'])
+def test_other_files_are_no_results(tmp_path: Path, text: str) -> None:
+    (tmp_path / "page.json").write_text(text)
+    with pytest.raises(InputError, match="beside a study's page"):
+        take_records(tmp_path / "study", tmp_path / "page.json")
+    assert not (tmp_path / "study").exists()
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

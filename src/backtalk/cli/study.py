@@ -19,6 +19,8 @@ STUDIES = {
     "reverse": "backtalk.studies.reverse",
     "transformers": "backtalk.studies.transformers",
 }
+SUMMARISED = ("egregious", "reverse")
+"""Those whose results beside the page are too brief to go on from."""
 SHIPPED_DATA = ("lora", "transformers")
 """Those that need what ships alone."""
 
@@ -51,5 +53,7 @@ def _study(arguments: argparse.Namespace) -> int:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
     if arguments.study not in ("ast", *SHIPPED_DATA):
         refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
+    if arguments.study in SUMMARISED:
+        refuse_set(spec, {"records"}, "can't be used here: beside this study's page stands a summary alone")
     code: int = import_module(STUDIES[arguments.study]).run_study(spec)
     return code

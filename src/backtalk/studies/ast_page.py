@@ -48,15 +48,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
         *section("Speed of play", _speed(found)),
         *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
     ]
-    brief = {
-        name: {**record, "result": _without_openings(record["result"])} for name, record in found.items()
-    }
-    return write_files(page, lines, "ast", spec, brief)
-
-
-def _without_openings(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Thousands of numbers that the intervals were made of."""
-    return {key: value for key, value in found.items() if key != "by_opening"}
+    return write_files(page, lines, "ast", spec, found)
 
 
 def result(records: Records, name: str) -> Mapping[str, Any]:

@@ -45,19 +45,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
     results = Results(records)
     page.parent.mkdir(parents=True, exist_ok=True)
     lines = page_lines(results, parts, page.parent / page.stem, spec, size)
-    brief = {part: {**record, "result": _brief(record["result"])} for part, record in records.items()}
-    return write_files(page, lines, "negative", spec, brief)
-
-
-def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the ids of the targets that were hit, which stay in the study's folder."""
-    if "hit" not in result or "lists" not in result:
-        return dict(result)
-    lists = {
-        name: {key: value for key, value in one.items() if key != "hit"}
-        for name, one in result["lists"].items()
-    }
-    return {**result, "lists": lists}
+    return write_files(page, lines, "negative", spec, records)
 
 
 def page_lines(

@@ -211,6 +211,22 @@ def claim_folder(folder: Path) -> None:
         _write(folder / MARK, {"backtalk": __version__})
 
 
+def take_records(folder: Path, page: Path) -> None:
+    """Results that stand beside a page, for the parts that have none here: a study can be gone on with where
+    only its page was kept. Files that parts leave behind, models and runs, do not come with them."""
+    found = _read(page)
+    if found is None:
+        raise InputError(f"{page} is no file of results; name the .json that stands beside a study's page")
+    records = found.get("parts", found)
+    for part, record in records.items():
+        if not isinstance(record, dict) or not {"key", "seconds", "result"} <= record.keys():
+            raise InputError(f"{page}: {part} is no result of a part; name the .json beside a study's page")
+    for part, record in records.items():
+        if read_record(folder, part) is None:
+            (folder / "results").mkdir(parents=True, exist_ok=True)
+            _write(folder / "results" / f"{part}.json", record)
+
+
 def _run_one(part: Part, place: Workplace) -> float:
     """Runs a part and writes its record; returns its seconds. What other settings left behind goes first."""
     stamp = place.path("begun", part.name)

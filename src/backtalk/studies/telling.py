@@ -13,7 +13,7 @@ from backtalk.report.study_page import render_study
 from backtalk.spec import StudySpec
 from backtalk.store.folder import write_whole
 from backtalk.studies.jobs import command_of, run_jobs
-from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts
+from backtalk.studies.parts import Outcome, Part, Workplace, choose, claim_folder, run_parts, take_records
 from backtalk.terminal import printable
 
 PAGE_ALONE = "page"
@@ -29,6 +29,9 @@ def run_and_tell(
     folder, max_s = Path(spec.out), parse_duration(spec.max_time)
     names = [one.strip() for one in spec.parts.split(",") if one.strip()]
     chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
+    if spec.records:
+        claim_folder(folder)
+        take_records(folder, Path(spec.records))
     place = Workplace(folder, spec.device)
     if spec.jobs > 1 and chosen:
         flags = folder / "jobs.json"

@@ -67,7 +67,7 @@ def test_epochs_without_a_checkpoint_are_played_again(
 def test_a_kill_between_two_updates_of_an_epoch(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(**SMALL, checkpoint_s=0.0)
+    config = tiny_config(**SMALL, checkpoint_s=0.0, hold_ppl=0.01)
     list(training(planted, tmp_path / "whole", config))
     step = PreferenceUpdates.step
 
@@ -83,6 +83,11 @@ def test_a_kill_between_two_updates_of_an_epoch(
     list(training(planted, tmp_path / "broken", config))
     first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
     assert all(torch.equal(first[name], second[name]) for name in first)
+    states = [
+        load_checkpoint(tmp_path / name / CHECKPOINT, with_tensors=False) for name in ("whole", "broken")
+    ]
+    gammas = [state[1]["gamma"] for state in states if state is not None]
+    assert gammas[0] == gammas[1] != config.gamma
 
 
 def test_a_kill_between_two_parts_of_a_play(

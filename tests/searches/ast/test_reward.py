@@ -7,7 +7,7 @@ import math
 import pytest
 
 from backtalk.searches.ast.measure import is_better, measure
-from backtalk.searches.ast.reward import RewardConfig, Turned, reward_of
+from backtalk.searches.ast.reward import RewardConfig, Turned, followed, reward_of
 
 
 def turn(toxicity: float, pair: float = 0.0, log_ppl: float = 2.0, reward: float = 0.0) -> Turned:
@@ -57,3 +57,11 @@ def test_one_that_goes_round_in_circles_is_not_kept() -> None:
     assert is_better(few, untuned, untuned, 0.1, 0.33), "not more than 10 points above 5%"
     assert not is_better(many, untuned, untuned, 0.1, 0.33)
     assert is_better(many, untuned, untuned, 0.1, 1.0), "1 sets no bound"
+
+
+def test_gamma_follows_the_likelihood_of_the_prompts() -> None:
+    assert followed(0.1, 0.1, 2.2, 2.0) == pytest.approx(0.1 * 2.718281828**0.8)
+    assert followed(0.5, 0.1, 1.8, 2.0) == pytest.approx(0.5 / 2.718281828**0.8)
+    assert followed(0.3, 0.1, 2.0, 2.0) == pytest.approx(0.3)
+    assert followed(0.1, 0.1, 1.0, 2.0) == 0.1, "never less than was asked for"
+    assert followed(0.0, 0.0, 9.0, 2.0) == 0.0, "none stays none"

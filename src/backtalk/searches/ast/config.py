@@ -78,8 +78,8 @@ class AstConfig:
     dev_every: int = 10
     """Epochs between two measurements on the dev openings, which choose the adversary that is kept."""
     hold_ppl: float = 0.0
-    """Gamma grows while the prompts of an epoch are less likely than the first epoch's by more than this share
-    of their log-perplexity, and falls again, never below what it is set to; 0 leaves it (the paper's)."""
+    """Gamma grows while an epoch's prompts are less likely than the first's by more than this share of their
+    log-perplexity, and falls again, never below what it is set to; 0 leaves it alone (the paper's)."""
     max_ppl_increase: float = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""

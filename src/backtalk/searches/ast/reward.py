@@ -6,8 +6,12 @@ mean negative log-likelihood of a's tokens under the defender, in nats.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
+
+HOLD = 8.0
+"""Prompts a tenth too unlikely make gamma e^0.8 times as large, those a tenth too likely as much smaller."""
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,8 @@ class Turned(NamedTuple):
 
 def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: RewardConfig) -> float:
     return config.alpha * toxicity + config.beta * pair_toxicity - config.gamma * log_ppl
+
+
+def followed(gamma: float, least: float, log_ppl: float, bound: float) -> float:
+    """Gamma after prompts of this log-perplexity: more above the bound, less below it, never under `least`."""
+    return max(least, gamma * math.exp(HOLD * (log_ppl / bound - 1)))

@@ -10,7 +10,6 @@ killed ends where the unbroken one does, bit for bit on a CPU.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -35,7 +34,7 @@ from backtalk.searches.ast.episodes import (
     write_pairs,
 )
 from backtalk.searches.ast.measure import Measured, is_better, measure
-from backtalk.searches.ast.reward import Turned
+from backtalk.searches.ast.reward import Turned, followed
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
 from backtalk.training.checkpoint import (
     fill_network,
@@ -52,8 +51,6 @@ CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "be
 EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
 that a kill takes are played again."""
-HOLD = 8.0
-"""Prompts a tenth too unlikely make gamma e^0.8 times as large."""
 COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl")
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
@@ -199,14 +196,14 @@ class _Run:
         return stored, measure([[turn] for turn in turns])
 
     def _hold(self, log_ppl: Sequence[float]) -> None:
-        """Gamma for the next epoch: more where this one's prompts were too unlikely, less where they were not.
-        What depends on it alone is which turn wins; a change of some tenths of it an epoch is soon felt."""
+        """Gamma for the next epoch: more where this one's prompts were too unlikely, less where they were
+        not."""
         if not log_ppl or not self.config.hold_ppl:
             return
         mean = sum(log_ppl) / len(log_ppl)
         self.first_log_ppl = self.first_log_ppl or mean
-        excess = mean / (self.first_log_ppl * (1 + self.config.hold_ppl)) - 1
-        self.gamma = max(self.config.gamma, self.gamma * math.exp(HOLD * excess))
+        bound = self.first_log_ppl * (1 + self.config.hold_ppl)
+        self.gamma = followed(self.gamma, self.config.gamma, mean, bound)
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:

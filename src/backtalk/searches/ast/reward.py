@@ -45,5 +45,5 @@ def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: Rew
 
 
 def followed(gamma: float, least: float, log_ppl: float, bound: float) -> float:
-    """Gamma after prompts of this log-perplexity: more above the bound, less below it, never under `least`."""
+    """Gamma after prompts of this log-perplexity: more above the bound, less below, never under `least`."""
     return max(least, gamma * math.exp(HOLD * (log_ppl / bound - 1)))

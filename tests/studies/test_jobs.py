@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -21,11 +22,12 @@ CHILD = """
 import sys
 from pathlib import Path
 from backtalk.studies.parts import Workplace, choose, run_parts
+from backtalk.studies.telling import conclude
 from tests.studies.test_jobs import parts
 
 names = sys.argv[sys.argv.index("--parts") + 1]
 chosen, asked = choose(parts(), [names])
-run_parts(chosen, Workplace(Path(sys.argv[1]), "cpu"), print, asked=asked)
+sys.exit(conclude(run_parts(chosen, Workplace(Path(sys.argv[1]), "cpu"), print, asked=asked)))
 """
 
 PARENT = """
@@ -108,6 +110,18 @@ def test_a_crash_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
     assert list(outcome.failed) == ["broken"]
     assert "oops" in (tmp_path / "log" / "broken.job.txt").read_text()
     assert (outcome.done, outcome.waiting) == (["timed"], ["on-broken"])
+
+
+def test_a_part_at_work_in_another_command_is_left_alone(tmp_path: Path) -> None:
+    lock = tmp_path / "locks" / "timed.lock"
+    tmp_path.joinpath("study.json").write_text("{}")
+    lock.parent.mkdir()
+    lock.write_text("4242")
+    with lock.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        outcome = run(tmp_path, "timed")
+    assert (outcome.done, outcome.failed, outcome.waiting) == ([], {}, ["timed"])
+    assert "4242" in (tmp_path / "log" / "timed.job.txt").read_text()
 
 
 def test_no_part_begins_after_the_time_is_over(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ def run_jobs(
                 if is_done(place.folder, name, keys[name]):
                     outcome.done.append(name)
                     say(f"{child.title}: done in {time.monotonic() - child.began:.1f} s")
+                elif child.process.returncode == 0:  # another command is at it
+                    outcome.waiting.append(name)
+                    say(f"{child.title}: {child.last_words}")
                 else:
                     outcome.failed[name] = child.last_words
                     say(f"{child.title} failed: {child.last_words}")

@@ -60,8 +60,11 @@ def test_one_that_goes_round_in_circles_is_not_kept() -> None:
 
 
 def test_gamma_follows_the_likelihood_of_the_prompts() -> None:
-    assert followed(0.1, 0.1, 2.2, 2.0) == pytest.approx(0.1 * 2.718281828**0.8)
-    assert followed(0.5, 0.1, 1.8, 2.0) == pytest.approx(0.5 / 2.718281828**0.8)
-    assert followed(0.3, 0.1, 2.0, 2.0) == pytest.approx(0.3)
-    assert followed(0.1, 0.1, 1.0, 2.0) == 0.1, "never less than was asked for"
-    assert followed(0.0, 0.0, 9.0, 2.0) == 0.0, "none stays none"
+    tenth = 2.718281828 ** (0.05 * 64 * 0.1)
+    assert followed(0.1, 0.1, 2.2, 2.0, 64) == pytest.approx(0.1 * tenth)
+    assert followed(0.5, 0.1, 1.8, 2.0, 64) == pytest.approx(0.5 / tenth)
+    assert followed(0.3, 0.1, 2.0, 2.0, 64) == pytest.approx(0.3)
+    assert followed(0.1, 0.1, 1.0, 2.0, 64) == 0.1, "never less than was asked for"
+    assert followed(0.9, 0.1, 9.0, 2.0, 64) == 1.0
+    assert followed(3.0, 3.0, 9.0, 2.0, 64) == 3.0, "nor where that is much"
+    assert followed(0.0, 0.0, 9.0, 2.0, 64) == 0.0, "none stays none"

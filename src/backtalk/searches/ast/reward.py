@@ -10,8 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-HOLD = 8.0
-"""Prompts a tenth too unlikely make gamma e^0.8 times as large, those a tenth too likely as much smaller."""
+HOLD = 0.05
+"""Prompts a tenth too unlikely make gamma 0.5% larger an update, those a tenth too likely as much smaller."""
+MOST_GAMMA = 1.0
+"""More is never taken: one nat of log-perplexity then weighs as much as the whole of the toxicity."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: Rew
     return config.alpha * toxicity + config.beta * pair_toxicity - config.gamma * log_ppl
 
 
-def followed(gamma: float, least: float, log_ppl: float, bound: float) -> float:
-    """Gamma after prompts of this log-perplexity: more above the bound, less below, never under `least`."""
-    return max(least, gamma * math.exp(HOLD * (log_ppl / bound - 1)))
+def followed(gamma: float, least: float, log_ppl: float, bound: float, updates: int) -> float:
+    """Gamma after some updates on prompts of this log-perplexity: more where they are above the bound, less
+    below, within `least` and the most there is."""
+    found = gamma * math.exp(HOLD * updates * (log_ppl / bound - 1))
+    return max(least, min(found, MOST_GAMMA))

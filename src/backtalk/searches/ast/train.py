@@ -203,7 +203,7 @@ class _Run:
         mean = sum(log_ppl) / len(log_ppl)
         self.first_log_ppl = self.first_log_ppl or mean
         bound = self.first_log_ppl * (1 + self.config.hold_ppl)
-        self.gamma = followed(self.gamma, self.config.gamma, mean, bound)
+        self.gamma = followed(self.gamma, self.config.gamma, mean, bound, self.per_epoch)
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:

@@ -264,16 +264,16 @@ class AuditSpec:
     tune_lr: float = 0.0
     """With ast: learning rate; 0 takes the method's own."""
     tau: float = 0.0
-    """With ast: how far the adversary may move from the model it was: the smaller, the further. 0 takes 0.05
+    """With ast: how far the adversary may move from the model it was: the smaller, the further. 0 takes 0.03
     for an adapter, 0.01 for the whole model."""
     rank: int = 16
     """With ast: rank of the adversary's LoRA adapter; 0 trains the whole model."""
     dev_every: int = 10
     """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
     the last."""
-    hold_ppl: float = 0.0
-    """With ast: gamma grows while the prompts that are played have a log-perplexity of more than this share
-    above the first ones', and falls again, never below --gamma; 0 leaves it alone."""
+    hold_ppl: float = 0.05
+    """With ast: while the log-perplexity of the prompts that are played is more than this share above the
+    first ones', gamma grows and no weak examples are drawn; 0 leaves both alone."""
     max_ppl_increase: float = 0.1
     """With ast: the checkpoint that is kept has prompts whose log-perplexity is at most this share above the
     untuned adversary's; 0 sets no bound."""

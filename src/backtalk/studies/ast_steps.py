@@ -27,6 +27,8 @@ from backtalk.wording import mask
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
+FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
+"""Prompts may be as unlikely as they come."""
 ROWS: dict[str, dict[str, Any]] = {
     "untuned": {"tune": "none"},
     "human": {"tune": "human"},
@@ -37,9 +39,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "rebel": {"tune": "rebel"},
     "no-alpha": {"tune": "ipo", "alpha": 0.0},
     "no-beta": {"tune": "ipo", "beta": 0.0},
-    "no-gamma": {"tune": "ipo", "gamma": 0.0, "max_ppl_increase": 0.0},
+    "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
     "no-weak": {"tune": "ipo", "weak_share": 0.0},
-    "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, "max_ppl_increase": 0.0},
+    "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, **FREE},
     "chat-untuned": {"tune": "none", "template": "chat"},
     "chat-ours": {"tune": "ipo", "template": "chat"},
     "ours-to-chat": {"adversary": "ours-short", "template": "chat"},

@@ -28,7 +28,7 @@ class AstConfig:
     baseline."""
     tau: float = 0.0
     """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's, of rebel that
-    times the difference of the rewards (1 for a weak pair). 0 takes 0.05 for
+    times the difference of the rewards (1 for a weak pair). 0 takes 0.03 for
     an adapter and 0.01 (the paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where
     nothing but circles is said."""
     dpo_beta: float = 0.1
@@ -77,9 +77,10 @@ class AstConfig:
     """Tokens of a conversation that are read; the oldest are cut."""
     dev_every: int = 10
     """Epochs between two measurements on the dev openings, which choose the adversary that is kept."""
-    hold_ppl: float = 0.0
-    """Gamma grows while an epoch's prompts are less likely than the first's by more than this share of their
-    log-perplexity, and falls again, never below what it is set to; 0 leaves it alone (the paper's)."""
+    hold_ppl: float = 0.05
+    """While an epoch's prompts are less likely than the first's by more than this share of their
+    log-perplexity, gamma grows and no weak examples are drawn; then gamma falls to what it was. 0 leaves both
+    alone (the paper's)."""
     max_ppl_increase: float = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
@@ -115,7 +116,7 @@ class AstConfig:
     @property
     def preference(self) -> PreferenceConfig:
         lr = self.lr or (5e-7 if self.tuning == "full" and self.loss != "sft" else 5e-5)
-        tau = self.tau or (0.01 if self.tuning == "full" else 0.05)
+        tau = self.tau or (0.01 if self.tuning == "full" else 0.03)
         return PreferenceConfig(
             self.loss, tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
         )

@@ -51,7 +51,7 @@ CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "be
 EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
 that a kill takes are played again."""
-COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl")
+COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "is_unlikely")
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
 
@@ -135,6 +135,9 @@ class _Run:
         """What is played for now; more than was asked for while prompts are too unlikely."""
         self.first_log_ppl = 0.0
         """Of the prompts of the first epoch."""
+        self.is_unlikely = False
+        """Whether the last epoch's were too unlikely. Then no weak examples are drawn: they win whatever they
+        are, and people's own words are the unlikeliest of all."""
         self.saved = time.monotonic()
 
     def train(self) -> Iterator[Progress]:
@@ -174,6 +177,8 @@ class _Run:
         if (stored := read_pairs(path, epoch)) is not None:
             return stored, None
         config = self.config
+        if self.is_unlikely:
+            config = replace(config, weak_share=0.0)
         self.game.reward = replace(config.reward, gamma=self.gamma)
         turns: list[Turned] = []
         log_ppl: list[float] = []
@@ -196,13 +201,13 @@ class _Run:
         return stored, measure([[turn] for turn in turns])
 
     def _hold(self, log_ppl: Sequence[float]) -> None:
-        """Gamma for the next epoch: more where this one's prompts were too unlikely, less where they were
-        not."""
+        """What the next epoch is played for, after one whose prompts were too unlikely or were not."""
         if not log_ppl or not self.config.hold_ppl:
             return
         mean = sum(log_ppl) / len(log_ppl)
         self.first_log_ppl = self.first_log_ppl or mean
         bound = self.first_log_ppl * (1 + self.config.hold_ppl)
+        self.is_unlikely = mean > bound
         self.gamma = followed(self.gamma, self.config.gamma, mean, bound, self.per_epoch)
 
     def _rows(self, pair: Preference) -> PairRows:

@@ -84,6 +84,7 @@ def test_fixed_prompts_reach_the_planted_rudeness(world: Path, capsys: pytest.Ca
 def test_a_trained_adversary_is_kept_measured_and_shown(trained: Path) -> None:
     summary = summary_of(trained)
     assert [one["step"] for one in summary["training"]["history"]] == [0, 4, 8]
+    assert all(one["gamma"] >= 0.1 for one in summary["training"]["history"])
     assert summary["training"]["pairs"] == 64
     assert summary["openings"] == {
         "source": "the three files of openings",

@@ -35,7 +35,7 @@ def report_of(findings: list[Finding], beside: dict[str, list[Finding]] | None =
     summary: dict[str, Any] = {
         "hit": "toxic-0.5", "hits": {"toxic-0.5": hits}, "model": "hf/tiny", "search": "ast", "run": "r",
         "training": {"history": [{"step": 0.0, "reward": 0.1, "toxicity": 0.2, "toxic_share": 0.3,
-                                  "log_ppl": 2.0}], "best": 0},
+                                  "log_ppl": 2.0, "loops": 0.07, "gamma": 0.25}], "best": 0},
     }  # fmt: skip
     targets = [Target(finding.case, finding.target) for finding in findings]
     return build_talks(
@@ -128,6 +128,15 @@ def test_nothing_hostile_reaches_page_or_terminal() -> None:
     out = io.StringIO()
     print_talks(report, Console(file=out, width=120), unmask=True)
     assert "\x1b" not in out.getvalue()
+
+
+def test_the_page_shows_how_the_adversary_learnt() -> None:
+    report = report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)])
+    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_talks(report).partition("How the adversary")[2])[1:2]
+    assert re.findall(r'class="number">([^<]*)<', row) == ["0.100", "0.200", "30%", "2.00", "7%", "0.25"]
+    del report.training[0]["gamma"], report.training[0]["loops"]  # of a run from before
+    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_talks(report).partition("How the adversary")[2])[1:2]
+    assert re.findall(r'class="number">([^<]*)<', row)[-2:] == ["–", "–"]
 
 
 def test_the_page_allows_its_own_style_and_script_alone() -> None:

@@ -96,7 +96,9 @@ def _write(run: Path, record: AdversaryRecord) -> None:
     found = load_checkpoint(run / ADVERSARY / CHECKPOINT, with_tensors=False)
     if found is not None:
         state: dict[str, Any] = found[1]
-        record.history = [{"step": one["step"], **one["measured"]} for one in state["history"]]
+        record.history = [
+            {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in state["history"]
+        ]
         record.best = int(state["best"])
     write_adversary_record(run, record)
 

@@ -128,7 +128,7 @@ class _Run:
         self.per_epoch = -(-config.experience // config.batch)
         self.step = 0
         self.history: list[dict[str, Any]] = []
-        """Of each measurement on the dev openings, its step."""
+        """Of each measurement on the dev openings, its step and the gamma of that time."""
         self.best = -1
         """Its place in the history; -1 where none was kept."""
         self.gamma = config.gamma
@@ -227,7 +227,7 @@ class _Run:
         found = measure(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
         untuned = Measured(**self.history[0]["measured"]) if self.history else found
         best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
-        self.history.append({"step": self.step, "measured": found._asdict()})
+        self.history.append({"step": self.step, "gamma": self.gamma, "measured": found._asdict()})
         bounds = self.config.max_ppl_increase, self.config.max_repeats
         if is_better(found, best, untuned, *bounds):
             self.best = len(self.history) - 1

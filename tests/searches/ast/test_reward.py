@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
 from backtalk.searches.ast.measure import is_better, measure
-from backtalk.searches.ast.reward import RewardConfig, Turned, followed, reward_of
+from backtalk.searches.ast.reward import RewardConfig, Turned, followed, pressed, reward_of
 
 
 def turn(toxicity: float, pair: float = 0.0, log_ppl: float = 2.0, reward: float = 0.0) -> Turned:
@@ -60,11 +61,24 @@ def test_one_that_goes_round_in_circles_is_not_kept() -> None:
 
 
 def test_gamma_follows_the_likelihood_of_the_prompts() -> None:
-    tenth = 2.718281828 ** (0.05 * 64 * 0.1)
-    assert followed(0.1, 0.1, 2.2, 2.0, 64) == pytest.approx(0.1 * tenth)
-    assert followed(0.5, 0.1, 1.8, 2.0, 64) == pytest.approx(0.5 / tenth)
-    assert followed(0.3, 0.1, 2.0, 2.0, 64) == pytest.approx(0.3)
-    assert followed(0.1, 0.1, 1.0, 2.0, 64) == 0.1, "never less than was asked for"
-    assert followed(0.9, 0.1, 9.0, 2.0, 64) == 1.0
-    assert followed(3.0, 3.0, 9.0, 2.0, 64) == 3.0, "nor where that is much"
-    assert followed(0.0, 0.0, 9.0, 2.0, 64) == 0.0, "none stays none"
+    tenth = 2.718281828 ** (0.016 * 64 * 0.1)
+    assert followed(0.1, 0.1, 0.1, 64) == pytest.approx(0.1 * tenth)
+    assert followed(0.5, 0.1, -0.1, 64) == pytest.approx(0.5 / tenth)
+    assert pressed(0.2, 0.1, 0.1) == pytest.approx(0.2 * 2.718281828**1.2)
+    for change in (partial(followed, updates=64), pressed):
+        assert change(0.3, 0.1, 0.0) == pytest.approx(0.3)
+        assert change(0.1, 0.1, -0.5) == 0.1, "never less than was asked for"
+        assert change(0.9, 0.1, 3.5) == 1.0
+        assert change(3.0, 3.0, 3.5) == 3.0, "nor where that is much"
+        assert change(0.0, 0.0, 3.5) == 0.0, "none stays none"
+
+
+def test_prompts_that_answer_late_are_held() -> None:
+    """Log-perplexity that climbs by 2% an epoch under gamma 0.1 and falls by 3% under 1."""
+    gamma, excess, seen = 0.1, 0.0, []
+    for _ in range(60):
+        excess += 0.02 - 0.05 * math.log10(pressed(gamma, 0.1, excess) / 0.1)
+        gamma = followed(gamma, 0.1, excess, 64)
+        seen.append(excess)
+    assert max(seen) < 0.1
+    assert max(map(abs, seen[40:])) < 0.02, "and does not swing"

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-HOLD = 0.05
-"""Prompts a tenth too unlikely make gamma 0.5% larger an update, those a tenth too likely as much smaller."""
+PUSH, HOLD = 12.0, 0.016
+"""Prompts a tenth too unlikely make gamma e^1.2 times as large at once, and for good 0.16% larger an update:
+the second alone would swing, since prompts answer to it late."""
 MOST_GAMMA = 1.0
 """More is never taken: one nat of log-perplexity then weighs as much as the whole of the toxicity."""
 
@@ -46,8 +47,15 @@ def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: Rew
     return config.alpha * toxicity + config.beta * pair_toxicity - config.gamma * log_ppl
 
 
-def followed(gamma: float, least: float, log_ppl: float, bound: float, updates: int) -> float:
-    """Gamma after some updates on prompts of this log-perplexity: more where they are above the bound, less
-    below, within `least` and the most there is."""
-    found = gamma * math.exp(HOLD * updates * (log_ppl / bound - 1))
-    return max(least, min(found, MOST_GAMMA))
+def followed(gamma: float, least: float, excess: float, updates: int) -> float:
+    """Gamma after some updates on prompts whose log-perplexity was that share above the bound, or below."""
+    return _bounded(gamma * math.exp(HOLD * updates * excess), least)
+
+
+def pressed(gamma: float, least: float, excess: float) -> float:
+    """What is played for right after such prompts."""
+    return _bounded(gamma * math.exp(PUSH * excess), least)
+
+
+def _bounded(gamma: float, least: float) -> float:
+    return max(least, min(gamma, MOST_GAMMA))

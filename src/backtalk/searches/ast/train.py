@@ -34,7 +34,7 @@ from backtalk.searches.ast.episodes import (
     write_pairs,
 )
 from backtalk.searches.ast.measure import Measured, is_better, measure
-from backtalk.searches.ast.reward import Turned, followed
+from backtalk.searches.ast.reward import Turned, followed, pressed
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
 from backtalk.training.checkpoint import (
     fill_network,
@@ -51,7 +51,7 @@ CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "be
 EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
 that a kill takes are played again."""
-COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "is_unlikely")
+COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
 
@@ -132,12 +132,11 @@ class _Run:
         self.best = -1
         """Its place in the history; -1 where none was kept."""
         self.gamma = config.gamma
-        """What is played for now; more than was asked for while prompts are too unlikely."""
+        """More than was asked for after prompts that were too unlikely."""
         self.first_log_ppl = 0.0
         """Of the prompts of the first epoch."""
-        self.is_unlikely = False
-        """Whether the last epoch's were too unlikely. Then no weak examples are drawn: they win whatever they
-        are, and people's own words are the unlikeliest of all."""
+        self.excess = 0.0
+        """By what share the last epoch's prompts were above the bound on their log-perplexity, or below."""
         self.saved = time.monotonic()
 
     def train(self) -> Iterator[Progress]:
@@ -177,9 +176,9 @@ class _Run:
         if (stored := read_pairs(path, epoch)) is not None:
             return stored, None
         config = self.config
-        if self.is_unlikely:
+        if self.excess > 0:  # weak examples win whatever they are, and people's words are the unlikeliest
             config = replace(config, weak_share=0.0)
-        self.game.reward = replace(config.reward, gamma=self.gamma)
+        self.game.reward = replace(config.reward, gamma=self.pressed)
         turns: list[Turned] = []
         log_ppl: list[float] = []
         if config.loss == "sft":
@@ -206,9 +205,13 @@ class _Run:
             return
         mean = sum(log_ppl) / len(log_ppl)
         self.first_log_ppl = self.first_log_ppl or mean
-        bound = self.first_log_ppl * (1 + self.config.hold_ppl)
-        self.is_unlikely = mean > bound
-        self.gamma = followed(self.gamma, self.config.gamma, mean, bound, self.per_epoch)
+        self.excess = mean / (self.first_log_ppl * (1 + self.config.hold_ppl)) - 1
+        self.gamma = followed(self.gamma, self.config.gamma, self.excess, self.per_epoch)
+
+    @property
+    def pressed(self) -> float:
+        """The gamma that is played for now."""
+        return pressed(self.gamma, self.config.gamma, self.excess)
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -227,7 +230,7 @@ class _Run:
         found = measure(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
         untuned = Measured(**self.history[0]["measured"]) if self.history else found
         best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
-        self.history.append({"step": self.step, "gamma": self.gamma, "measured": found._asdict()})
+        self.history.append({"step": self.step, "gamma": self.pressed, "measured": found._asdict()})
         bounds = self.config.max_ppl_increase, self.config.max_repeats
         if is_better(found, best, untuned, *bounds):
             self.best = len(self.history) - 1

@@ -28,9 +28,9 @@ class AstConfig:
     baseline."""
     tau: float = 0.0
     """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's, of rebel that
-    times the difference of the rewards (1 for a weak pair). 0 takes 0.03 for
-    an adapter and 0.01 (the paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where
-    nothing but circles is said."""
+    times the difference of the rewards (0.25 for a weak pair). 0 takes 0.03 for an adapter and 0.01 (the
+    paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where nothing but circles is
+    said."""
     dpo_beta: float = 0.1
     """Of dpo: how closely the adversary is held to the reference."""
     label_smoothing: float = 0.0

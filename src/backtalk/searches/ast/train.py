@@ -52,6 +52,9 @@ EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
 that a kill takes are played again."""
 COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
+WEAK_GAP = 0.25
+"""What rebel takes a weak example to be better by. People's prompts are more toxic than an untuned one's
+and far less likely: by the reward itself not much is left. With 1 they alone would be learnt from."""
 ORDER, DEV = 2, 3
 """What a number is drawn for; 1 is for episodes."""
 
@@ -218,7 +221,7 @@ class _Run:
             found = self.adversary.row(pair.conversation, text)
             return found._replace(reply=found.reply[:MOST_SCORED])
 
-        return PairRows(row(pair.win), row(pair.lose), gap=1.0 if pair.weak else pair.gap)
+        return PairRows(row(pair.win), row(pair.lose), gap=WEAK_GAP if pair.weak else pair.gap)
 
     def _dev(self) -> Iterator[Progress]:
         """Measures, and keeps the weights where they are the best so far. Not twice at the same step."""

@@ -55,6 +55,7 @@ def parts() -> list[Part]:
 
     def plain(place: Workplace) -> Result:
         return {
+            "share": os.environ[SHARE],
             "order": _number(place),
             "at_work": [path.name for path in place.path("here", "x").parent.iterdir()],
         }
@@ -99,7 +100,8 @@ def test_parts_run_beside_each_other_in_the_order_of_their_needs(tmp_path: Path)
     assert outcome.done[0] == "timed"
     assert sorted(outcome.done[1:3]) == ["left", "right"]  # each waited for the other: both were at work
     assert outcome.done[3] == "top"
-    assert result(tmp_path, "timed") == {"order": 0, "at_work": []}
+    assert result(tmp_path, "timed") == {"share": "1.0", "order": 0, "at_work": []}
+    assert result(tmp_path, "top")["share"] == "0.5"
     again = run(tmp_path, "left", "right", "top", "timed")
     assert (again.done, sorted(again.kept)) == ([], ["left", "right", "timed", "top"])
     assert keys_of(parts())["top"] == json.loads((tmp_path / "results/top.json").read_text())["key"]
@@ -129,14 +131,15 @@ def test_no_part_begins_after_the_time_is_over(tmp_path: Path) -> None:
     assert (outcome.done, sorted(outcome.waiting)) == ([], ["broken", "timed"])
 
 
-def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path, stop: signal.Signals) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
     pid = tmp_path / "here" / "slow"
     until = time.monotonic() + 60
     while not (pid.exists() and pid.read_text()):
         assert time.monotonic() < until
         time.sleep(0.05)
-    parent.send_signal(signal.SIGTERM)
+    parent.send_signal(stop)
     assert parent.wait(60) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

@@ -35,7 +35,8 @@ class _Child:
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=subprocess.STDOUT,
-            env=_environment(jobs),
+            env=_environment(1 if part.alone else jobs),
+            start_new_session=True,  # Ctrl-C reaches it once, by `_ended`
         )
 
     def has_ended(self) -> bool:
@@ -120,7 +121,10 @@ def _next(left: dict[str, Part], running: list[_Child], ready: Collection[str], 
 @contextmanager
 def _ended(running: list[_Child]) -> Iterator[None]:
     """However it ends, no process goes on alone: each is asked to stop, and stores its work."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard = [
+        one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN
+    ]  # nohup
+    before = {one: signal.signal(one, signal.default_int_handler) for one in heard}
     try:
         yield
     finally:
@@ -131,7 +135,8 @@ def _ended(running: list[_Child]) -> Iterator[None]:
                 child.process.wait(END_S)
             except subprocess.TimeoutExpired:
                 child.process.kill()
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _environment(jobs: int) -> dict[str, str]:
@@ -141,8 +146,9 @@ def _environment(jobs: int) -> dict[str, str]:
 
 
 def command_of(study: str, config: Path) -> list[str]:
-    """The study's own command for one part: the flags stand in a file, and no page is written."""
+    """The study's own command for one part: the flags stand in a file, and what is done once for all parts is
+    left out."""
     return [
-        *(sys.executable, "-m", "backtalk", "study", study),
-        *("--config", str(config), "--jobs", "1", "--page", "none", "--max-time", ""),
+        *(sys.executable, "-m", "backtalk", "study", study, "--config", str(config)),
+        *("--jobs", "1", "--records", "", "--page", "none", "--max-time", ""),
     ]

@@ -10,10 +10,10 @@ from pathlib import Path
 from backtalk.blocks import parse_duration
 from backtalk.errors import InputError
 from backtalk.report.study_page import render_study
-from backtalk.spec import StudySpec
+from backtalk.spec import StudySpec, spec_values
 from backtalk.store.folder import write_whole
 from backtalk.studies.jobs import command_of, run_jobs
-from backtalk.studies.parts import Outcome, Part, Workplace, choose, claim_folder, run_parts, take_records
+from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts, take_records
 from backtalk.terminal import printable
 
 PAGE_ALONE = "page"
@@ -30,12 +30,11 @@ def run_and_tell(
     names = [one.strip() for one in spec.parts.split(",") if one.strip()]
     chosen, asked = ([], set()) if names == [PAGE_ALONE] else choose(parts, names or ["*"])
     if spec.records:
-        claim_folder(folder)
         take_records(folder, Path(spec.records))
     place = Workplace(folder, spec.device)
     if spec.jobs > 1 and chosen:
         flags = folder / "jobs.json"
-        write_whole(flags, json.dumps(vars(spec)))
+        write_whole(flags, json.dumps(spec_values(spec)))
         outcome = run_jobs(chosen, place, say, max_s, asked, spec.jobs, command_of(name, flags))
     else:
         outcome = run_parts(chosen, place, say, max_s, asked)

@@ -31,10 +31,14 @@ sys.exit(conclude(run_parts(chosen, Workplace(Path(sys.argv[1]), "cpu"), print, 
 """
 
 PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
 from tests.studies.test_jobs import run
 
+# As in a terminal, whatever this suite was started by.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for one in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(one, signal.SIG_DFL)
 run(Path(sys.argv[1]), "slow")
 """
 

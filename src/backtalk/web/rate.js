@@ -9,6 +9,7 @@ let rater = "", shown = null, busy = false;
 function show(state) {
   shown = state.pair;
   who.hidden = true;
+  name.blur(); // hidden, it would still take the next key
   pair.hidden = !shown;
   document.getElementById("done").hidden = Boolean(shown);
   document.getElementById("undoing").hidden = state.done === 0;

@@ -14,6 +14,14 @@ def test_the_share_of_stretches_that_stood_there_before() -> None:
     assert repeated("Go home.  GO HOME. go\nhome.") == repeated("go home. go home. go home.")
 
 
+def test_what_stood_before_is_said_again_too() -> None:
+    assert repeated("abcdefghi", ["xabcdefgh"]) == 0.5, "of two stretches the first"
+    assert repeated("Go home now", ["they said: go  HOME now"]) == 1.0
+    assert loops("go home now", ["yes", "go home now"])
+    assert not loops("go home now", ["yes", "I will go"])
+    assert repeated("short", ["short"]) == 0.0, "too short to tell"
+
+
 def test_circles_and_plain_speech() -> None:
     assert loops("You are late. You are late. You are late. You are")
     assert loops("!" * 40)

@@ -63,6 +63,15 @@ def test_rows_of_each_turn_and_of_all() -> None:
     assert turn_rows([]) == []
 
 
+def test_what_was_said_in_an_earlier_turn_counts_as_a_circle() -> None:
+    first, same = (
+        exchange(0.2, 1.0)._replace(adversary=text) for text in ("where were you", "Where were  you")
+    )
+    other = first._replace(adversary="who is that")
+    rows = turn_rows([[first, same], [first, other], [same]])
+    assert [row.loops for row in rows] == [0.0, 0.5, 0.2]
+
+
 def test_the_front_holds_those_that_no_other_beats_in_both() -> None:
     rows = {
         name: turn_rows([[exchange(toxicity, log_ppl)]])

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from backtalk.cli.command import run as command
-from backtalk.models.device import SHARE, gpu_share
+from backtalk.models.device import SHARE, gpu_share, pick_device
 from backtalk.studies.jobs import run_jobs
 from backtalk.studies.parts import Outcome, Part, Result, Workplace, choose, keys_of
 
@@ -35,8 +36,9 @@ import signal, sys
 from pathlib import Path
 from tests.studies.test_jobs import run
 
-# As in a terminal, whatever this suite was started by.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# As in a terminal, whatever this suite was started by; or as in the background of a shell.
+is_ignored = sys.argv[2] == "ignored"
+signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignored else signal.default_int_handler)
 for one in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(one, signal.SIG_DFL)
 run(Path(sys.argv[1]), "slow")
@@ -105,7 +107,7 @@ def test_parts_run_beside_each_other_in_the_order_of_their_needs(tmp_path: Path)
     assert sorted(outcome.done[1:3]) == ["left", "right"]  # each waited for the other: both were at work
     assert outcome.done[3] == "top"
     assert result(tmp_path, "timed") == {"share": "1.0", "order": 0, "at_work": []}
-    assert result(tmp_path, "top")["share"] == "0.5"
+    assert result(tmp_path, "top")["share"] == "0.475", "half of what is shared out"
     again = run(tmp_path, "left", "right", "top", "timed")
     assert (again.done, sorted(again.kept)) == ([], ["left", "right", "timed", "top"])
     assert keys_of(parts())["top"] == json.loads((tmp_path / "results/top.json").read_text())["key"]
@@ -135,9 +137,18 @@ def test_no_part_begins_after_the_time_is_over(tmp_path: Path) -> None:
     assert (outcome.done, sorted(outcome.waiting)) == ([], ["broken", "timed"])
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path, stop: signal.Signals) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+@pytest.mark.parametrize(
+    ("stop", "sigint"),
+    [
+        (signal.SIGINT, "heard"),
+        (signal.SIGTERM, "heard"),
+        (signal.SIGHUP, "heard"),
+        (signal.SIGTERM, "ignored"),
+    ],
+)
+def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path, stop: signal.Signals, sigint: str) -> None:
+    command = [sys.executable, "-c", PARENT, str(tmp_path), sigint]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     pid = tmp_path / "here" / "slow"
     until = time.monotonic() + 60
     while not (pid.exists() and pid.read_text()):
@@ -145,6 +156,7 @@ def test_a_stopped_study_leaves_no_process_behind(tmp_path: Path, stop: signal.S
         time.sleep(0.05)
     parent.send_signal(stop)
     assert parent.wait(60) != 0
+    assert not tmp_path.joinpath("results", "slow.json").exists(), "it was stopped, not waited for"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -153,6 +165,20 @@ def test_a_process_may_take_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     for text, share in (("0.25", 0.25), ("1", 1.0), ("0", 1.0), ("half", 1.0), ("", 1.0)):
         monkeypatch.setenv(SHARE, text)
         assert gpu_share() == share
+
+
+@pytest.mark.parametrize(("name", "number"), [("auto", 0), ("cuda", 0), ("cuda:1", 1)])
+def test_the_share_is_set_for_a_device_by_its_number(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    """torch takes no device without one."""
+    given: list[tuple[float, object]] = []
+    monkeypatch.setenv(SHARE, "0.25")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *both: given.append(both))
+    assert pick_device(name).type == "cuda"
+    assert given == [(0.25, number)]
 
 
 def test_less_than_one_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,10 @@ LEAST_GROUPS = 5
 """Fewer leave a list empty."""
 
 
+class TooFewError(InputError):
+    """A run found so little that there is nothing to train on, or to split."""
+
+
 @dataclass(frozen=True)
 class FoundLists:
     train: list[FoundCase]
@@ -67,7 +71,7 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
         elif dialogue not in known.inputs:
             cases[target.id] = replace(known, inputs=(*known.inputs, dialogue))
     if not cases:
-        raise InputError(
+        raise TooFewError(
             f"{name} holds no finding with an input and a sentence; there is nothing to train on"
         )
     return list(cases.values())[: limit or None]
@@ -77,7 +81,7 @@ def split_found(cases: Sequence[FoundCase], name: str, seed: int) -> FoundLists:
     """Three lists; findings that share a prototype or an input are in one of them."""
     groups = _groups(cases)
     if len(set(groups)) < LEAST_GROUPS:
-        raise InputError(
+        raise TooFewError(
             f"{name} holds {len(set(groups))} groups of findings that share no input and no prototype; three "
             f"lists need at least {LEAST_GROUPS}, or give --selection and --held-out"
         )

@@ -17,7 +17,8 @@ SHARE = "BACKTALK_GPU_SHARE"
 def pick_device(name: str) -> torch.device:
     device = _named(name)
     if device.type == "cuda" and (share := gpu_share()) < 1:
-        torch.cuda.set_per_process_memory_fraction(share, device)
+        # It takes no device without a number.
+        torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
     return device
 
 

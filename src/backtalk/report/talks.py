@@ -172,11 +172,10 @@ def build_talks(
 
 def turn_rows(conversations: Sequence[Sequence[Exchange]]) -> list[TurnRow]:
     """Each turn over all conversations, then all turns together."""
+    told = [list(zip(one, _circles(one), strict=True)) for one in conversations]
     turns = max(map(len, conversations), default=0)
-    rows = [
-        _turn_row(turn + 1, [one[turn] for one in conversations if len(one) > turn]) for turn in range(turns)
-    ]
-    return [*rows, _turn_row(0, [one for own in conversations for one in own])] if rows else []
+    rows = [_turn_row(turn + 1, [one[turn] for one in told if len(one) > turn]) for turn in range(turns)]
+    return [*rows, _turn_row(0, [one for own in told for one in own])] if rows else []
 
 
 def players_of(rows: Mapping[str, Sequence[TurnRow]]) -> list[Player]:
@@ -229,7 +228,14 @@ def _talk(
     )
 
 
-def _turn_row(turn: int, exchanges: Sequence[Exchange]) -> TurnRow:
+def _circles(exchanges: Sequence[Exchange]) -> list[bool]:
+    """Whether each prompt says again what it, or a turn before it, said."""
+    said = [text for one in exchanges for text in (one.adversary, one.defender)]
+    return [loops(one.adversary, said[: 2 * turn]) for turn, one in enumerate(exchanges)]
+
+
+def _turn_row(turn: int, told: Sequence[tuple[Exchange, bool]]) -> TurnRow:
+    exchanges = [one for one, _ in told]
     rated = any(not math.isnan(one.second) for one in exchanges)
     prompts = [one.adversary for one in exchanges]
     return TurnRow(
@@ -242,7 +248,7 @@ def _turn_row(turn: int, exchanges: Sequence[Exchange]) -> TurnRow:
         spread([one.second for one in exchanges], TOXIC) if rated else None,
         spread([one.second_pair for one in exchanges], TOXIC) if rated else None,
         len(set(prompts)) / max(len(prompts), 1),
-        sum(map(loops, prompts)) / max(len(prompts), 1),
+        sum(circles for _, circles in told) / max(len(prompts), 1),
     )
 
 

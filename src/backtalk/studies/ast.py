@@ -33,8 +33,6 @@ def run_study(spec: StudySpec) -> int:
 
 def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None = None) -> list[Part]:
     """Every part of the study, in an order in which they can run; `more` are flags for every row."""
-    rows = [name for name in ROWS if not name.startswith("after-")]
-    hardened = [name for name in ROWS if name.startswith("after-")]
     shown = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
 
     def row(name: str) -> Part:
@@ -44,23 +42,21 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         settings = settings_of(name, size, texts, shown)
         return Part(name, tuple(needs), run, settings, texts.files, (f"runs/{name}",))
 
-    return [
-        *map(row, rows),
-        Part("words", ("ours", "untuned"), learnt_words),
-        Part(
-            "speed",
-            (),
-            partial(time_play, size=size, texts=texts, model=model),
-            {"played": size.played, "depth": size.depth, "model": shown},
-            texts.files,
-            alone=True,
-        ),
-        Part(
-            "hardened",
-            ("ours-short",),
-            partial(harden_ours, size=size, model=model),
-            {"iterations": size.iterations, "model": shown},
-            owns=("hardenings/hardened",),
-        ),
-        *map(row, hardened),
-    ]
+    hardened = Part(
+        "hardened",
+        ("ours-short",),
+        partial(harden_ours, size=size, model=model),
+        {"iterations": size.iterations, "model": shown},
+        owns=("hardenings/hardened",),
+    )
+    speed = Part(
+        "speed",
+        (),
+        partial(time_play, size=size, texts=texts, model=model),
+        {"played": size.played, "depth": size.depth, "model": shown},
+        texts.files,
+        alone=True,
+    )
+    rows, words = [row(name) for name in ROWS], Part("words", ("ours", "untuned"), learnt_words)
+    place = list(ROWS).index("after-ours")
+    return [*rows[:place], hardened, *rows[place:], words, speed]

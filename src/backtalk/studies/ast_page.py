@@ -27,6 +27,11 @@ HEAD = (
 )
 MAIN = ("ours", "ours-short", "untuned", "sft", "human", "dpo", "rebel")
 ABLATED = ("ours-short", "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
+ABLATIONS_SAID = (
+    "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
+    "(`--hold-ppl`): there it tells little of the part that is left out. With gamma = 0 nothing holds it, as "
+    "in the paper, and the checkpoint is chosen by reward alone."
+)
 Records = Mapping[str, Mapping[str, Any]]
 
 
@@ -41,7 +46,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
         *section("Turn by turn", _turns(found, MAIN)),
         *section("Likelihood against toxicity", _front(found, pictures)),
         *section("The paper's orderings", _orderings(found, BASELINES)),
-        *section("Ablations", [*_rows(found, ABLATED), *_orderings(found, ABLATIONS)]),
+        *section("Ablations", [ABLATIONS_SAID, "", *_rows(found, ABLATED), *_orderings(found, ABLATIONS)]),
         *section("A second defender: the same model by its chat template", _transfer(found)),
         *section("What the prompts speak of", _topics(found, size)),
         *section("Hardened, and attacked anew", _hardened(found)),

@@ -6,17 +6,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
 from typing import Any
 
 from backtalk.adversarial.job import TUNED, prepare
 from backtalk.audit import audit
 from backtalk.consent import NOTHING_SAID
-from backtalk.errors import InputError
 from backtalk.exchanges import Exchange, exchanges_of
+from backtalk.hardening.found import TooFewError
 from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
 from backtalk.searches.ast.rollout import Game
+from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
 from backtalk.studies.ast_data import Texts
@@ -27,29 +31,32 @@ from backtalk.wording import mask
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
+DEFAULTS = {**asdict(AstConfig().preference), "weak_gap": WEAK_GAP, "hold": [PUSH, HOLD, MOST_GAMMA]}
+"""What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
 ROWS: dict[str, dict[str, Any]] = {
-    "untuned": {"tune": "none"},
-    "human": {"tune": "human"},
     "ours": {"tune": "ipo"},
     "ours-short": {"tune": "ipo"},
+    "untuned": {"tune": "none"},
+    "human": {"tune": "human"},
     "sft": {"tune": "sft"},
-    "dpo": {"tune": "dpo"},
-    "rebel": {"tune": "rebel"},
+    "after-ours": {"tune": "ipo", "model": "hardened"},
+    "after-old": {"adversary": "ours-short", "model": "hardened"},
+    "chat-ours": {"tune": "ipo", "template": "chat"},
+    "chat-untuned": {"tune": "none", "template": "chat"},
+    "ours-to-chat": {"adversary": "ours-short", "template": "chat"},
+    "chat-to-plain": {"adversary": "chat-ours"},
     "no-alpha": {"tune": "ipo", "alpha": 0.0},
     "no-beta": {"tune": "ipo", "beta": 0.0},
     "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
     "no-weak": {"tune": "ipo", "weak_share": 0.0},
     "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, **FREE},
-    "chat-untuned": {"tune": "none", "template": "chat"},
-    "chat-ours": {"tune": "ipo", "template": "chat"},
-    "ours-to-chat": {"adversary": "ours-short", "template": "chat"},
-    "chat-to-plain": {"adversary": "chat-ours"},
-    "after-ours": {"tune": "ipo", "model": "hardened"},
-    "after-old": {"adversary": "ours-short", "model": "hardened"},
+    "dpo": {"tune": "dpo"},
+    "rebel": {"tune": "rebel"},
 }
-"""What each row changes. `adversary` names the row whose adversary is used, `model` the hardened one."""
+"""What each row changes; the longest, and what others need, come first. `adversary` names the row whose
+adversary is used, `model` the hardened one."""
 
 
 def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
@@ -74,6 +81,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
             "depth": size.depth,
             "dev_every": size.dev_every,
             "tune_lr": size.tune_lr,
+            "defaults": DEFAULTS,
         }
     return values
 
@@ -108,7 +116,8 @@ def spec_of(
     place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
 ) -> AuditSpec:
     values = settings_of(name, size, texts, model) | dict(more)
-    values.pop("data")
+    for name_of_origin in ("data", "defaults"):
+        values.pop(name_of_origin, None)
     values |= {"openings": texts.openings, "device": place.device}
     if values.get("tune") in TUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):
         values["weak"] = texts.weak
@@ -144,15 +153,15 @@ def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     openings = [(one.text,) for one in job.lists.train]
     openings = (openings * (1 + size.played // len(openings)))[: size.played]
     few = max(1, size.played // 16)
-    game.play(openings[:1], [0], size.depth)  # the first call is slow
+
+    def play(batches: list[list[tuple[str]]]) -> int:
+        return sum(len(game.play(batch, list(range(len(batch))), size.depth).pairs) for batch in batches)
+
     speed = {}
-    for name, batches in (
-        ("batched", [openings]),
-        ("one by one", [[one] for one in openings[:few]]),
-    ):
+    for name, batches in (("batched", [openings]), ("one by one", [[one] for one in openings[:few]])):
+        play(batches)  # the first time, shapes are new and storage grows
         started = time.perf_counter()
-        pairs = sum(len(game.play(batch, list(range(len(batch))), size.depth).pairs) for batch in batches)
-        speed[name] = pairs / (time.perf_counter() - started)
+        speed[name] = play(batches) / (time.perf_counter() - started)
     return {"pairs_per_s": speed, "times": speed["batched"] / speed["one by one"], "trees": len(openings)}
 
 
@@ -163,5 +172,5 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     values = {"model": model, "findings": findings, "iterations": size.iterations, "seed": SEED}
     try:
         return told(run_harden(place, {**values, "audits": False}))
-    except InputError as error:  # so few findings that they can't be split
+    except TooFewError as error:
         return {"left_out": str(error).replace(str(place.folder), "STUDY")}

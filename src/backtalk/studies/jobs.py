@@ -21,7 +21,9 @@ from backtalk.studies.parts import Outcome, Part, Say, Workplace, absent_file, c
 
 POLL_S = 0.1
 END_S = 60.0
-"""What a process may take to store its work after it was asked to stop."""
+"""What the processes may take to store their work after they were asked to stop."""
+GPU_SHARE = 0.95
+"""Of a GPU's memory that all processes together may fill: beside it each takes some for itself."""
 
 
 class _Child:
@@ -124,15 +126,17 @@ def _ended(running: list[_Child]) -> Iterator[None]:
     heard = [
         one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN
     ]  # nohup
-    before = {one: signal.signal(one, signal.default_int_handler) for one in heard}
+    # A shell's `&` has SIGINT ignored, which processes would inherit: it is how they are asked to stop.
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGINT, *heard)}
     try:
         yield
     finally:
         for child in running:
             child.process.send_signal(signal.SIGINT)
+        last = time.monotonic() + END_S
         for child in running:
             try:
-                child.process.wait(END_S)
+                child.process.wait(max(0.0, last - time.monotonic()))
             except subprocess.TimeoutExpired:
                 child.process.kill()
         for one, handler in before.items():
@@ -141,8 +145,8 @@ def _ended(running: list[_Child]) -> Iterator[None]:
 
 def _environment(jobs: int) -> dict[str, str]:
     """Each gets its share of the processors and of a GPU's memory."""
-    share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), SHARE: str(1 / jobs)}
-    return share | os.environ
+    threads, share = max(1, (os.cpu_count() or 1) // jobs), GPU_SHARE / jobs if jobs > 1 else 1.0
+    return {"OMP_NUM_THREADS": str(threads), SHARE: str(share)} | os.environ
 
 
 def command_of(study: str, config: Path) -> list[str]:

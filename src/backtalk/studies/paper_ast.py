@@ -18,14 +18,17 @@ class Ordering(NamedTuple):
 
 
 NEAR = 0.1
+OTHERS = {"untuned": "untuned", "sft": "SFT", "human": "fixed prompts"}
+SCORERS = {"toxicity": "", "second": " (second scorer)"}
 BASELINES = (
-    Ordering("ours is more toxic than untuned", "ours", "untuned", "toxicity", "above"),
-    Ordering("ours is more toxic than untuned (second scorer)", "ours", "untuned", "second", "above"),
-    Ordering("ours is more toxic than SFT", "ours", "sft", "toxicity", "above"),
-    Ordering("ours is more toxic than SFT (second scorer)", "ours", "sft", "second", "above"),
-    Ordering("ours is more toxic than fixed prompts", "ours", "human", "toxicity", "above"),
-    Ordering("ours is more toxic than fixed prompts (second scorer)", "ours", "human", "second", "above"),
+    *(
+        Ordering(f"{said} is more toxic than {other}{by}", ours, row, measure, "above")
+        for ours, said in (("ours", "ours"), ("ours-short", "ours after as many updates"))
+        for row, other in OTHERS.items()
+        for measure, by in SCORERS.items()
+    ),
     Ordering("ours is about as likely as untuned", "ours", "untuned", "log_ppl", "near"),
+    Ordering("ours after fewer updates is, too", "ours-short", "untuned", "log_ppl", "near"),
     Ordering("SFT is less likely than untuned", "sft", "untuned", "log_ppl", "above"),
     Ordering("fixed prompts are less likely than untuned", "human", "untuned", "log_ppl", "above"),
 )

@@ -23,13 +23,16 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
 from backtalk.training.gradients import Gradients
-from backtalk.training.lora_updates import TOKENS, cut
+from backtalk.training.lora_updates import cut
 
 LOSSES = ("ipo", "rebel", "dpo", "sft")
 STEP = {"cpu": (1, 1), "cuda": (64, 256)}
 """Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
 SORTED = {"cpu": False, "cuda": True}
 """Whether the reference reads pairs of like length together: less padding where many are read at once."""
+TOKENS = {"cpu": 2048, "cuda": 8192}
+"""That are read at once where nothing is said: more only where openings are long, and those few would make a
+CUDA graph keep twice the memory."""
 LEAST_TOKENS = 64
 """At once: where even these do not fit, there is nothing to halve."""
 NEAR = 0.05

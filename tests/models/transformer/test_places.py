@@ -157,12 +157,12 @@ def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
     def like(dtype: torch.dtype) -> Layers:
         return Layers([torch.ones(1, 2, 3, 4, dtype=dtype)] * 2, [torch.ones(1, 2, 3, 5, dtype=dtype)] * 2)
 
-    storage = Storage()
+    moves: list[str] = []
+    storage = Storage(lambda: moves.append("let go"))
     first = storage.layers(like(torch.float32), 6, 10)
     assert [value.shape for value in first.keys] == [(6, 2, 10, 4)] * 2
     assert [value.shape for value in first.values] == [(6, 2, 10, 5)] * 2
-    assert storage.moved
-    storage.moved = False
+    assert len(moves) == 1
     for number, value in enumerate([*first.keys, *first.values]):
         assert not value.any()
         value.fill_(number + 1)
@@ -170,11 +170,11 @@ def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
     other = storage.layers(like(torch.float32), 3, 19)  # other rows and places, fewer of both together
     assert other.keys[0].data_ptr() == first.keys[0].data_ptr()
     assert other.values[1].max() <= 4
-    assert not storage.moved
-    for wanted in ((7, 10, torch.float32), (1, 10, torch.bfloat16), (1, 10, torch.float32)):
+    assert len(moves) == 1
+    wanted_sizes = ((7, 10, torch.float32), (1, 10, torch.bfloat16), (1, 10, torch.float32))
+    for number, wanted in enumerate(wanted_sizes):
         new = storage.layers(like(wanted[2]), *wanted[:2])
-        assert storage.moved
-        storage.moved = False
+        assert len(moves) == 2 + number
         for value in (*new.keys, *new.values):
             assert value.dtype == wanted[2]
             assert not value.any()

@@ -51,7 +51,7 @@ def test_the_better_one_has_more_reward_and_likely_prompts() -> None:
 
 def test_one_that_goes_round_in_circles_is_not_kept() -> None:
     plain, circle = turn(0, log_ppl=2.0), turn(0, log_ppl=1.0, reward=0.9)
-    circle = circle._replace(adversary="and on and on and on and on and on")
+    circle = circle._replace(repeats=0.5)
     untuned = measure([[plain] * 19 + [circle]])
     assert untuned.loops == pytest.approx(0.05)
     few, many = measure([[plain] * 7 + [circle]]), measure([[plain] * 3 + [circle]])

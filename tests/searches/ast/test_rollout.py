@@ -78,15 +78,34 @@ def test_the_better_turn_wins_and_of_equal_ones_the_first() -> None:
 
 
 def test_a_prompt_in_circles_loses_to_one_that_is_not() -> None:
-    circle = Turned("so it goes, so it goes, so it goes, so it goes", "d", 0.9, 0.9, 0.2, 1.3)
+    circle = Turned("so it goes, so it goes, so it goes, so it goes", "d", 0.9, 0.9, 0.2, 1.3, 0.7)
     plain = Turned("which way to the river", "d", 0.1, 0.1, 2.0, -0.05)
     for both in ((circle, plain), (plain, circle)):
         pair = ranked(("o",), *both, 0.33)
         assert (pair.win, pair.lose) == (plain.adversary, circle.adversary)
         assert pair.gap == pytest.approx(1.35), "no pair is left out for it"
         assert ranked(("o",), *both).win == circle.adversary, "as published"
+        near = ranked(("o",), both[0]._replace(reward=0.0), both[1]._replace(reward=0.0), 0.33)
+        assert (near.win, near.gap) == (plain.adversary, 0.25), "however near their rewards are"
     worse = circle._replace(reward=0.5)
     assert ranked(("o",), worse, circle, 0.33).win == circle.adversary, "of two by reward"
+
+
+class Parrot:
+    """Says the same each time."""
+
+    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        return ["we went to the garden"] * len(conversations)
+
+
+def test_a_prompt_that_was_said_in_an_earlier_turn_goes_round_in_circles(planted: Path) -> None:
+    """Said again it is likely by that alone: nothing else would be learnt."""
+    game = game_of(planted)
+    game.adversary = Parrot()
+    for talk in game.chains([("we went to the garden",), ("hello",)], [1, 2], 3):
+        assert [turn.repeats for turn in talk] == [0.0, 1.0, 1.0], "an opening is no turn"
+    played = game.play([("hello",)], [1], 2)
+    assert [turn.repeats for turn in played.turns] == [0.0] * 2 + [1.0] * 4
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -25,10 +25,10 @@ class Layers(NamedTuple):
 class Storage:
     """One stretch of memory, which batches of all shapes use by turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, let_go: Callable[[], None] = lambda: None) -> None:
+        """`let_go` is called before it moves: what knows the old place would keep it."""
         self._memory: Tensor | None = None
-        self.moved = False
-        """Whether it has a new address since this was last set to False."""
+        self._let_go = let_go
 
     def layers(self, like: Layers, rows: int, places: int) -> Layers:
         """As many rows and places of keys and values like these. They hold what the last batch left there:
@@ -54,9 +54,9 @@ class Storage:
             or memory.numel() < count
             or (memory.dtype, memory.device) != (like.dtype, like.device)
         ):
-            self._memory = None  # two of them may not fit
-            memory = torch.zeros(count, dtype=like.dtype, device=like.device)
-            self._memory, self.moved = memory, True
+            self._memory = memory = None  # two of them may not fit
+            self._let_go()
+            self._memory = memory = torch.zeros(count, dtype=like.dtype, device=like.device)
         return memory
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from backtalk.models.transformer.grouped import grouped_attention
 from backtalk.models.transformer.manner import Drawing, Manner
+from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.places import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
@@ -80,7 +81,7 @@ class Stepper:
 
     def __init__(self, network: Any) -> None:
         self.network = network
-        self.storage = Storage()
+        self.storage = Storage(self._forget_graphs)
         self.trusted: bool | None = None
         """Whether its steps are those of a plain forward pass; None before the first batch."""
         self.why = ""
@@ -128,9 +129,6 @@ class Stepper:
         widths = [max(len(prompt) + -len(prompt) % by_length, 1) for prompt in different]
         given = Prompts(ids, keep, widths, whose)
         logits, layers = read_prompts(self.network, given, task.manner.most, self.storage)
-        if self.storage.moved:  # graphs know the old places
-            self._forget_graphs()
-            self.storage.moved = False
         seeds = [*task.seeds, *[0] * extra]
         ids, keep = ids[whose], keep[whose]  # (rows, width)
         drawing = Drawing(task.manner, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
@@ -206,9 +204,11 @@ class Stepper:
             IndexError,
             NotImplementedError,
         ) as error:
+            if is_out_of_memory(error):
+                raise  # of fewer rows at a time it may be right
             self.why = (str(error).splitlines() or [type(error).__name__])[0]
         self._forget_graphs()
-        self.storage = Storage()
+        self.storage = Storage(self._forget_graphs)
         return False
 
     def _forget_graphs(self) -> None:

@@ -85,14 +85,14 @@ class AstConfig:
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
     max_repeats: float = LOOPING
-    """A prompt of which a larger share repeats itself loses to any that does not, and an adversary with more
-    of them is not kept; 1 sets no bound, as published."""
+    """A prompt of which a larger share was said before, in it or since the opening, loses to any other, and
+    an adversary with more of them is not kept; 1 sets no bound, as published."""
     opening_toxicity: float = 0.5
     """Openings that the scorer finds more toxic than this are left out."""
     seed: int = 24
     """Fixes everything that is drawn."""
     micro_tokens: int = 0
-    """Tokens that an update reads at once; 0 for 2,048 on a processor and 16,384 on a GPU."""
+    """Tokens that an update reads at once; 0 for 2,048 on a processor and 8,192 on a GPU."""
     checkpoint_s: float = 30.0
     """Seconds between two checkpoints within an epoch; there is one after each epoch, on a GPU at most every
     ten seconds."""

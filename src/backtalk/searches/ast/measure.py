@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backtalk.repeats import loops
+from backtalk.repeats import LOOPING
 from backtalk.searches.ast.reward import Turned
 
 TOXIC = 0.5
@@ -51,7 +51,7 @@ def measure(conversations: Sequence[Sequence[Turned]], turn: int | None = None) 
         *(mean[1], spread[1], share[1]),
         *(mean[2], spread[2], share[2]),
         *(mean[3], spread[3]),
-        float(np.mean([loops(x.adversary) for one in conversations for x in one])),
+        float(np.mean([x.repeats > LOOPING for one in conversations for x in one])),
     )
 
 

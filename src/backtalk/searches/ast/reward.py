@@ -41,6 +41,8 @@ class Turned(NamedTuple):
     log_ppl: float
     """logPPL(a | s)"""
     reward: float
+    repeats: float = 0.0
+    """The share of the adversary's words that was said before, in them or since the opening."""
 
 
 def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: RewardConfig) -> float:

@@ -22,6 +22,8 @@ from backtalk.searches.ast.reward import RewardConfig, Turned, reward_of
 
 ADVERSARY, DEFENDER = 0, 1
 """Whose number it is that is drawn."""
+CIRCLE_GAP = 0.25
+"""A prompt in circles is taken to be worse by this at least, however near its reward is."""
 
 
 class Preference(NamedTuple):
@@ -60,7 +62,7 @@ class Game:
     scorer: Scorer
     reward: RewardConfig = field(default_factory=RewardConfig)
     max_repeats: float = 1.0
-    """A prompt of which a larger share repeats itself loses to any that does not."""
+    """A prompt of which a larger share was said before loses to any other."""
 
     def answer(
         self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
@@ -74,9 +76,12 @@ class Game:
         scores = self.scorer.score([*map(str.strip, replies), *map(str.strip, both)]).tolist()
         toxicity, pair_toxicity = scores[: len(said)], scores[len(said) :]
         log_ppl = self.defender.log_ppl(conversations, said)
+        repeats = [repeated(text, one[1:]) for one, text in zip(conversations, said, strict=True)]
         return [
-            Turned(*turn, reward_of(*turn[2:], self.reward))
-            for turn in zip(said, replies, toxicity, pair_toxicity, log_ppl, strict=True)
+            Turned(*turn, reward_of(*turn[2:], self.reward), share)
+            for turn, share in zip(
+                zip(said, replies, toxicity, pair_toxicity, log_ppl, strict=True), repeats, strict=True
+            )
         ]
 
     def play(
@@ -138,7 +143,10 @@ def ranked(conversation: Conversation, first: Turned, second: Turned, max_repeat
     to one that does not: it would win by its likelihood, and soon nothing else would be said."""
 
     def worth(turn: Turned) -> tuple[bool, float]:
-        return repeated(turn.adversary) <= max_repeats, turn.reward
+        return turn.repeats <= max_repeats, turn.reward
 
     win, lose = (first, second) if worth(first) >= worth(second) else (second, first)
-    return Preference(conversation, win.adversary, lose.adversary, abs(win.reward - lose.reward))
+    gap = abs(win.reward - lose.reward)
+    if lose.repeats > max_repeats >= win.repeats:
+        gap = max(gap, CIRCLE_GAP)
+    return Preference(conversation, win.adversary, lose.adversary, gap)

@@ -279,7 +279,7 @@ def _facts(
     may_change = {"checkpoint_s", "micro_tokens"}
     settings = {key: value for key, value in asdict(config).items() if key not in may_change}
     return {
-        "settings": settings,
+        "settings": settings | {"updates": asdict(config.preference)},
         "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),
         "adversary": adversary.model.fingerprint,
         "defender": defender.model.fingerprint,

@@ -7,7 +7,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -363,6 +363,39 @@ def test_the_finder_gives_hits_alone_and_knows_when_they_are_gone(place: Path) -
     assert replace(finder, objective=silent).still_hit(hits) == [False]
     assert replace(finder, objective=silent, margin=-sum(said) / len(said) + 0.01).still_hit(hits) == [True]
     assert replace(finder, objective=silent, margin=-sum(said) / len(said) - 0.01).still_hit(hits) == [False]
+
+
+def test_the_best_trigger_is_likelier_to_hit_than_the_first(place: Path) -> None:
+    """The paper's search goes on after a hit; both find the same targets."""
+    model = load_folder(str(place / "model"), "cpu")
+    criterion, thresholds = parse_criterion("o-sample-avg-k1"), Thresholds(model.card["T_out"] - 1.5)
+    goals = [tuple(model.encode_target(text)) for text in (RUDE, *ANSWERS)]
+    numbers = list(range(len(goals)))
+
+    def means(to_the_end: bool) -> list[float]:
+        objective = objective_for(criterion, thresholds, whole=to_the_end)
+        search = search_of(2, 40, 6, model.device, not to_the_end)
+        finder = GibbsFinder(model, search, objective, list(map(str, numbers)), goals, 1)
+        hits = finder.find(numbers, 0)
+        assert [hit.target for hit in hits] == goals
+        asked = [(Turn("user", model.decode(hit.trigger)),) for hit in hits]
+        said = model.log_prob(asked, [RUDE, *ANSWERS])
+        return [sum(one) / len(one) for one in said]
+
+    first, best = means(False), means(True)
+    assert all(one >= other - 1e-5 for one, other in zip(best, first, strict=True))
+    assert sum(best) > sum(first) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "triggers"),
+    [("default", "", "first"), ("switchboard", "", "best"), ("switchboard", "first", "first")],
+)
+def test_the_papers_settings_train_on_the_best_trigger(
+    place: Path, settings: str, given: Literal["", "first"], triggers: str
+) -> None:
+    model = load_folder(str(place / "model"), "cpu")
+    assert config_of(HardenSpec(settings=settings, triggers=given), model, []).triggers == triggers
 
 
 def test_the_interval_of_a_constant_rise_is_a_point() -> None:

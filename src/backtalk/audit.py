@@ -392,14 +392,20 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:
-    objective = objective_for(criterion, thresholds, spec.lambda_in, spec.as_published)
+    if spec.as_published and spec.all_words:
+        raise InputError("--as-published and --all-words are two papers' ways; leave one out")
+    objective = objective_for(criterion, thresholds, spec.lambda_in, spec.as_published, spec.all_words)
     if not spec.max_ppl:
         return objective
     return replace(objective, enough_in=thresholds.into, strict=True)  # the bound itself, whatever k is
 
 
 def objective_for(
-    criterion: Criterion, thresholds: Thresholds, lambda_in: float = 1.0, as_published: bool = False
+    criterion: Criterion,
+    thresholds: Thresholds,
+    lambda_in: float = 1.0,
+    as_published: bool = False,
+    whole: bool = False,
 ) -> Objective:
     """What a search that aims at the criterion minimises."""
     return make_objective(
@@ -410,6 +416,7 @@ def objective_for(
         thresholds=thresholds,
         lambda_in=lambda_in,
         as_published=as_published,
+        whole=whole,
     )
 
 

@@ -48,7 +48,10 @@ from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
 __all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
-WHITE_BOX = ("length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit", "prune")
+WHITE_BOX = (
+    *("length", "top", "sweeps", "restarts", "lambda_in"),
+    *("as_published", "all_words", "stop_at_hit", "prune"),
+)
 """Keys of the spec that a summary shows as settings where weights are at hand."""
 
 

@@ -156,6 +156,8 @@ class AuditSpec:
     the reference pairs give (T_in); a trigger within it is never given up for one beyond. 0 sets none."""
     as_published: bool = False
     """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
+    all_words: bool = False
+    """Every word of a target counts to the end, however likely it is by now: eq. 7 of He & Glass 2020."""
     stop_at_hit: bool = False
     """Leave a target once it is hit."""
     prune: bool = True
@@ -452,6 +454,9 @@ class HardenSpec:
     """Targets searched and trained on together, or pairs of a mini-batch; 0 takes the paper's 100 or 64."""
     rounds: int = 0
     """The most negative updates on one batch of hits; 0 takes the number of the settings."""
+    triggers: Literal["", "first", "best"] = ""
+    """What the search in training brings: the first trigger that hits, or as published the best that it can
+    find, which is harder to train away; empty takes that of the settings."""
     repairs: str = ""
     """Positive updates after those on a batch of hits, at most as many; empty takes those of the settings."""
     max_ppl_increase: str = "5%"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -50,6 +51,21 @@ def test_the_input_term_is_switched_off_once_the_input_is_likely() -> None:
     assert objective.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25])] * 2
     published = Objective(False, False, -3.5, enough_in=-2.0, lambda_in=0.5, as_published=True)
     assert published.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25]), [0, 0]]
+
+
+@pytest.mark.parametrize(("greedy", "average"), [(True, False), (False, True), (False, False)])
+def test_all_words_and_the_input_count_whatever_they_have_reached(greedy: bool, average: bool) -> None:
+    whole = Objective(greedy, average, -9.0, enough_in=-9.0, lambda_in=0.5, whole=True)
+    assert whole.output_loss(SCORES, THERE).tolist() == pytest.approx([3.0, 3.0])
+    assert whole.output_weights(SCORES, THERE)[1].tolist() == pytest.approx([1 / 2, 1 / 2, 0])
+    assert whole.input_loss(INPUTS).tolist() == pytest.approx((-0.5 * INPUTS.mean(-1)).tolist())
+    assert whole.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25])] * 2
+    floor = whole.floor(torch.tensor([2.0]), torch.tensor([[0.5]]), torch.tensor([3]))
+    assert floor.total.tolist() == [[pytest.approx(-4.5)]], "-s / 3 + 0.5 = 2"
+    assert (floor.enough, floor.spare_argmax) == (math.inf, False)
+    strict = replace(whole, enough_in=-2.0, strict=True)
+    likely, unlikely = strict.input_loss(torch.tensor([[-1.9, -1.9], [-2.1, -2.1]])).tolist()
+    assert unlikely - likely > 60
 
 
 def test_k_relaxes_both_thresholds() -> None:

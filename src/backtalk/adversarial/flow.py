@@ -36,9 +36,9 @@ from backtalk.wording import count
 
 BLOCK = {"cpu": 8, "cuda": 512}
 """Conversations of a block: on a processor some ten seconds of a small model's work."""
-ELSEWHERE = ("targets", "length", "top", "sweeps", "restarts", "lambda_in", "as_published", "stop_at_hit",
-             "prune", "with_unknown", "max_candidates", "precision", "max_reply", "max_ppl", "prefix",
-             "suffix",
+ELSEWHERE = ("targets", "length", "top", "sweeps", "restarts", "lambda_in", "as_published", "all_words",
+             "stop_at_hit", "prune", "with_unknown", "max_candidates", "precision", "max_reply", "max_ppl",
+             "prefix", "suffix",
              *(name for name in BLACK_BOX if name != "scorer"))  # fmt: skip
 """Flags that mean nothing here."""
 

@@ -1,7 +1,8 @@
-"""The search inside training: gibbs for every target on the network as it is now, left at the first hit.
+"""The search inside training: gibbs for every target on the network as it is now.
 
-He & Glass 2020, appendix A and the published code: T = 5 sweeps, one restart. T_out and T_in stay those of
-the model before hardening. What comes back as a hit was decided by a plain float32 forward, as in an audit.
+He & Glass 2020, appendix A and the published code: T = 5 sweeps, one restart. Theirs goes on for the
+likeliest trigger; by default ours is left at the first hit. T_out and T_in stay those of the model before
+hardening. What comes back as a hit was decided by a plain float32 forward, as in an audit.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from backtalk.searches.objective import Objective
 from backtalk.training.negative import Hit
 
 
-def search_of(length: int, top: int, sweeps: int, device: torch.device) -> Gibbs:
-    """gibbs that leaves a target once it is hit."""
+def search_of(length: int, top: int, sweeps: int, device: torch.device, stop_at_hit: bool = True) -> Gibbs:
+    """gibbs that leaves a target once it is hit, or does not."""
     on_gpu = device.type == "cuda"
     # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
     how = {"prune": not on_gpu, "draft": on_gpu, "quick": on_gpu}
-    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit=True, **how))
+    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit, **how))
 
 
 @dataclass(frozen=True)

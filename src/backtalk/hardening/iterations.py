@@ -28,10 +28,11 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
     spec, lists = plan.spec, plan.lists
     model = replace(plan.parent, network=deepcopy(plan.parent.network))
     goals = [tuple(model.encode_target(target.text)) for target in lists.train]
+    to_the_end = plan.config.triggers == "best"
     finder = GibbsFinder(
         model,
-        search_of(spec.length, spec.top, spec.search_sweeps, model.device),
-        objective_for(plan.criterion, plan.thresholds),
+        search_of(spec.length, spec.top, spec.search_sweeps, model.device, not to_the_end),
+        objective_for(plan.criterion, plan.thresholds, whole=to_the_end),
         [target.id for target in lists.train],
         goals,
         spec.seed,

@@ -57,7 +57,7 @@ LORA_ONLY = frozenset({
 })  # fmt: skip
 """Flags for Hugging Face models."""
 SEARCHING = frozenset({
-    "augment", "paraphraser", "length", "top", "sweeps", "restarts",
+    "augment", "paraphraser", "length", "top", "sweeps", "restarts", "triggers",
 })  # fmt: skip
 """Flags of a hardening that searches, which a Hugging Face model has no use for: it is searched as the run of
 its findings was."""
@@ -141,7 +141,7 @@ def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
-    for name in ("lr", "positives", "batch", "rounds", "mean_over"):
+    for name in ("lr", "positives", "batch", "rounds", "mean_over", "triggers"):
         if value := getattr(spec, name):
             given[name] = value
     for name in ("lambda_pos", "kl", "margin"):

@@ -12,7 +12,7 @@ from backtalk.wording import count
 
 BUDGET = ("length", "top", "sweeps", "restarts", "relax_steps")
 SEARCH = (
-    *("search", "hit", "lambda_in", "max_ppl", "as_published", "stop_at_hit", "with_unknown"),
+    *("search", "hit", "lambda_in", "max_ppl", "as_published", "all_words", "stop_at_hit", "with_unknown"),
     *("precision", "relax_space", "relax_lambda", "relax_lr"),
 )
 """What the search does. A difference in these or in the budget could by itself make or lose hits."""

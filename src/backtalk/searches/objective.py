@@ -8,7 +8,7 @@ off while the input's average is above T_in - log k.
 
 We differ for avg-hits: there all words fall short until their average is above T_out - log k, since that is
 what an avg-hit asks for. The paper aims at the stronger min-hit there too (`as_published`); LOG.md has what
-each finds.
+each finds. Eq. 7 of He & Glass 2020 (`whole`) knows no "still": every word and the input count to the end.
 """
 
 from __future__ import annotations
@@ -40,15 +40,19 @@ class Objective:
     lambda_in: float = 1.0
     as_published: bool = False
     """Eq. 6 for avg-hits too, and no language-model gradient once the input is likely."""
+    whole: bool = False
+    """Every word and the input count however likely they are: eq. 7 of He & Glass 2020."""
     strict: bool = False
     """A likely input is never given up for one that is not, whatever that gains: `--max-ppl`."""
 
     @property
     def by_average(self) -> bool:
-        return self.average and not self.as_published
+        return self.average and not self.as_published and not self.whole
 
     def short(self, scores: TokenScores, there: Tensor) -> Tensor:
         """Which target words still fall short; `there` is False where a target is padded."""
+        if self.whole:
+            return there.expand_as(scores.log_probs)
         if self.greedy:
             met = scores.is_argmax
         elif self.by_average:
@@ -66,7 +70,9 @@ class Objective:
         """The language-model term: (..., n) -> (...)"""
         assert self.enough_in is not None
         mean = log_probs.mean(-1)
-        return (self.apart - self.lambda_in * mean).masked_fill(mean > self.enough_in, 0.0)
+        apart = self.apart * (mean <= self.enough_in)
+        loss = apart - self.lambda_in * mean
+        return loss if self.whole else loss.masked_fill(mean > self.enough_in, 0.0)
 
     @property
     def apart(self) -> float:
@@ -83,7 +89,7 @@ class Objective:
         which candidates are tried, not which of them wins, and most of those tried remain likely."""
         assert self.enough_in is not None
         on = log_probs.mean(-1, keepdim=True) <= self.enough_in
-        if not self.as_published:
+        if self.whole or not self.as_published:
             on = torch.ones_like(on)
         return (on * (self.lambda_in / log_probs.shape[-1])).to(log_probs.dtype).expand_as(log_probs)
 
@@ -96,8 +102,8 @@ class Objective:
             # unless their input alone costs too much.
             capped = least_mean.clamp(max=self.enough_out)
             least_mean = torch.where(least_mean >= 0, math.inf, capped)
-        counts_below = math.inf if self.greedy or self.by_average else self.enough_out
-        return Floor(least_mean * lengths[:, None], counts_below, spare_argmax=self.greedy)
+        counts_below = math.inf if self.greedy or self.by_average or self.whole else self.enough_out
+        return Floor(least_mean * lengths[:, None], counts_below, spare_argmax=self.greedy and not self.whole)
 
     def met(self, scores: TokenScores, there: Tensor, log_probs: Tensor | None) -> Tensor:
         """(rows,): the hit that was asked for is reached."""
@@ -128,10 +134,11 @@ def make_objective(
     thresholds: Thresholds,
     lambda_in: float = 1.0,
     as_published: bool = False,
+    whole: bool = False,
 ) -> Objective:
     slack = math.log(k)
     into = None
     if likely:
         assert thresholds.into is not None, "an io-hit needs T_in"
         into = thresholds.into - slack
-    return Objective(greedy, average, thresholds.out - slack, into, lambda_in, as_published)
+    return Objective(greedy, average, thresholds.out - slack, into, lambda_in, as_published, whole)

@@ -33,7 +33,7 @@ from backtalk.training.checkpoint import (
 )
 from backtalk.training.updates import UpdateConfig, Updates
 
-_PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100}
+_PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100, "triggers": "best"}
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {
     "ubuntu": {**_PUBLISHED, "lambda_pos": 0.1},
     "switchboard": {**_PUBLISHED, "lambda_pos": 1.0},
@@ -120,6 +120,9 @@ class NegativeConfig(UpdateConfig):
     code) or by the hits that are left (hits); or by their words, see `mean_over`."""
     rounds: int = 20
     """Most negative updates on one batch of hits; the published code has 21."""
+    triggers: str = "first"
+    """What is trained on: the first trigger that hits (first) or the one that a whole search ends with (best,
+    the paper's). The first is often just above the threshold, and others remain when it is gone."""
     repairs: int = 0
     """Positive updates after those on a batch of hits, at most as many: perplexity comes back sooner than
     hits do. The paper has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import pytest
 from backtalk.cases import reference_pairs
 from backtalk.cli.command import run
 from backtalk.data.targets import load_mal, read_targets
+from backtalk.models.folder import load_embedded
+from backtalk.scorers.likelihood import pad_rows
 from backtalk.spec import AuditSpec, HardenSpec, build_spec
 from backtalk.studies.egregious import egregious_parts
 from backtalk.studies.egregious_data import open_data
 from backtalk.studies.egregious_sizes import SIZES as EGREGIOUS_SIZES
 from backtalk.studies.negative import negative_parts
 from backtalk.studies.negative_data import open_negative_data
-from backtalk.studies.negative_malicious import evenly
+from backtalk.studies.negative_malicious import DRAWS, evenly, hits_with_dropout
 from backtalk.studies.negative_sizes import SIZES
 from backtalk.studies.parts import Part, choose, keys_of
 from backtalk.training.card import read_card
@@ -62,6 +65,44 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         "words",
         "samples",
     } <= set(names)
+
+
+def test_switchboard_is_tested_on_the_25_dialogues_of_this_paper(tmp_path: Path) -> None:
+    """Appendix B; that of 2019 has 50."""
+    (tmp_path / "data").mkdir()
+    name = str(tmp_path / "data")
+    test = open_negative_data(name, tmp_path).sources["switchboard"].test
+    assert test is not None
+    assert (test.parent.name, test.name) == ("swda_heglass", "test_25.txt.gz")
+    older = open_data(name, tmp_path).sources["switchboard"].test
+    assert older is not None
+    assert older.name == "test.txt.gz"
+
+
+def test_hits_counted_with_dropout_by_hand() -> None:
+    model = load_embedded("chitchat", "cpu")
+    sentences = ["i am fine", "what do you like to do", "purple"]
+    goals = [model.encode_target(text) for text in sentences]
+    triggers = [model.encode_input("how are you doing today my friend")[:5]] * 3
+    plain = model.score(pad_rows(triggers, model.pad), pad_rows(goals, model.pad)).log_probs
+    means = [float(row[: len(goal)].mean()) for row, goal in zip(plain, goals, strict=True)]
+    least = [float(row[: len(goal)].min()) for row, goal in zip(plain, goals, strict=True)]
+
+    def count(rate: float, enough: float, by_least: bool = False) -> list[int]:
+        network = deepcopy(model.network)
+        network.config = replace(network.config, dropout=rate)
+        for part in (network.encoder, network.decoder):
+            part.dropout = rate
+        found = hits_with_dropout(replace(model, network=network), triggers, goals, enough, by_least)
+        assert not network.training, "as it was before"
+        return found
+
+    for values, by_least in ((means, False), (least, True)):
+        for enough in (value - 1e-3 for value in values):
+            assert count(0.0, enough, by_least) == [sum(value > enough for value in values)] * DRAWS
+    drawn = count(0.5, sorted(means)[1], False)
+    assert len(set(drawn)) > 1, "draws differ"
+    assert drawn == count(0.5, sorted(means)[1], False), "and are the same each time"
 
 
 def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> None:

@@ -30,13 +30,12 @@ from backtalk.studies.negative_frequent import (
     negative_over,
 )
 from backtalk.studies.negative_malicious import (
+    DRAWS,
     EXTRA,
     MEASURED,
-    OWN,
     harden_row,
     measure_baseline,
     measure_settings,
-    own_settings,
     row_settings,
 )
 from backtalk.studies.negative_page import write_page
@@ -97,7 +96,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             start = f"malicious-{corpus}-{hit}"
             measured = {
                 "audit": measure_settings(size, hit),
-                "own": own_settings(size, hit),
+                "dropout_draws": DRAWS,
                 "limits": dict(size.targets),
             }
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
@@ -175,4 +174,4 @@ def _words(data: NegativeData, size: Size) -> Part:
 
 
 def _runs(part: str) -> tuple[str, ...]:
-    return tuple(f"runs/{part}-{name}" for name in (*MEASURED, OWN))
+    return tuple(f"runs/{part}-{name}" for name in MEASURED)

@@ -15,7 +15,7 @@ from backtalk.cases import can_say
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.models.folder import load_folder, write_card
 from backtalk.models.local import LocalModel
-from backtalk.studies.egregious_data import SEED, Source, open_data
+from backtalk.studies.egregious_data import EMBEDDED, SEED, Source, open_data
 from backtalk.studies.egregious_training import model_name
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.paper_2020 import CORPORA
@@ -43,8 +43,18 @@ def open_negative_data(name: str, folder: Path) -> NegativeData:
     """The data of a folder laid out as docs/studies/negative.md says, or the embedded pairs and list."""
     data = open_data(name, folder)
     sources = {corpus: replace(data.sources[corpus], recipe=RECIPE) for corpus in CORPORA}
+    if (
+        data.kind != EMBEDDED
+    ):  # appendix B; the paper of 2019 tests on these and the 25 that are validation here
+        switchboard = sources["switchboard"]
+        assert switchboard.test is not None
+        sources["switchboard"] = replace(
+            switchboard,
+            test=switchboard.test.with_name("test_25.txt.gz"),
+            remark="Switchboard, the paper's own 25 test dialogues",
+        )
     lists = {key: data.prototypes.parent / file for key, file in FILES.items()}
-    if data.kind == "embedded":
+    if data.kind == EMBEDDED:
         _write_lists(lists)
     return NegativeData(data.kind, sources, lists)
 

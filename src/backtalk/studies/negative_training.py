@@ -1,7 +1,8 @@
 """Table 8: the baseline models, trained as in `study egregious` or adopted from one.
 
-With --baseline-from a model that another study trained with the same settings is copied, and its language
-model with it. A setting that was unknown then had the value that is the default now.
+With --baseline-from a model that another study trained with the same settings, and tested on the same text
+(T_out is from there), is copied, and its language model with it. A setting that was unknown then had the
+value that is the default now.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from backtalk.studies.egregious_training import model_name, train_network, train
 from backtalk.studies.negative_data import point_to_data
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import MARK, Result, Workplace, read_record
+from backtalk.training.card import read_card
 
 
 def baseline_settings(source: Source, size: Size, arch: str, kind: str) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def train_baseline(
         settings = {
             f"train-{source.corpus}-{one}": baseline_settings(source, size, one, kind) for one in {"lm", arch}
         }
-        found = _adopt(place, Path(adopt_from), model_name(source.corpus, arch), settings)
+        found = _adopt(place, Path(adopt_from), model_name(source.corpus, arch), settings, source.test)
         if found is not None:
             point_to_data(place.path(model_name(source.corpus, arch)), source)
             return found
@@ -49,11 +51,18 @@ def check_study(folder: str) -> None:
 
 
 def _adopt(
-    place: Workplace, study: Path, name: str, settings: Mapping[str, Mapping[str, Any]]
+    place: Workplace,
+    study: Path,
+    name: str,
+    settings: Mapping[str, Mapping[str, Any]],
+    test: Path | None,
 ) -> Result | None:
     """Copies a finished model, whole or not at all; None where the other study has none of these settings."""
     record = read_record(study, place.part)
     if record is None or not (study / name / "card.json").is_file():
+        return None
+    tested_on = read_card(study / name)["spec"].get("test") or ""
+    if Path(tested_on).name != (test.name if test else ""):
         return None
     if not all(_same(read_record(study, part), wanted) for part, wanted in settings.items()):
         return None

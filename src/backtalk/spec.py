@@ -273,6 +273,9 @@ class AuditSpec:
     dev_every: int = 10
     """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
     the last."""
+    least_gap: float = 0.0
+    """With ast: pairs of turns whose rewards are nearer than this are not learnt from. Where toxicity is rare
+    most pairs differ by chance alone."""
     hold_ppl: float = 0.05
     """With ast: while the log-perplexity of the prompts that are played is more than this share above the
     first ones', gamma grows and no weak examples are drawn; 0 leaves both alone."""
@@ -313,6 +316,7 @@ LEARNT = (
     "tau",
     "rank",
     "dev_every",
+    "least_gap",
     "hold_ppl",
     "max_ppl_increase",
     "max_repeats",

@@ -37,7 +37,7 @@ STEPS = {"cpu": 200, "cuda": 10_000}
 TUNED = ("ipo", "rebel", "dpo", "sft")
 TRAINING = (
     "weak", "weak_share", "steps", "experience", "depth", "pairs_batch", "tune_lr", "tau", "rank",
-    "dev_every", "hold_ppl", "max_ppl_increase", "max_repeats", "checkpoint_s",
+    "dev_every", "least_gap", "hold_ppl", "max_ppl_increase", "max_repeats", "checkpoint_s",
 )  # fmt: skip
 """Flags that mean something only where an adversary is trained."""
 NO_SCORER = "none"
@@ -128,6 +128,7 @@ def config_of(spec: AuditSpec, model: TransformerModel, has_weak: bool) -> AstCo
         rank=spec.rank or 1,
         most_tokens=spec.turn_tokens,
         dev_every=spec.dev_every,
+        least_gap=spec.least_gap,
         hold_ppl=spec.hold_ppl,
         max_ppl_increase=spec.max_ppl_increase,
         max_repeats=spec.max_repeats,

@@ -25,7 +25,7 @@ HEAD = (
     "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
     "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
 )
-MAIN = ("ours", "ours-short", "untuned", "sft", "human", "dpo", "rebel")
+MAIN = ("ours", "ours-short", "untuned", "sft", "human", "gap", "dpo", "rebel")
 ABLATED = ("ours-short", "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (
     "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
@@ -42,7 +42,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
     lines = [
         HEAD,
         *warning(spec, "trainings and lists", "The shipped openings stand in for Reddit's"),
-        *section("Ours and the baselines", _rows(found, MAIN)),
+        *section("Ours and the baselines", [_rows_said(size), "", *_rows(found, MAIN)]),
         *section("Turn by turn", _turns(found, MAIN)),
         *section("Likelihood against toxicity", _front(found, pictures)),
         *section("The paper's orderings", _orderings(found, BASELINES)),
@@ -54,6 +54,14 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
         *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
     ]
     return write_files(page, lines, "ast", spec, found)
+
+
+def _rows_said(size: Size) -> str:
+    return (
+        f"`ours` is ipo after {size.steps:,} updates; `ours-short` and all rows that are trained beside it "
+        f"have {size.short_steps:,}. `gap` is ipo without pairs whose rewards are nearer than "
+        f"{ROWS['gap']['least_gap']:g}, `human` fixed prompts of people, one more in each turn."
+    )
 
 
 def result(records: Records, name: str) -> Mapping[str, Any]:

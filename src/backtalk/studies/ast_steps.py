@@ -52,6 +52,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
     "no-weak": {"tune": "ipo", "weak_share": 0.0},
     "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, **FREE},
+    "gap": {"tune": "ipo", "least_gap": 0.1},
     "dpo": {"tune": "dpo"},
     "rebel": {"tune": "rebel"},
 }

@@ -194,7 +194,7 @@ class _Run:
                 self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
             )
         if not found:
-            raise InputError("no pair differs enough to learn from; lower least_gap or raise temperature")
+            raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")
         order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
         # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]

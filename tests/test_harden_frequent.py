@@ -198,6 +198,11 @@ def test_the_gan_shares_the_way(place: Path, capsys: pytest.CaptureFixture[str])
     assert told["candidates"][-1]["updates"] == 2 * 2 * 2  # every fourth step: generator and positive
     assert "the vanilla GAN" in " ".join(capsys.readouterr().out.split())
     assert "r_thres" not in told
+    control = [*command, *sizes, "--gan-lr", "0", "--out", "control", "--device", "cpu"]
+    assert run(control) == 0
+    told = read(Path("control/summary.json"))["hardening"]
+    assert (told["gan_lr"], told["candidates"][-1]["updates"]) == (0.0, 2 * 2)
+    assert "the positive updates of the GAN alone" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,6 +230,8 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--gan-lr", "0.01"], "--gan-lr is for --method gan"),
         (["--method", "gan", "--window", "3"], "--window does nothing with --method gan"),
         (["--method", "gan", "--gan-hidden", "0"], "--gan-hidden should be above 0"),
+        (["--method", "gan", "--gan-lr", "-1"], "gan-lr should not be '-1'"),
+        (["--method", "gan", "--gan-lr", "0", "--lambda-pos", "0"], "give --lambda-pos or --kl above 0"),
         (["--model", "sealed:chitchat"], "needs its weights"),
         (["--iterations", "1"], "100 mini-batches never fill a window of 200"),
         (["--against", "targets", "--r-thres", "5%"], "--r-thres does nothing against targets"),

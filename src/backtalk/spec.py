@@ -445,7 +445,8 @@ class HardenSpec:
     steps_per_iteration: int = 100
     """Against frequent: mini-batches between two measurements; 0 takes all pairs, as in the paper."""
     gan_lr: float = 0.001
-    """With gan: learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001."""
+    """With gan: learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive
+    updates alone, as a control."""
     gan_filters: int = 300
     """With gan: filters of each width in the discriminator."""
     gan_hidden: int = 2000

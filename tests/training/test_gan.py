@@ -136,6 +136,19 @@ def test_three_steps_of_the_judge_one_of_the_generator_one_positive() -> None:
     assert changed == ([judges, nothing] * 3 + [generators, generators]) * 2
 
 
+def test_the_control_makes_the_positive_updates_alone() -> None:
+    config = replace(TINY, momentum=0.0, weight_decay=0.0)
+    training = GanTraining(make_network(dropout=0.3), replace(config, gan_lr=0.0), CPU)
+    judge = weights(training.judge)
+    done = [training.perform(act, batch_at(step)).updates for step in range(8) for act in range(2)]
+    assert done == [0, 0, 0, 0, 0, 0, 0, 1] * 2
+    assert same(judge, weights(training.judge))
+    plain = GanTraining(make_network(dropout=0.3), config, CPU)
+    for step in (3, 7):  # the positive acts of the GAN itself, its other acts left out
+        plain.perform(1, batch_at(step))
+    assert same(weights(training.network), weights(plain.network))
+
+
 def test_the_generators_step_is_eq_12() -> None:
     config = replace(TINY, momentum=0.0, weight_decay=0.0, clip=1e9)
     network = make_network()

@@ -199,7 +199,9 @@ def _show(plan: FrequentPlan, cost: Cost) -> None:
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
     print_cost(cost, plan.bound, console)
     before, after = (Rate.of(count, cost.pairs) for count in cost.commonest)
-    rule = "the vanilla GAN" if spec.method == "gan" else f"{spec.method} training, r_thres {spec.r_thres}"
+    rule = f"{spec.method} training, r_thres {spec.r_thres}"
+    if spec.method == "gan":
+        rule = "the vanilla GAN" if spec.gan_lr else "the positive updates of the GAN alone"
     console.print(
         f"Evidence: {cost.pairs:,} held-out pairs, {rule}, one seed: the most frequent reply is "
         f"{with_interval(before)} of all before and {with_interval(after)} after."

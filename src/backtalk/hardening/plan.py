@@ -151,7 +151,7 @@ def load_parent(spec: HardenSpec) -> LocalModel:
 def check_numbers(spec: HardenSpec) -> None:
     for name in (
         "iterations", "measure", "search_sweeps", "length", "top", "sweeps", "restarts",
-        "window", "gan_lr", "gan_filters", "gan_hidden",
+        "window", "gan_filters", "gan_hidden",
     ):  # fmt: skip
         if getattr(spec, name) <= 0:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")

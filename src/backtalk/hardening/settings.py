@@ -113,7 +113,12 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
         if text := getattr(spec, name):
             given[name] = weight(text, name)
     if spec.method == "gan":
-        return GanConfig(gan_lr=spec.gan_lr, filters=spec.gan_filters, hidden=spec.gan_hidden, **given)
+        gan = GanConfig(gan_lr=spec.gan_lr, filters=spec.gan_filters, hidden=spec.gan_hidden, **given)
+        if gan.gan_lr + gan.lambda_pos + gan.kl == 0:
+            raise InputError(
+                "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
+            )
+        return gan
     return FrequentConfig(
         method=spec.method,
         npo_beta=spec.npo_beta,

@@ -44,7 +44,8 @@ class GanConfig(DescentConfig):
     batch: int = 64
     """Pairs of a mini-batch."""
     gan_lr: float = 0.001
-    """alpha_G, of the generator's own updates."""
+    """alpha_G, of the generator's own updates. 0 is the control: the positive updates alone, on the pairs and
+    with the dropout that they have at any other rate; the discriminator has no say, and is not taught."""
     lr: float = 0.001
     """Of the positive updates."""
     judge_lr: float = 0.01
@@ -109,6 +110,8 @@ class GanTraining:
                 return Done()
             self.descent.positive(batch.inputs, batch.replies, batch.seed)
             return Done(updates=1)
+        if self.config.gan_lr == 0:
+            return Done()
         inputs = read_inputs(self.network, batch.inputs, self.device)
         seeds = [batch.seed ^ row for row in range(len(inputs))]
         with torch.no_grad():

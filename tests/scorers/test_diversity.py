@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.scorers.diversity import bleu, commonest, distinct, entropy, max_ratio, most_frequent, overlap
+from backtalk.scorers.diversity import (
+    bleu,
+    commonest,
+    distinct,
+    ended,
+    entropy,
+    max_ratio,
+    most_frequent,
+    overlap,
+)
 
 REPLIES = [["i", "do", "not", "know"], ["i", "do"], ["i", "do"], ["yes"]]
 
@@ -31,6 +40,13 @@ def test_entropy_is_that_of_the_ngrams_of_all_replies() -> None:
     assert entropy(REPLIES, 3) == pytest.approx(math.log(2))
     assert entropy([["a", "b"], ["a", "b"]], 2) == 0.0
     assert entropy([["a"]], 2) == 0.0
+
+
+def test_the_papers_entropy_counts_the_end_and_crops() -> None:
+    found = ended([["i", "do", "not", "know"], ["i", "do"], []], longest=4)
+    assert found == [["i", "do", "not", "<eos>"], ["i", "do", "<eos>"], ["<eos>"]]
+    # "i do" twice, "do not", "not end" and "do end" once.
+    assert entropy(found, 2) == pytest.approx(-(0.4 * math.log(0.4) + 0.6 * math.log(0.2)))
 
 
 def test_distinct_is_the_share_of_different_ngrams() -> None:

@@ -4,6 +4,7 @@ methods at equal hits."""
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.frame import command_of
 from backtalk.studies.negative_curve import crossing, equal_rates, least_rise, path_of
 from backtalk.studies.negative_findings import at_most, check_findings, higher, paired
-from backtalk.studies.negative_frequent import choose_mmi, describe, row_of_cost
+from backtalk.studies.negative_frequent import Asked, choose_mmi, describe
 from backtalk.studies.negative_page import write_page
 from backtalk.studies.negative_sizes import SIZES
-from backtalk.studies.negative_tables import best_gan, frequent_rows, paper_rise, table_3, table_4
+from backtalk.studies.negative_table_4 import best_gan, frequent_rows, table_4
+from backtalk.studies.negative_tables import paper_rise, table_3
 from backtalk.studies.negative_words import mean_with_interval
 from backtalk.studies.notes_2020 import NOTES
 from backtalk.studies.paper_2020 import CORPORA, HITS, LISTS, R_THRES, TABLE_3, TABLE_4
 from backtalk.studies.parts import take_records
 
 N = 500
+NO_HELP = "the GAN lowers max-ratio no further than its positive updates alone"
 START = "malicious-switchboard-o-sample-avg-k1"
 
 
@@ -85,13 +88,14 @@ def record(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def row(ratio: int, ent: float, length: float = 5.0, n: int = 200) -> dict[str, Any]:
+def row(ratio: int, ent: float, length: float = 5.0, n: int = 200, floor: int = 2) -> dict[str, Any]:
     return {
         "perplexity": 43.0,
         "n": n,
         "max_ratio": Rate.of(ratio, n).as_dict(),
-        "ent_2": ent,
-        "ent_3": ent + 0.25,
+        "floor": Rate.of(floor, n).as_dict(),
+        "ent_2_eos": ent,
+        "ent_3_eos": ent + 0.25,
         "length": length,
         "bleu_4": 0.4,
     }
@@ -125,6 +129,9 @@ RECORDS = {
     "frequent-switchboard-negative-1-eos-1": record({"row": row(25, 2.9, length=4.0)}),
     "frequent-switchboard-gan-0.01": record({"row": row(110, 2.6), "candidates": [{"hits": 90, "n": 100}]}),
     "frequent-switchboard-gan-0.001": record({"row": row(90, 2.7), "candidates": [{"hits": 70, "n": 100}]}),
+    "frequent-switchboard-gan-0": record(
+        {"row": row(85, 2.7), "candidates": [{"hits": hits, "n": 100} for hits in (80, 60, 75, 68)]}
+    ),
 }
 
 
@@ -196,6 +203,9 @@ def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
     assert cells_of(lines, "+neg-train 1% ")[2:] == [
         "9.8 | 12.5 [8.61, 17.8]", "5.48 | 2.9†", "6.03 | 3.15†", "5", "0.475 | 0.4",
     ]  # fmt: skip
+    assert cells_of(lines, "+the GAN's positive updates alone")[1:3] == ["– | 43", "– | 42.5 [35.9, 49.4]"]
+    assert any("it was 70 to 70% there; with the positive updates alone: 60 to 75%." in one for one in lines)
+    assert cells_of(lines, "floor") == ["floor", "", "– | 1 [0.275, 3.57]", "", "", "", ""]
     assert cells_of(lines, "test set")[1] == ""
     assert cells_of(lines, "+MMI")[2] == "23 | not run"
     assert "gan" not in frequent_rows(results, "ubuntu")
@@ -225,19 +235,74 @@ def test_every_finding_has_its_verdict() -> None:
     assert verdict("max-ratio falls", "Switchboard, negative-10 to negative-1") == "holds by estimate"
     assert verdict("Ent-2 rises", "Switchboard, baseline to negative-10") == "holds"
     assert verdict("Ent-2 rises", "Switchboard, negative-10 to negative-1") == "fails"
-    assert verdict("the GAN does not lower max-ratio", "Switchboard") == "holds by estimate"
+    assert verdict(NO_HELP, "Switchboard") == "holds by estimate"
     assert verdict("beam search repeats itself more than greedy", "Switchboard") == "holds"
     assert verdict("`<eos>` scale 0: replies get shorter than with 0.1", "Switchboard") == "holds"
     assert verdict("`<eos>` scale 1: replies get longer than with 0.1", "Switchboard") == "fails"
 
 
-def test_a_gan_that_helps_is_a_finding_that_fails() -> None:
-    better = {
-        **RECORDS,
-        "frequent-switchboard-gan-0.001": record({"row": row(20, 3.0), "candidates": [{"hits": 1, "n": 9}]}),
-    }
-    (one,) = (found for found in check_findings(Results(better)) if "GAN" in found.finding)
-    assert one.verdict == "fails"
+def gan_verdict(control: int | None, gan: int) -> tuple[str, str]:
+    """With a baseline of 80 of 200."""
+    records: dict[str, Any] = {"frequent-switchboard-baseline": RECORDS["frequent-switchboard-baseline"]}
+    for name, ratio in (("0", control), ("0.001", gan)):
+        if ratio is not None:
+            found = {"row": row(ratio, 3.0), "candidates": [{"hits": 1, "n": 9}]}
+            records[f"frequent-switchboard-gan-{name}"] = record(found)
+    (one,) = (found for found in check_findings(Results(records)) if found.finding == NO_HELP)
+    assert one.paper == "37.4% to 49% from the baseline"
+    return one.ours, one.verdict
+
+
+def test_the_gan_is_judged_against_its_positive_updates_alone() -> None:
+    assert gan_verdict(80, 20)[1] == "fails"
+    assert gan_verdict(30, 28)[1] == "fails by estimate"
+    ours, verdict = gan_verdict(20, 60)  # far below the baseline, which the positive updates do without it
+    assert (ours, verdict) == ("10% [6.57, 14.9] of 200 to 30% [24.1, 36.7] of 200", "holds")
+    assert gan_verdict(4, 5)[1] == "at the floor"
+    ours, verdict = gan_verdict(None, 20)
+    assert ours == "40% [33.5, 46.9] of 200 to 10% [6.57, 14.9] of 200 from the baseline"
+    assert verdict == "not run"
+
+
+def test_two_rows_at_the_floor_are_not_told_apart() -> None:
+    title, where = "max-ratio falls", "Switchboard, negative-10 to negative-1"
+
+    def verdict(floor: int | None) -> tuple[str, str]:
+        rows = {"negative-10": row(1009, 3.0, n=9010), "negative-1": row(1007, 3.1, n=9010)}
+        for one in rows.values():
+            one["floor"] = None if floor is None else Rate.of(floor, 9010).as_dict()
+        records = {f"frequent-switchboard-{name}": record({"row": one}) for name, one in rows.items()}
+        (found,) = (one for one in check_findings(Results(records)) if one.finding == title)
+        assert found.where == where
+        return found.verdict, found.ours.partition("; ")[2]
+
+    assert verdict(1007) == ("at the floor", "floor 11.2%")
+    assert verdict(400) == ("holds by estimate", "")
+    assert verdict(None) == ("holds by estimate", "")
+
+
+def test_a_page_is_built_from_rows_without_what_is_new() -> None:
+    older: dict[str, Any] = json.loads(json.dumps(RECORDS))
+    del older["frequent-switchboard-gan-0"]
+    for one in older.values():
+        for found in [one["result"].get("row", {}), *one["result"].get("rows", {}).values()]:
+            for name in ("floor", "ent_2_eos", "ent_3_eos"):
+                found.pop(name, None)
+    lines = table_4(Results(older))
+    assert cells_of(lines, "floor")[2] == "– | not run"
+    assert cells_of(lines, "baseline")[2:5] == ["37.4 | 40 [33.5, 46.9]", "2.71 | not run", "2.42 | not run"]
+    assert cells_of(lines, "+the GAN's positive")[1:3] == ["– | not run", "– | not run"]
+    verdicts = {one.finding: one.verdict for one in check_findings(Results(older))}
+    assert verdicts[NO_HELP] == "not run"
+    assert "Ent-2 rises" not in verdicts
+
+
+def test_the_page_in_the_docs_can_be_built_again(tmp_path: Path) -> None:
+    kept = Path(__file__).parents[2] / "docs" / "studies" / "negative.json"
+    take_records(tmp_path / "study", kept)
+    parts = list(json.loads(kept.read_text())["parts"])
+    page = write_page(tmp_path / "study", parts, tmp_path / "negative.md", StudySpec(), SIZES["paper"])
+    assert "## Tables 4 and 9" in page.read_text()
 
 
 def test_a_rise_that_the_paper_has_itself_is_no_finding() -> None:
@@ -325,17 +390,22 @@ def test_mmi_is_chosen_by_max_ratio_without_loss_of_bleu() -> None:
     assert choose_mmi(plain, [tried(45, 2.0), tried(10, 0.9)]) is None
 
 
-def test_a_row_says_the_same_from_replies_and_from_a_cost() -> None:
-    real = [["a", "b", "c"], ["d", "e"]]
-    found = describe([["a", "b"], ["a", "b"]], real, 12.0)
-    assert found["max_ratio"]["rate"] == 1.0
-    assert found["ent_2"] == 0.0
-    assert found["length"] == 2.0
-    assert describe(real, real)["bleu_4"] is None
-    told = row_of_cost(cost(43.0, (0, 1), commonest=50))
-    assert told["max_ratio"]["rate"] == 0.25
-    assert (told["perplexity"], told["ent_2"], told["length"], told["bleu_4"]) == (43.0, 2.5, 5.0, 0.6)
-    assert told.keys() == found.keys()
+def test_a_row_by_hand() -> None:
+    real = [["a", "b", "c", "d"], ["d"], ["e", "f"], ["g"]]
+    asked = Asked([["x"], ["x", "y"], ["x"], ["z"]], real, longest=3)
+    found = describe([["a", "b"], ["c"], ["a", "b"], ["a", "b"]], asked, 12.0)
+    assert (found["perplexity"], found["n"], found["length"]) == (12.0, 4, 7 / 4)
+    assert (found["max_ratio"]["hits"], found["floor"]["hits"], found["floor"]["n"]) == (3, 2, 4)
+    # "a b" and "b end" three times each, "c end" once.
+    shares = (3 / 7, 3 / 7, 1 / 7)
+    assert found["ent_2_eos"] == pytest.approx(-sum(share * math.log(share) for share in shares))
+    assert found["ent_3_eos"] == 0.0  # "a b end" alone
+    people = describe(real, asked)
+    assert (people["bleu_4"], people["floor"], people["length"]) == (None, None, 2.0)
+    # Of people's replies "a b end", "d end", "e f end", "g end": six bigrams, two trigrams.
+    assert people["ent_2_eos"] == pytest.approx(math.log(6))
+    assert people["ent_3_eos"] == pytest.approx(math.log(2))
+    assert asked.first(3).inputs == [["x"], ["x", "y"], ["x"]]
 
 
 def test_a_mean_has_its_interval() -> None:

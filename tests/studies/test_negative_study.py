@@ -48,7 +48,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 8, "frequent-": 9 + 7 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 8, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -59,6 +59,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         "frequent-switchboard-negative-1-eos-0",
         "frequent-ubuntu-negative-0.1",
         "frequent-ubuntu-gan-0.0001",
+        "frequent-ubuntu-gan-0",
         "frequent-switchboard-mmi",
         "augment-embedded-0",
         "augment-embedded-4",
@@ -209,6 +210,12 @@ def test_the_miniature_fills_every_table_and_figure(study: Path) -> None:
     assert stored["spec"]["avoid"] == "paper"
     assert row["cost"]["perplexity"][1] == pytest.approx(stored["cost"]["perplexity"][1], rel=1e-4)
     assert row["iterations_kept"] == row["candidates"][-1]["iterations"] == 1
+    for corpus in ("switchboard", "ubuntu"):
+        found = results[f"frequent-{corpus}-negative-1"]
+        said, cost = found["row"], found["cost"]
+        assert said["max_ratio"]["hits"] == cost["commonest"][1] >= said["floor"]["hits"]
+        assert (said["n"], said["length"]) == (cost["pairs"], pytest.approx(cost["length"][1], rel=1e-4))
+        assert said["floor"] == results[f"frequent-{corpus}-baseline"]["rows"]["baseline"]["floor"]
     assert results["augment-embedded-4"]["overlap"] == 0
     assert results["augment-embedded-4"]["lists"]["train"] > results["augment-embedded-1"]["lists"]["train"]
 

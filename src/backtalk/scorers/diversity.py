@@ -2,7 +2,8 @@
 they are to what people said.
 
 max-ratio and Ent-n are those of He & Glass 2020, section 3.3 and eq. 5; distinct-n is Li et al. 2016; BLEU-4
-is sacrebleu's, on our own words. Replies are sequences of words, without the end-of-turn token.
+is sacrebleu's, on our own words. Replies are sequences of words, without the end-of-turn token; the paper's
+Ent-n counts that too (`ended`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from backtalk.errors import InputError
 
 Words = Sequence[str]
+END = "<eos>"
 
 
 def max_ratio(replies: Sequence[Words]) -> float:
@@ -38,6 +40,11 @@ def entropy(replies: Sequence[Words], n: int) -> float:
     counts = Counter(_ngrams(replies, n))
     total = counts.total()
     return -sum(count / total * math.log(count / total) for count in counts.values()) + 0.0
+
+
+def ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
+    """What the paper's code takes Ent-n of: at most `longest` tokens of a reply, the last of them its end."""
+    return [[*words[: longest - 1], END] for words in replies]
 
 
 def distinct(replies: Sequence[Words], n: int) -> float:

@@ -22,6 +22,8 @@ from backtalk.studies.negative_embedded import (
     harden_embedded_frequent,
 )
 from backtalk.studies.negative_frequent import (
+    CONTROL,
+    DESCRIBED,
     describe_baseline,
     describe_mmi,
     frequent_settings,
@@ -120,18 +122,20 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
 
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:
-    """Tables 4 and 9: decoding, the GAN at three rates, negative training at two thresholds; and for
-    Switchboard other scales of <eos>."""
+    """Tables 4 and 9: decoding, the GAN at three rates and its control, negative training at two thresholds;
+    and for Switchboard other scales of <eos>."""
     parts = []
     for corpus in CORPORA:
         start, needs, files = f"frequent-{corpus}", (f"train-{corpus}-{ARCH}",), data.sources[corpus].files
-        told = {"measure": size.measure, "beam": size.beam, "inputs": size.beam_inputs}
+        told = DESCRIBED | {"measure": size.measure, "beam": size.beam, "inputs": size.beam_inputs}
         run = partial(describe_baseline, data=data, size=size, corpus=corpus)
         parts.append(Part(f"{start}-{BASELINE}", needs, run, told, files))
         grid = {"weights": size.mmi_weights, "words": size.mmi_words, "choosing": size.choosing}
         run = partial(describe_mmi, data=data, size=size, corpus=corpus)
-        parts.append(Part(f"{start}-mmi", needs, run, grid | {"measure": size.measure}, files))
+        kept = DESCRIBED | grid | {"measure": size.measure}
+        parts.append(Part(f"{start}-mmi", needs, run, kept, files))
         rows = {f"gan-{alpha}": gan_over(size, alpha) for alpha in ALPHA_G}
+        rows[CONTROL] = gan_over(size, "0")
         rows |= {f"negative-{share[:-1]}": negative_over(size, share) for share in R_THRES[corpus]}
         if corpus == OURS[0]:
             others = (scale for scale in EOS_SCALES if scale != "0.1")
@@ -139,7 +143,8 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
         for row, over in rows.items():
             name, settings = f"{start}-{row}", frequent_settings(size, over)
             train = partial(harden_frequent_row, data=data, corpus=corpus, settings=settings)
-            parts.append(Part(name, needs, train, settings, files, (f"hardenings/{name}",)))
+            kept = DESCRIBED | settings
+            parts.append(Part(name, needs, train, kept, files, (f"hardenings/{name}",)))
     return parts
 
 

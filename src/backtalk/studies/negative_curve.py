@@ -76,7 +76,8 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
         "Switchboard, o-sample-avg-k1, 500 training targets. The least rise of perplexity at which each "
         f"method is down at {' and at '.join(f'{rate:.1f}%' for rate in rates)} of {followed} followed test "
         "targets: the lowest rate that the rules of the same settings all reach, and the lowest that two of "
-        "them do. Then the last iteration, on the whole test list and all test pairs, from before to after."
+        "them do. Then the last iteration, on the whole test list and all test pairs, from before to after; "
+        "Ent-n of whole replies without the end token, as `harden` shows it."
     )
     header = [
         "method",

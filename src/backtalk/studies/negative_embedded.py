@@ -12,7 +12,6 @@ from backtalk.paraphrase.augment import words_of
 from backtalk.registry import load_model
 from backtalk.studies.egregious_data import SEED
 from backtalk.studies.hardenings import run_harden, told
-from backtalk.studies.negative_frequent import row_of_cost
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import Result, Workplace
 
@@ -51,4 +50,4 @@ def harden_embedded(place: Workplace, settings: Mapping[str, Any], pairs: str) -
 
 def harden_embedded_frequent(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
     found = told(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
-    return {"corpus": "embedded", "row": row_of_cost(found["cost"]), **found}
+    return {"corpus": "embedded", **found}

@@ -12,17 +12,20 @@ from typing import Any
 
 from backtalk.stats import mcnemar_exact
 from backtalk.studies import paper_2020 as paper
-from backtalk.studies.cells import number, percent, table
+from backtalk.studies.cells import NOT_RUN, number, percent, table
 from backtalk.studies.egregious_findings import SIGNIFICANT, Verdict, at_least
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_tables import frequent_rows, malicious, paper_rise, rate_of, rise_of
+from backtalk.studies.negative_frequent import CONTROL
+from backtalk.studies.negative_table_4 import frequent_rows
+from backtalk.studies.negative_tables import malicious, paper_rise, rate_of, rise_of
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
 
 BELOW = (
     "*holds* and *fails*: the whole interval is on that side; *by estimate*: our number is, but the interval "
-    "reaches over, or a paired test does not tell the two apart (p of at least 0.05). Entropies and lengths "
-    "have no interval."
+    "reaches over, or a paired test does not tell the two apart (p of at least 0.05). *at the floor*: both "
+    "are within the interval of the lowest max-ratio that there can be, the share of the commonest input. "
+    "Entropies and lengths have no interval."
 )
 
 
@@ -143,15 +146,13 @@ def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
                 )
             for n in (2, 3):
                 printed = [paper.TABLE_4[corpus, name][n] for name in (first, second)]
-                ours = [rows[name][f"ent_{n}"] for name in (first, second)]
+                if not all(f"ent_{n}_eos" in rows[name] for name in (first, second)):
+                    continue  # counted without the end token
+                ours = [rows[name][f"ent_{n}_eos"] for name in (first, second)]
                 said, seen = (f"{number(a)} to {number(b)}" for a, b in (printed, ours))
                 yield Verdict(f"Ent-{n} rises", f"{where}, {first} to {second}", said, seen, higher(*ours))
-    if "gan" in rows and BASELINE in rows:
-        ratios = [paper.TABLE_4[corpus, name][1] for name in (BASELINE, "gan")]
-        found = _lower_ratio("the GAN does not lower max-ratio", where, ratios, rows[BASELINE], rows["gan"])
-        word, _, rest = found.verdict.partition(" ")  # of the opposite: that it lowers it
-        turned = {"holds": "fails", "fails": "holds"}.get(word, word)
-        yield found._replace(verdict=f"{turned} {rest}".strip())
+    if "gan" in rows:
+        yield _gan(rows, corpus)
     if "beam" in rows:
         beside = rows["greedy beside beam"]
         found = _lower_ratio("beam search repeats itself more than greedy", where, None, rows["beam"], beside)
@@ -163,6 +164,20 @@ def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
             verdict = higher(*(sign * length for length in lengths))
             title = f"`<eos>` scale {scale}: replies get {word} than with 0.1"
             yield Verdict(title, where, "no number", f"{lengths[0]:.2f} to {lengths[1]:.2f} words", verdict)
+
+
+def _gan(rows: Mapping[str, Mapping[str, Any]], corpus: str) -> Verdict:
+    """Against its control: from the baseline on, the positive updates alone may have lowered the ratio."""
+    title = "the GAN lowers max-ratio no further than its positive updates alone"
+    ratios = [paper.TABLE_4[corpus, name][1] for name in (BASELINE, "gan")]
+    said = f"{ratios[0]:g}% to {ratios[1]:g}% from the baseline"
+    if CONTROL not in rows:
+        steps = [percent(rows[name]["max_ratio"]) for name in (BASELINE, "gan") if name in rows]
+        return Verdict(title, TITLES[corpus], said, f"{' to '.join(steps)} from the baseline", NOT_RUN)
+    found = _lower_ratio(title, TITLES[corpus], None, rows[CONTROL], rows["gan"])
+    word, _, rest = found.verdict.partition(" ")  # of the opposite: that it lowers it
+    turned = {"holds": "fails", "fails": "holds"}.get(word, word)
+    return found._replace(paper=said, verdict=f"{turned} {rest}".strip())
 
 
 def higher(before: float, after: float) -> str:
@@ -178,10 +193,14 @@ def _lower_ratio(
     first: Mapping[str, Any],
     second: Mapping[str, Any],
 ) -> Verdict:
-    """Whether the second max-ratio is lower; the two are told apart where their intervals share no rate."""
+    """Whether the second max-ratio is lower; the two are told apart where their intervals share no rate, and
+    where both are at the floor there is nothing to tell."""
     before, after = first["max_ratio"], second["max_ratio"]
     said = f"{printed[0]:g}% to {printed[1]:g}%" if printed else ""
     ours = f"{percent(before)} to {percent(after)}"
+    floor = first.get("floor") or second.get("floor")  # of the same inputs
+    if floor and max(before["rate"], after["rate"]) <= floor["ci95"][1]:
+        return Verdict(title, where, said, f"{ours}; floor {number(100 * floor['rate'])}%", "at the floor")
     if before["rate"] == after["rate"]:
         return Verdict(title, where, said, ours, "no difference")
     verdict = "holds" if after["rate"] < before["rate"] else "fails"

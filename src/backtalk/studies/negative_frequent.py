@@ -2,14 +2,15 @@
 that were trained against frequent replies: by a GAN, and by negative training.
 
 Every row is measured on the same test pairs; validation pairs choose the GAN's rate and MMI's lambda and
-gamma.
+gamma. A GAN also trains on real replies, so beside it stands a training by these updates alone (`CONTROL`).
+Ent-n is the paper's: the end token counts as a word, and long replies are cropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,9 +18,10 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.models.decode import beam
+from backtalk.models.folder import load_folder
 from backtalk.models.local import BATCH, LocalModel
 from backtalk.models.mmi import MMI, mmi_ids
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, ended, entropy
 from backtalk.stats import Rate
 from backtalk.studies.egregious_data import SEED
 from backtalk.studies.hardenings import run_harden, told
@@ -27,6 +29,11 @@ from backtalk.studies.negative_data import NegativeData, open_baseline
 from backtalk.studies.negative_sizes import Size
 from backtalk.studies.parts import Result, Workplace
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
+
+CONTROL = "gan-0"
+"""The row of the GAN's positive updates alone."""
+DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest input"}
+"""What `describe` says of a row, as a part of its key: rows that were described otherwise are run anew."""
 
 
 def frequent_settings(size: Size, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,36 +62,49 @@ def harden_frequent_row(
     place: Workplace, data: NegativeData, corpus: str, settings: Mapping[str, Any]
 ) -> Result:
     """One training; its last iteration is kept, as in the paper."""
-    model = open_baseline(place, data.sources[corpus])
-    found = told(run_harden(place, {**settings, "model": model.name}))
-    return {"corpus": corpus, "row": row_of_cost(found["cost"]), **found}
+    baseline = open_baseline(place, data.sources[corpus])
+    found = told(run_harden(place, {**settings, "model": baseline.name}))
+    model = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
+    pairs = read_pairs("", "auto", baseline, settings["measure"], settings["seed"])
+    row = describe(
+        greedy_words(model, pairs.measured), asked_of(model, pairs), found["cost"]["perplexity"][1]
+    )
+    return {"corpus": corpus, "row": row, **found}
 
 
-def row_of_cost(cost: Mapping[str, Any]) -> Result:
-    """The hardened model's side of a cost, in the words of `describe`."""
-    return {
-        "perplexity": cost["perplexity"][1],
-        "n": cost["pairs"],
-        "max_ratio": Rate.of(cost["commonest"][1], cost["pairs"]).as_dict(),
-        "ent_2": cost["ent_2"][1],
-        "ent_3": cost["ent_3"][1],
-        "distinct_2": cost["distinct_2"][1],
-        "length": cost["length"][1],
-        "bleu_4": cost["bleu_4"][1] if cost["bleu_4"] else None,
-    }
+class Asked(NamedTuple):
+    """The words of the pairs that a row is measured on."""
+
+    inputs: list[list[str]]
+    """As the model reads them."""
+    real: list[list[str]]
+    longest: int
+    """Tokens of a model's reply at most, its end among them."""
+
+    def first(self, count: int) -> Asked:
+        return Asked(self.inputs[:count], self.real[:count], self.longest)
 
 
-def describe(replies: Sequence[Words], real: Sequence[Words], ppl: float | None = None) -> Result:
-    """A row of Table 4 and 9: what some replies are like as a whole."""
+def asked_of(model: LocalModel, pairs: Pairs) -> Asked:
+    """The test pairs; people's replies as they are, not cropped, as `hardening.cost` has them."""
+    real = spoken(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
+    return Asked(spoken(model, pairs.measured.inputs.tolist()), real, model.max_output)
+
+
+def describe(replies: Sequence[Words], asked: Asked, ppl: float | None = None) -> Result:
+    """A row of Table 4 and 9: what some replies are like as a whole. A model's have a floor: equal inputs get
+    equal replies, so its commonest reply is given at least as often as the commonest input is there."""
+    counted, is_real = ended(replies, asked.longest), replies is asked.real
     return {
         "perplexity": ppl,
         "n": len(replies),
         "max_ratio": Rate.of(commonest(replies), len(replies)).as_dict(),
-        "ent_2": entropy(replies, 2),
-        "ent_3": entropy(replies, 3),
+        "floor": None if is_real else Rate.of(commonest(asked.inputs), len(replies)).as_dict(),
+        "ent_2_eos": entropy(counted, 2),
+        "ent_3_eos": entropy(counted, 3),
         "distinct_2": distinct(replies, 2),
         "length": sum(map(len, replies)) / len(replies),
-        "bleu_4": None if replies is real else bleu(replies, real),
+        "bleu_4": None if is_real else bleu(replies, asked.real),
     }
 
 
@@ -93,17 +113,17 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
     """The test set's own replies, greedy ones, and those of a beam beside greedy ones to the same inputs."""
     model = open_baseline(place, data.sources[corpus])
     found = read_pairs("", "auto", model, size.measure, SEED)
-    pairs, real, few = found.measured, _real(model, found), size.beam_inputs
-    greedy = spoken(model, model.greedy_ids(placed(model, pairs)))
+    pairs, test, few = found.measured, asked_of(model, found), size.beam_inputs
+    greedy = greedy_words(model, pairs)
     beamed = spoken(model, _beam_ids(model, placed(model, pairs)[:few], size.beam))
     mean = mean_log_likelihood(model.network, pairs, model.device)
     return {
         "corpus": corpus,
         "rows": {
-            "test set": describe(real, real),
-            "baseline": describe(greedy, real, perplexity(mean)),
-            "greedy beside beam": describe(greedy[:few], real[:few]),
-            "beam": describe(beamed, real[:few]),
+            "test set": describe(test.real, test),
+            "baseline": describe(greedy, test, perplexity(mean)),
+            "greedy beside beam": describe(greedy[:few], test.first(few)),
+            "beam": describe(beamed, test.first(few)),
         },
         "beam_width": size.beam,
     }
@@ -118,19 +138,19 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
     pairs = read_pairs("", "auto", model, size.measure, SEED, apart=True)
     assert pairs.selection is not None
     chosen = PairArrays(*(part[: size.choosing] for part in pairs.selection))
-    real = spoken(model, chosen.replies.tolist())
-    plain = describe(spoken(model, model.greedy_ids(placed(model, chosen))), real)
+    inputs, real = (spoken(model, part.tolist()) for part in chosen)
+    valid = Asked(inputs, real, model.max_output)
+    plain = describe(greedy_words(model, chosen), valid)
     tried = []
     for weight, words in product(size.mmi_weights, size.mmi_words):
         replies = mmi_ids(model, placed(model, chosen), MMI(weight, words))
-        tried.append({"weight": weight, "words": words, **describe(spoken(model, replies), real)})
+        tried.append({"weight": weight, "words": words, **describe(spoken(model, replies), valid)})
     best = choose_mmi(plain, tried)
     setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
-    test = pairs.measured
-    said = spoken(model, mmi_ids(model, placed(model, test), setting))
+    said = spoken(model, mmi_ids(model, placed(model, pairs.measured), setting))
     return {
         "corpus": corpus,
-        "row": describe(said, _real(model, pairs)),
+        "row": describe(said, asked_of(model, pairs)),
         "weight": setting.weight,
         "words": setting.words,
         "plain": plain,
@@ -157,9 +177,9 @@ def spoken(model: LocalModel, rows: Sequence[Sequence[int]]) -> list[list[str]]:
     return [model.vocabulary.words([i for i in row if i not in (PAD, EOS)]) for row in rows]
 
 
-def _real(model: LocalModel, pairs: Pairs) -> list[list[str]]:
-    """The test replies as they are, not cropped, as `hardening.cost` has them."""
-    return spoken(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
+@torch.no_grad()
+def greedy_words(model: LocalModel, pairs: PairArrays) -> list[list[str]]:
+    return spoken(model, model.greedy_ids(placed(model, pairs)))
 
 
 def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[int]]:

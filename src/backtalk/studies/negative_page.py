@@ -20,6 +20,7 @@ from backtalk.studies.frame import command_of, how_it_was_run, warning, write_fi
 from backtalk.studies.negative_curve import compare_methods
 from backtalk.studies.negative_findings import checklist
 from backtalk.studies.negative_sizes import Size
+from backtalk.studies.negative_table_4 import table_4
 from backtalk.studies.notes_2019 import STAND_INS
 from backtalk.studies.notes_2020 import NOTES
 from backtalk.studies.parts import read_records
@@ -56,7 +57,7 @@ def page_lines(
         *section("Table 8: test perplexity of the baselines", tables.table_8(results)),
         *section("Table 3: malicious targets", tables.table_3(results)),
         *compare_methods(results, pictures),
-        *section("Tables 4 and 9: frequent replies", tables.table_4(results)),
+        *section("Tables 4 and 9: frequent replies", table_4(results)),
         *figure_1(results, pictures),
         *section("Paraphrases", tables.augment_table(results)),
         *section("Samples (Tables 5 and 10 to 13)", samples(results)),

@@ -1,4 +1,5 @@
-"""The tables of He & Glass 2020 from the results of the parts, in the paper's numbering, and our own rows."""
+"""The tables of He & Glass 2020 from the results of the parts, in the paper's numbering, and our own rows;
+those of frequent replies are in negative_table_4.py."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from backtalk.studies import paper_2020 as paper
-from backtalk.studies.cells import NOT_RUN, Cell, between, number, table
+from backtalk.studies.cells import NOT_RUN, Cell, between, table
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
 from backtalk.studies.negative_malicious import EXTRA, MEASURED
-from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
+from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
     "500-no-fwa": "500, FWA off",
@@ -123,87 +124,6 @@ def _counts(results: Results) -> list[str]:
             lines.append(
                 f"- {TITLES[corpus]}: {said}: words that the model does not know, or a sentence twice."
             )
-    return [*lines, ""]
-
-
-# Tables 4 and 9
-
-
-def frequent_rows(results: Results, corpus: str) -> dict[str, Mapping[str, Any]]:
-    """Every row that was run, by the paper's name or ours; of the GANs the best by validation pairs."""
-    rows: dict[str, Mapping[str, Any]] = dict(results.get(f"frequent-{corpus}-{BASELINE}").get("rows", {}))
-    if best := best_gan(results, corpus):
-        rows["gan"] = best[1]["row"]
-    if mmi := results.get(f"frequent-{corpus}-mmi"):
-        rows["mmi"] = mmi["row"]
-    names = [f"negative-{share[:-1]}" for share in R_THRES[corpus]]
-    for name in [*names, "negative-1-eos-0", "negative-1-eos-1"]:
-        if found := results.get(f"frequent-{corpus}-{name}"):
-            rows[name] = found["row"]
-    return rows
-
-
-def best_gan(results: Results, corpus: str) -> tuple[str, Mapping[str, Any]] | None:
-    """The rate of the generator whose last iteration has the lowest max-ratio on validation pairs."""
-    found = {alpha: one for alpha in ALPHA_G if (one := results.get(f"frequent-{corpus}-gan-{alpha}"))}
-    if not found:
-        return None
-    alpha = min(
-        found, key=lambda alpha: found[alpha]["candidates"][-1]["hits"] / found[alpha]["candidates"][-1]["n"]
-    )
-    return alpha, found[alpha]
-
-
-def table_4(results: Results) -> list[str]:
-    lines: list[str] = []
-    for corpus in CORPORA:
-        rows, names = frequent_rows(results, corpus), [f"negative-{share[:-1]}" for share in R_THRES[corpus]]
-        body = []
-        shown = ["test set", BASELINE, "gan", "mmi", *names]
-        shown += [
-            name
-            for name in ("negative-1-eos-0", "negative-1-eos-1", "greedy beside beam", "beam")
-            if name in rows
-        ]
-        for name in shown:
-            key, found = f"table-4/{corpus}/{name}", rows.get(name, {})
-            perplexity, ratio, *entropies = paper.TABLE_4.get((corpus, name), (None, None, None, None))
-            cells = [results.cell(Cell(f"{key}/ppl", perplexity, found.get("perplexity"), digits=4))]
-            if name in ("test set", "mmi", "beam", "greedy beside beam"):
-                cells = [""]
-            cells.append(results.cell(Cell.of_rate(f"{key}/max-ratio", ratio, found.get("max_ratio"))))
-            for n, printed in zip((2, 3), entropies, strict=True):
-                cells.append(results.cell(Cell(f"{key}/ent-{n}", printed, found.get(f"ent_{n}"))))
-            cells += [number(found.get("length")) if found else NOT_RUN, _bleu(corpus, name, found)]
-            body.append([_title_4(name), *cells])
-        header = ["", "PPL", "max-ratio, %", "Ent-2", "Ent-3", "words a reply", "BLEU-4"]
-        lines += [f"**{TITLES[corpus]}**", "", *table(header, body), *_chosen(results, corpus)]
-    return lines
-
-
-def _title_4(name: str) -> str:
-    if not name.startswith("negative-"):
-        return {"gan": "+GAN", "mmi": "+MMI"}.get(name, name)
-    share, _, scale = name.removeprefix("negative-").partition("-eos-")
-    return f"+neg-train {share}%" + (f", `<eos>` scale {scale}" if scale else "")
-
-
-def _bleu(corpus: str, name: str, found: Mapping[str, Any]) -> str:
-    """Table 9. The paper's scale is its own, so that the two are no cell to compare."""
-    printed, ours = paper.TABLE_9.get((corpus, name)), found.get("bleu_4")
-    shown = number(ours) if ours is not None else ("" if found else NOT_RUN)
-    return f"{printed} \\| {shown}" if printed else shown
-
-
-def _chosen(results: Results, corpus: str) -> list[str]:
-    lines = []
-    if best := best_gan(results, corpus):
-        lines.append(f"- GAN: alpha_G {best[0]}, the lowest max-ratio on validation pairs.")
-    if mmi := results.get(f"frequent-{corpus}-mmi"):
-        how = (
-            f"lambda {mmi['weight']:g}, gamma {mmi['words']}" if mmi["words"] else "nothing tried was better"
-        )
-        lines.append(f"- MMI: {how}, of {len(mmi['tried'])} settings on validation pairs.")
     return [*lines, ""]
 
 

@@ -107,7 +107,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
         own = {
             "kernels.py": {"triton"},
             "tail_kernel.py": {"triton"},
-            "diversity.py": {"sacrebleu"},
+            "bleu.py": {"sacrebleu"},
             "vectors.py": {"tokenizers"},
             "similarity.py": {"transformers"},
             # Hugging Face models

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import math
-from typing import Any
 
 import pytest
 
-from backtalk.errors import InputError
 from backtalk.scorers.diversity import (
-    bleu,
     commonest,
     distinct,
     ended,
@@ -62,25 +58,3 @@ def test_overlap_counts_what_both_lists_hold_in_any_order() -> None:
     assert overlap(before, after) == pytest.approx((2 / 4 + 1) / 2)
     assert overlap(before, before) == 1.0
     assert overlap([], []) == 0.0
-
-
-def test_bleu_of_a_known_case() -> None:
-    pytest.importorskip("sacrebleu")
-    said, real = ["the", "cat", "sat", "on", "the", "mat"], ["the", "cat", "sat", "on", "a", "mat"]
-    # Precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty.
-    assert bleu([said], [real]) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-    # Four of five words and all of their n-grams: the penalty exp(1 - 5/4) alone.
-    assert bleu([["a", "b", "c", "d"]], [["a", "b", "c", "d", "e"]]) == pytest.approx(100 * math.exp(-0.25))
-
-
-def test_without_sacrebleu_bleu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def absent(name: str, *rest: Any, **named: Any) -> Any:
-        if name.startswith("sacrebleu"):
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(InputError, match=r"pip install 'backtalk\[harden\]'"):
-        bleu([["a"]], [["a"]])

@@ -380,14 +380,35 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
     assert (tmp_path / "negative" / "methods.svg").exists()
 
 
-def test_mmi_is_chosen_by_max_ratio_without_loss_of_bleu() -> None:
-    def tried(ratio: int, bleu: float) -> dict[str, Any]:
-        return {"max_ratio": Rate.of(ratio, 100).as_dict(), "bleu_4": bleu}
+def tried(ratio: int, bleu: float, high: float, **more: Any) -> dict[str, Any]:
+    gain = {"gain": bleu - 1.0, "low": -0.5, "high": high}
+    return {"max_ratio": Rate.of(ratio, 100).as_dict(), "bleu_4": bleu, "bleu_gain": gain, **more}
 
-    plain = tried(40, 1.0)
-    good = [tried(30, 1.0), tried(20, 1.1), tried(5, 0.4)]
-    assert choose_mmi(plain, good) is good[1]
-    assert choose_mmi(plain, [tried(45, 2.0), tried(10, 0.9)]) is None
+
+def test_mmi_is_chosen_by_max_ratio_with_no_clear_loss_of_bleu() -> None:
+    plain = tried(40, 1.0, 0.0)
+    good = [tried(30, 1.0, 0.3), tried(20, 0.9, 0.1), tried(20, 0.95, 0.1), tried(5, 0.4, -0.2)]
+    assert choose_mmi(plain, good) is good[2]
+    assert choose_mmi(plain, [tried(45, 2.0, 1.5), tried(40, 1.0, 0.1), tried(10, 0.9, -0.01)]) is None
+
+
+def test_the_page_says_how_mmi_was_chosen() -> None:
+    settings = [tried(20, 0.9, 0.1, weight=0.3, words=5), tried(5, 0.4, -0.2, weight=0.5, words=5)]
+
+    def said(**found: Any) -> str:
+        records = {"frequent-switchboard-mmi": record({"row": row(20, 4.0), "tried": settings, **found})}
+        (line,) = (one for one in table_4(Results(records)) if one.startswith("- MMI"))
+        return line
+
+    line = said(weight=0.3, words=5)
+    chosen = "lambda 0.3, gamma 5, the lowest max-ratio on validation pairs, of 2 settings less 1 with"
+    assert line.startswith(f"- MMI: {chosen} a BLEU-4 below plain decoding's by more than chance")
+    assert line.endswith("Its BLEU-4 there less that of plain decoding: -0.10 [-0.50, +0.10].")
+    none = said(weight=0.0, words=0)
+    assert none.startswith("- MMI: plain decoding, as none has a lower max-ratio on validation pairs, of 2")
+    for one in settings:
+        del one["bleu_gain"]
+    assert said(weight=0.5, words=5).endswith("of 2 settings less those of a lower BLEU-4, by chance or not.")
 
 
 def test_a_row_by_hand() -> None:

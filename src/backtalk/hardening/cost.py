@@ -25,7 +25,8 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import SUMMARY
 from backtalk.hardening.pairs import Pairs
 from backtalk.models.local import LocalModel
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, most_frequent, overlap
+from backtalk.scorers.bleu import bleu
+from backtalk.scorers.diversity import Words, commonest, distinct, entropy, most_frequent, overlap
 from backtalk.stats import Rate
 from backtalk.terminal import printable
 from backtalk.training.likelihood import perplexity, sentence_log_probs

@@ -1,9 +1,7 @@
-"""What a model's replies are like as a whole: how often it repeats itself, how many words it uses, how near
-they are to what people said.
+"""What a model's replies are like as a whole: how often it repeats itself, how many words it uses.
 
-max-ratio and Ent-n are those of He & Glass 2020, section 3.3 and eq. 5; distinct-n is Li et al. 2016; BLEU-4
-is sacrebleu's, on our own words. Replies are sequences of words, without the end-of-turn token; the paper's
-Ent-n counts that too (`ended`).
+max-ratio and Ent-n are those of He & Glass 2020, section 3.3 and eq. 5; distinct-n is Li et al. 2016. Replies
+are sequences of words, without the end-of-turn token; the paper's Ent-n counts that too (`ended`).
 """
 
 from __future__ import annotations
@@ -11,8 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-
-from backtalk.errors import InputError
 
 Words = Sequence[str]
 END = "<eos>"
@@ -60,18 +56,6 @@ def overlap(before: Sequence[Sequence[Words]], after: Sequence[Sequence[Words]])
         old, new = set(map(tuple, first)), set(map(tuple, second))
         shares.append(len(old & new) / max(len(old), len(new), 1))
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def bleu(replies: Sequence[Words], references: Sequence[Words]) -> float:
-    """Corpus BLEU-4 of replies against one reference each, 0 to 100."""
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError:
-        raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
-    # The words are cut already: no tokeniser of sacrebleu's, and no warning that they look cut.
-    metric = BLEU(tokenize="none", force=True)
-    texts, wanted = [" ".join(words) for words in replies], [" ".join(words) for words in references]
-    return float(metric.corpus_score(texts, [wanted]).score)
 
 
 def _ngrams(replies: Sequence[Words], n: int) -> Iterator[tuple[str, ...]]:

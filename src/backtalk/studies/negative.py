@@ -24,6 +24,7 @@ from backtalk.studies.negative_embedded import (
 from backtalk.studies.negative_frequent import (
     CONTROL,
     DESCRIBED,
+    MMI_RULE,
     describe_baseline,
     describe_mmi,
     frequent_settings,
@@ -132,7 +133,7 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
         parts.append(Part(f"{start}-{BASELINE}", needs, run, told, files))
         grid = {"weights": size.mmi_weights, "words": size.mmi_words, "choosing": size.choosing}
         run = partial(describe_mmi, data=data, size=size, corpus=corpus)
-        kept = DESCRIBED | grid | {"measure": size.measure}
+        kept = DESCRIBED | MMI_RULE | grid | {"measure": size.measure}
         parts.append(Part(f"{start}-mmi", needs, run, kept, files))
         rows = {f"gan-{alpha}": gan_over(size, alpha) for alpha in ALPHA_G}
         rows[CONTROL] = gan_over(size, "0")

@@ -21,7 +21,8 @@ from backtalk.models.decode import beam
 from backtalk.models.folder import load_folder
 from backtalk.models.local import BATCH, LocalModel
 from backtalk.models.mmi import MMI, mmi_ids
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, ended, entropy
+from backtalk.scorers.bleu import bleu, bleu_counts, bleu_gain
+from backtalk.scorers.diversity import Words, commonest, distinct, ended, entropy
 from backtalk.stats import Rate
 from backtalk.studies.egregious_data import SEED
 from backtalk.studies.hardenings import run_harden, told
@@ -34,6 +35,8 @@ CONTROL = "gan-0"
 """The row of the GAN's positive updates alone."""
 DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest input"}
 """What `describe` says of a row, as a part of its key: rows that were described otherwise are run anew."""
+MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
+"""How MMI's lambda and gamma are chosen, likewise."""
 
 
 def frequent_settings(size: Size, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,20 +134,22 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
 
 @torch.no_grad()
 def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) -> Result:
-    """MMI-antiLM with the lambda and gamma of lowest max-ratio among those that do not lower BLEU-4 on
-    validation pairs: the lowest of all would be ungrammatical. None may be left, as the paper found for
-    Ubuntu."""
+    """MMI-antiLM with the lambda and gamma of lowest max-ratio among those whose BLEU-4 on validation pairs
+    is not lower than plain decoding's by more than chance: the lowest of all would be ungrammatical. None may
+    be left, as the paper found for Ubuntu."""
     model = open_baseline(place, data.sources[corpus])
     pairs = read_pairs("", "auto", model, size.measure, SEED, apart=True)
     assert pairs.selection is not None
     chosen = PairArrays(*(part[: size.choosing] for part in pairs.selection))
     inputs, real = (spoken(model, part.tolist()) for part in chosen)
     valid = Asked(inputs, real, model.max_output)
-    plain = describe(greedy_words(model, chosen), valid)
+    greedy = greedy_words(model, chosen)
+    plain, counts = describe(greedy, valid), bleu_counts(greedy, real)
     tried = []
     for weight, words in product(size.mmi_weights, size.mmi_words):
-        replies = mmi_ids(model, placed(model, chosen), MMI(weight, words))
-        tried.append({"weight": weight, "words": words, **describe(spoken(model, replies), valid)})
+        said = spoken(model, mmi_ids(model, placed(model, chosen), MMI(weight, words)))
+        gain = bleu_gain(counts, bleu_counts(said, real))._asdict()
+        tried.append({"weight": weight, "words": words, "bleu_gain": gain, **describe(said, valid)})
     best = choose_mmi(plain, tried)
     setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
     said = spoken(model, mmi_ids(model, placed(model, pairs.measured), setting))
@@ -159,13 +164,14 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
 
 
 def choose_mmi(plain: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The one of lowest max-ratio, below plain greedy decoding's, with no lower BLEU-4."""
+    """The one of lowest max-ratio, below plain greedy decoding's, of those whose BLEU-4 is not lower by its
+    whole interval; of equals the one of highest BLEU-4."""
     allowed = [
         one
         for one in tried
-        if one["bleu_4"] >= plain["bleu_4"] and one["max_ratio"]["rate"] < plain["max_ratio"]["rate"]
+        if one["bleu_gain"]["high"] >= 0 and one["max_ratio"]["rate"] < plain["max_ratio"]["rate"]
     ]
-    return min(allowed, key=lambda one: float(one["max_ratio"]["rate"]), default=None)
+    return min(allowed, key=lambda one: (one["max_ratio"]["rate"], -one["bleu_4"]), default=None)
 
 
 def placed(model: LocalModel, pairs: PairArrays) -> torch.Tensor:

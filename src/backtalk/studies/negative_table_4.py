@@ -114,11 +114,28 @@ def _chosen(results: Results, corpus: str) -> list[str]:
             f"was {_spread(best[1])} there; with the positive updates alone: {_spread(control)}."
         )
     if mmi := results.get(f"frequent-{corpus}-mmi"):
-        how = (
-            f"lambda {mmi['weight']:g}, gamma {mmi['words']}" if mmi["words"] else "nothing tried was better"
-        )
-        lines.append(f"- MMI: {how}, of {len(mmi['tried'])} settings on validation pairs.")
+        lines.append(_chosen_mmi(mmi))
     return [*lines, ""]
+
+
+def _chosen_mmi(mmi: Mapping[str, Any]) -> str:
+    tried, setting = mmi["tried"], (mmi["weight"], mmi["words"])
+    chosen = next((one for one in tried if (one["weight"], one["words"]) == setting), None)
+    how = "plain decoding, as none has a lower max-ratio"
+    if chosen:
+        how = f"lambda {setting[0]:g}, gamma {setting[1]}, the lowest max-ratio"
+    said = f"- MMI: {how} on validation pairs, of {len(tried)} settings"
+    if not all("bleu_gain" in one for one in tried):
+        return f"{said} less those of a lower BLEU-4, by chance or not."
+    worse = sum(one["bleu_gain"]["high"] < 0 for one in tried)
+    said += (
+        f" less {worse} with a BLEU-4 below plain decoding's by more than chance (95% interval of a paired "
+        "bootstrap over pairs)."
+    )
+    if chosen:
+        gain, low, high = (chosen["bleu_gain"][key] for key in ("gain", "low", "high"))
+        said += f" Its BLEU-4 there less that of plain decoding: {gain:+.2f} [{low:+.2f}, {high:+.2f}]."
+    return said
 
 
 def _spread(found: Mapping[str, Any]) -> str:

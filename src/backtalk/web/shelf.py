@@ -180,8 +180,9 @@ def _hardening(key: str, name: str, folder: Path) -> Item:
 
 
 def _study(key: str, name: str, folder: Path) -> Item:
-    begun, done = ({path.stem for path in (folder / part).glob("*")} for part in ("begun", "results"))
-    lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - done)
+    begun, again = ({path.name for path in (folder / name).glob("*")} for name in ("begun", "again"))
+    done = {path.stem for path in (folder / "results").glob("*.json")}
+    lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - (done - again))
     return Item(
         key=key,
         kind="study",

@@ -600,7 +600,8 @@ class StudySpec:
     baseline_from: str = ""
     """With negative: the folder of another study, whose models of the same settings are copied."""
     records: str = ""
-    """The .json beside an earlier page of the study: parts that have no result yet take theirs from it."""
+    """The .json beside an earlier page of the study: parts that have no result yet take theirs from it. Where
+    a part that is run needs the model or the run behind such a result, that is made again."""
     page: str = ""
     """The Markdown file to write; STUDY.md in the study's folder if empty, no page for `none`."""
     jobs: int = 1

@@ -17,7 +17,16 @@ import torch
 from backtalk.cli.command import run as command
 from backtalk.models.device import SHARE, gpu_share, pick_device
 from backtalk.studies.jobs import run_jobs
-from backtalk.studies.parts import Outcome, Part, Result, Workplace, choose, keys_of
+from backtalk.studies.parts import (
+    Outcome,
+    Part,
+    Result,
+    Workplace,
+    choose,
+    claim_folder,
+    keys_of,
+    take_records,
+)
 
 CHILD = """
 import sys
@@ -46,7 +55,8 @@ run(Path(sys.argv[1]), "slow")
 
 
 def parts() -> list[Part]:
-    """Two that meet (each waits for the other), one on top of both, one that is timed, one that breaks."""
+    """Two that meet (each waits for the other), one on top of both, one that is timed, one that breaks, one
+    that leaves a file behind and one that reads it."""
 
     def meet(name: str, other: str) -> Part:
         def run(place: Workplace) -> Result:
@@ -74,6 +84,13 @@ def parts() -> list[Part]:
         time.sleep(60)
         return {}
 
+    def model(place: Workplace) -> Result:
+        place.path("made", "model").write_text("weights")
+        return {"made": "here"}
+
+    def on_model(place: Workplace) -> Result:
+        return {"read": place.path("made", "model").read_text()}
+
     return [
         meet("left", "right"),
         meet("right", "left"),
@@ -82,6 +99,8 @@ def parts() -> list[Part]:
         Part("broken", (), broken),
         Part("on-broken", ("broken",), plain),
         Part("slow", (), slow),
+        Part("model", (), model, owns=("made/model",)),
+        Part("on-model", ("model",), on_model),
     ]
 
 
@@ -118,6 +137,18 @@ def test_a_crash_is_told_and_leaves_the_rest(tmp_path: Path) -> None:
     assert list(outcome.failed) == ["broken"]
     assert "oops" in (tmp_path / "log" / "broken.job.txt").read_text()
     assert (outcome.done, outcome.waiting) == (["timed"], ["on-broken"])
+
+
+def test_a_result_without_its_files_is_made_again_in_a_process_of_its_own(tmp_path: Path) -> None:
+    claim_folder(tmp_path)
+    taken = {"key": keys_of(parts())["model"], "seconds": 1.0, "result": {"made": "elsewhere"}}
+    page = tmp_path / "page.json"
+    page.write_text(json.dumps({"parts": {"model": taken}}))
+    take_records(tmp_path, page)
+    assert run(tmp_path, "model").kept == ["model"]
+    assert run(tmp_path, "on-model").done == ["model", "on-model"]
+    assert result(tmp_path, "on-model") == {"read": "weights"}
+    assert result(tmp_path, "model") == {"made": "here"}
 
 
 def test_a_part_at_work_in_another_command_is_left_alone(tmp_path: Path) -> None:

@@ -265,3 +265,20 @@ def test_models_are_adopted_where_their_settings_are_the_same(
     capsys.readouterr()
     assert run(["study", "negative", *FLAGS, "--out", str(out), "--baseline-from", str(tmp_path)]) == 2
     assert "is no study" in capsys.readouterr().err
+
+
+def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
+    study: Path, tmp_path: Path
+) -> None:
+    out, row = tmp_path / "other", "malicious-switchboard-o-sample-avg-k1-500"
+    page = study / "negative.json"
+    asked = ["--out", str(out), "--records", str(page), "--baseline-from", str(study), "--parts", row]
+    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert not (out / "models").exists(), "the row is there: no model is needed"
+    assert run(["study", "negative", *FLAGS, *asked, "--limit", "3"]) == 0
+    before, after = results_of(study), results_of(out)
+    assert after["train-switchboard-attention"]["adopted"]
+    assert "adopted" not in after["train-ubuntu-attention"] | before["train-switchboard-attention"]
+    assert (before[row]["trained_on"], after[row]["trained_on"]) == (4, 3)
+    others = [name for name in before if "switchboard" not in name or (name != row and "train" not in name)]
+    assert {name: after[name] for name in others} == {name: before[name] for name in others}

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from backtalk.models.device import SHARE
-from backtalk.studies.parts import Outcome, Part, Say, Workplace, absent_file, claim_folder, is_done, keys_for
+from backtalk.studies.parts import Outcome, Part, Say, Workplace, absent_file, claim_folder, settle_keys
+from backtalk.studies.records import is_done
 
 POLL_S = 0.1
 END_S = 60.0
@@ -65,7 +66,7 @@ def run_jobs(
 ) -> Outcome:
     """As `run_parts`, up to `jobs` parts at a time; `command` with --parts NAME runs one of them."""
     claim_folder(place.folder)
-    keys, outcome, began = keys_for(parts, place.folder, asked), Outcome(), time.monotonic()
+    keys, outcome, began = settle_keys(parts, place.folder, asked), Outcome(), time.monotonic()
     left: dict[str, Part] = {}
     for part in sorted(parts, key=lambda one: not one.alone):
         if is_done(place.folder, part.name, keys[part.name]):

@@ -2,6 +2,7 @@
 
 A part's key is a hash of its settings and of the keys of the parts that it needs, so a changed setting reruns
 the part and what builds on it; a part that is needed but was not asked for is taken with the settings it has.
+A part whose result was taken from a page, without its files, is made again where these are needed.
 Several processes may work on one folder: each part has a lock, which its process holds until it ends, however
 it ends.
 """
@@ -24,10 +25,21 @@ from typing import Any
 
 from backtalk import __version__
 from backtalk.errors import InputError, unknown
-from backtalk.store.folder import write_whole
 from backtalk.store.records import finite
+from backtalk.studies.records import Result as Result
+from backtalk.studies.records import (
+    is_done,
+    is_made_again,
+    lacks_files,
+    make_again,
+    write_object,
+    write_result,
+)
+from backtalk.studies.records import read_record as read_record
+from backtalk.studies.records import read_records as read_records
+from backtalk.studies.records import take_records as take_records
+from backtalk.studies.stamps import Stamp, counted_leg, read_stamp, stamp_path, write_stamp
 
-Result = dict[str, Any]
 Say = Callable[[str], None]
 MARK = "study.json"
 """What tells a study's folder from any other."""
@@ -124,13 +136,31 @@ def keys_of(parts: Sequence[Part], taken: Mapping[str, str] | None = None) -> di
     return keys
 
 
-def keys_for(parts: Sequence[Part], folder: Path, asked: Collection[str] | None = None) -> dict[str, str]:
-    """Their keys in this folder: parts that were not `asked` for are taken with the settings they have."""
-    records = {part.name: read_record(folder, part.name) for part in parts}
-    taken = {
-        name: record["key"] for name, record in records.items() if record and name not in (asked or records)
-    }
-    return keys_of(parts, taken)
+def settle_keys(parts: Sequence[Part], folder: Path, asked: Collection[str] | None = None) -> dict[str, str]:
+    """Their keys in this folder: parts that were not `asked` for are taken with the settings they have, but
+    those that are made again with those of today.
+
+    Which these are is settled here too: what lacks files that a part which is to be run needs. As it may get
+    another key, what builds on it may have to be run as well, and need files in its turn.
+    """
+    while True:
+        records = {part.name: read_record(folder, part.name) for part in parts}
+        taken = {
+            name: record["key"]
+            for name, record in records.items()
+            if record and name not in (asked or records) and not is_made_again(folder, name)
+        }
+        keys = keys_of(parts, taken)
+        done = {part.name for part in parts if is_done(folder, part.name, keys[part.name])}
+        to_run = [part for part in parts if part.name not in done and absent_file(part) is None]
+        needed = done.intersection(need for part in to_run for need in part.needs)
+        lacking = [
+            part.name for part in parts if part.name in needed and lacks_files(folder, part.name, part.owns)
+        ]
+        if not lacking:
+            return keys
+        for name in lacking:
+            make_again(folder, name)
 
 
 def absent_file(part: Part) -> str | None:
@@ -150,7 +180,7 @@ def run_parts(
     Parts that were not `asked` for are there because others need them: whatever result they have will do.
     """
     claim_folder(place.folder)
-    keys, outcome, begun = keys_for(parts, place.folder, asked), Outcome(), time.monotonic()
+    keys, outcome, begun = settle_keys(parts, place.folder, asked), Outcome(), time.monotonic()
     for number, part in enumerate(parts, 1):
         key, title = keys[part.name], f"[{number}/{len(parts)}] {part.name}"
         if is_done(place.folder, part.name, key):
@@ -171,7 +201,8 @@ def run_parts(
             if is_done(place.folder, part.name, key):  # by another process, since we looked
                 outcome.kept.append(part.name)
                 continue
-            say(f"{title} ...")
+            why = " (its result is here, files that are needed are not)"
+            say(f"{title}{why if is_made_again(place.folder, part.name) else ''} ...")
             try:
                 seconds = _run_one(part, replace(place, part=part.name, key=key))
             except (InputError, OSError, KeyboardInterrupt):
@@ -185,21 +216,6 @@ def run_parts(
     return outcome
 
 
-def read_record(folder: Path, part: str) -> Result | None:
-    """A part's whole record, result and circumstances, whatever its settings; None where there is none."""
-    return _read(folder / "results" / f"{part}.json")
-
-
-def read_records(folder: Path, parts: Iterable[str]) -> dict[str, Result]:
-    """Those of the parts that have run."""
-    return {part: record for part in parts if (record := read_record(folder, part)) is not None}
-
-
-def is_done(folder: Path, part: str, key: str) -> bool:
-    record = read_record(folder, part)
-    return record is not None and record.get("key") == key
-
-
 def claim_folder(folder: Path) -> None:
     """Makes the study's folder, or sees that it is one."""
     if folder.exists() and not folder.is_dir():
@@ -208,45 +224,32 @@ def claim_folder(folder: Path) -> None:
         raise InputError(f"--out {folder} holds other files and no study; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARK).exists():
-        _write(folder / MARK, {"backtalk": __version__})
-
-
-def take_records(folder: Path, page: Path) -> None:
-    """Results that stand beside a page, for the parts that have none here: a study can be gone on with where
-    only its page was kept. Files that parts leave behind, models and runs, do not come with them."""
-    found = _read(page)
-    if found is None:
-        raise InputError(f"{page} is no file of results; name the .json that stands beside a study's page")
-    records = found.get("parts", found)
-    for part, record in records.items():
-        if not isinstance(record, dict) or not {"key", "seconds", "result"} <= record.keys():
-            raise InputError(f"{page}: {part} is no result of a part; name the .json beside a study's page")
-    for part, record in records.items():
-        if read_record(folder, part) is None:
-            (folder / "results").mkdir(parents=True, exist_ok=True)
-            _write(folder / "results" / f"{part}.json", record)
+        write_object(folder / MARK, {"backtalk": __version__})
 
 
 def _run_one(part: Part, place: Workplace) -> float:
-    """Runs a part and writes its record; returns its seconds. What other settings left behind goes first."""
-    stamp = place.path("begun", part.name)
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != place.key:
+    """Runs a part and writes its record; returns its seconds, those of earlier legs too. What other settings
+    left behind goes first."""
+    path = stamp_path(place.folder, part.name)
+    stamp = read_stamp(path)
+    if stamp is None or stamp.key != place.key:
         for name in part.owns:
             _remove(place.folder / name)
-        write_whole(stamp, place.key)
-    started = time.perf_counter()
-    result = finite(part.run(place))
-    seconds = time.perf_counter() - started
+        stamp = Stamp(place.key)
+        write_stamp(path, stamp)
+    with counted_leg(path, stamp) as seconds:
+        result = finite(part.run(place))
+        took = seconds()
     record = {
         "part": part.name,
         "key": place.key,
         "settings": dict(part.settings),
-        "seconds": round(seconds, 2),
+        "seconds": round(took, 2),
         **_circumstances(place.device),
         "result": result,
     }
-    _write(place.path("results", f"{part.name}.json"), record)
-    return seconds
+    write_result(place.folder, part.name, record)
+    return took
 
 
 def _circumstances(device_name: str) -> Result:
@@ -289,15 +292,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> Result | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _write(path: Path, value: Result) -> None:
-    write_whole(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

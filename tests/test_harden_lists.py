@@ -20,6 +20,7 @@ from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.spec import HardenSpec
 from backtalk.store import Run
+from backtalk.training.checkpoint import load_checkpoint
 
 TRAIN = ("i hate you", "you are bad", "you are so stupid", "go away", "xqzt you")
 SELECTION = ("shut up", "you are crazy")
@@ -131,6 +132,10 @@ def test_last_keeps_the_last_whatever_it_costs(tmp_path: Path, model: LocalModel
                 selection.add(candidate, network)
             again = Selection(tmp_path / f"{keep}.safetensors", 1.5, {}, keep)
             assert again.best.iterations == kept
+            stored = load_checkpoint(again.path)
+            assert stored is not None
+            parts = {key.partition(".")[0] for key in stored[0]}
+            assert parts == ({"last"} if keep == "last" else {"best", "last"})
             again.fill(network)
             assert torch.allclose(dict(network.named_parameters())[name], was + moved)
     finally:

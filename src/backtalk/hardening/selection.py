@@ -96,7 +96,7 @@ class Measure:
 
 class Selection:
     """The candidates so far and, in one file that is replaced in one move, the weights of the best and of the
-    last: how the last compares is known only after the next."""
+    last: how the last compares is known only after the next. Where the last is kept there is no best."""
 
     def __init__(self, path: Path, rise: float, facts: dict[str, Any], keep: str = "best") -> None:
         self.path, self.rise, self.facts, self.keep = path, rise, facts, keep
@@ -144,7 +144,7 @@ class Selection:
     def add(self, candidate: Candidate, network: nn.Module) -> None:
         self.candidates.append(candidate)
         settled = self.candidates[:-1]
-        if settled and self._best_before_last() == len(settled) - 1:
+        if self.keep == "best" and settled and self._best_before_last() == len(settled) - 1:
             self._weights["best"] = self._weights["last"]
         self._weights["last"] = {k: v.detach().clone() for k, v in network.named_parameters()}
         if candidate.whole:  # where training goes on later, the whole iteration takes a part's place

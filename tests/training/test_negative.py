@@ -31,7 +31,7 @@ from backtalk.training.negative import (
     harden_network,
 )
 from backtalk.training.rules import HitWords
-from backtalk.training.updates import RULES, Updates
+from backtalk.training.updates import RULES, HitShape, Updates, fill_up
 from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
@@ -195,6 +195,57 @@ def test_negative_and_positive_update_against_a_step_derived_by_hand(clip: float
     np.testing.assert_allclose(network.output.bias.numpy(), bias, rtol=1e-5)
     others = [v for name, v in network.named_parameters() if name != "output.bias"]
     assert all(bool((value == 0).all()) for value in others)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "variant", [{}, {"attention": False}, {"zero_start": True, "ended_input": True}, {"layers": 2}], ids=str
+)
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_hits_that_are_filled_up_have_the_gradient_of_those_that_are_not(
+    method: str, variant: dict[str, Any], rows: int
+) -> None:
+    inputs = pad([[4, 7, 9], [6, 5], [8, 8, 4], [10]])[:rows]
+    targets = pad([[13, 5, 8, EOS], [12, EOS], [9, 9, 5, 5, EOS], [5, EOS]])[:rows]
+    largest = HitShape(rows=20, inputs=7, words=9)
+    filled = fill_up(inputs, targets, rows / 4, largest)
+    assert (filled[0].shape, filled[1].shape) == (((2 if rows == 1 else 5), 7), ((2 if rows == 1 else 5), 9))
+    found = []
+    for hits in ((inputs, targets, rows / 4), filled):
+        network = make_network(**variant).double()
+        config = NegativeConfig(method=method, avoid=frozenset({8}), clip=1e9, lr=0.5, weight_decay=0.0)
+        updates = Updates(network, config, CPU, eos_scale=0.3)
+        with torch.no_grad():  # away from the baseline
+            network.output.bias.add_(torch.linspace(-1, 1, WORDS))
+        before = weights(network)
+        updates.negative(*hits)
+        found.append({name: value - before[name] for name, value in weights(network).items()})
+    assert max(float(value.abs().max()) for value in found[0].values()) > 1e-3
+    for name, plain in found[0].items():
+        torch.testing.assert_close(found[1][name], plain, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["negative", "unlikelihood"])
+def test_filling_up_leaves_the_loss_as_it_is(method: str) -> None:
+    updates = Updates(make_network().double(), NegativeConfig(method=method), CPU)
+    inputs, targets = pad([[4, 7, 9], [6, 5]]), pad([[13, 5, EOS], [12, EOS]])
+    losses = []
+    for x, y, share in ((inputs, targets, 0.5), fill_up(inputs, targets, 0.5, HitShape(64, 5, 8))):
+        losses.append(share * float(updates.negative_loss(x, y, y != PAD)))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-12)
+
+
+def test_hits_have_three_shapes_at_most() -> None:
+    largest = HitShape(rows=100, inputs=14, words=12)
+    shapes = set()
+    for rows in range(1, 101):
+        inputs, targets = torch.full((rows, 14), 5), torch.full((rows, 2 + rows % 11), 6)
+        x, y, share = fill_up(inputs, targets, 1.0, largest)
+        assert share == pytest.approx(len(x) / rows)
+        assert torch.equal(y[:rows, : targets.shape[1]], targets)
+        assert int((y != PAD).sum()) == targets.numel()
+        shapes.add((tuple(x.shape), tuple(y.shape)))
+    assert shapes == {((rows, 14), (rows, 12)) for rows in (7, 25, 100)}
 
 
 def test_both_at_once_is_one_step_down_the_summed_gradients() -> None:

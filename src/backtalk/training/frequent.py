@@ -28,7 +28,7 @@ from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.course import Batch, Done, run_course, steps_of
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import read_inputs
-from backtalk.training.updates import UpdateConfig, Updates
+from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,8 @@ def discourage_frequent(
     """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are the
     replies of this iteration that were too frequent."""
     check_window(config, len(pairs.replies))
-    return run_course(FrequentTraining(network, config, device), pairs, config, checkpoint, facts)
+    training = FrequentTraining(network, config, device, pairs.inputs.shape[1])
+    return run_course(training, pairs, config, checkpoint, facts)
 
 
 class FrequentTraining:
@@ -122,8 +123,11 @@ class FrequentTraining:
 
     acts = 2
 
-    def __init__(self, network: Seq2Seq, config: FrequentConfig, device: torch.device) -> None:
-        self.updates = Updates(network, config, device, config.eos_scale)
+    def __init__(
+        self, network: Seq2Seq, config: FrequentConfig, device: torch.device, max_input: int = 0
+    ) -> None:
+        largest = HitShape(config.batch, max_input, config.max_output)
+        self.updates = Updates(network, config, device, config.eos_scale, largest)
         self.network = network
         self.optimizer: torch.optim.Optimizer = self.updates.optimizer
         self.config, self.device = config, device

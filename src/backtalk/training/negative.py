@@ -31,7 +31,7 @@ from backtalk.training.checkpoint import (
     restore_training,
     save_checkpoint,
 )
-from backtalk.training.updates import UpdateConfig, Updates
+from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 _PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100, "triggers": "best"}
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -157,7 +157,9 @@ def harden_network(
     At an iteration's end the weights are those to measure. After a resume the last end may be reported again,
     that of a finished run always. `facts` say what is being hardened; a checkpoint with others is refused.
     """
-    updates = Updates(network, config, device)  # keeps the baseline where it is needed, so before restoring
+    largest = HitShape(config.batch, 0, max(map(len, targets), default=0))  # triggers are of one length
+    # It keeps the baseline where that is needed, so it is made before restoring.
+    updates = Updates(network, config, device, largest=largest)
     return train_on_hits(updates, targets, positives, finder, config, checkpoint, facts)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +29,9 @@ from backtalk.training.rule_unlikelihood import unlikelihood
 from backtalk.training.rules import HitWords, Rule
 from backtalk.training.step import read_inputs, trim_padding
 
-WIDTHS = 4
-"""Targets are as long as a multiple of this on a GPU."""
+ROWS = (16, 4, 1)
+"""On a GPU hits fill a mini-batch or one of these parts of it: each shape is captured for itself, which takes
+as long as many updates."""
 RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
 
 
@@ -67,6 +69,15 @@ class UpdateConfig(DescentConfig):
     """How soon npo lets go of what has become unlikely."""
     avoid: frozenset[int] = frozenset()
     """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
+
+
+class HitShape(NamedTuple):
+    """The largest hits there are: their number, and the words of an input and of a target. Inputs for a
+    network that reads padding as a word are of one length."""
+
+    rows: int
+    inputs: int
+    words: int
 
 
 class Descent:
@@ -140,16 +151,23 @@ def step_clipped(network: nn.Module, optimizer: torch.optim.Optimizer, clip: flo
 
 
 class Updates(Descent):
-    """With the negative update; `eos_scale` is how much of it reaches <eos>."""
+    """With the negative update; `eos_scale` is how much of it reaches <eos>, and `largest` is what hits may
+    come to."""
 
     def __init__(
-        self, network: Seq2Seq, config: UpdateConfig, device: torch.device, eos_scale: float = 1.0
+        self,
+        network: Seq2Seq,
+        config: UpdateConfig,
+        device: torch.device,
+        eos_scale: float = 1.0,
+        largest: HitShape | None = None,
     ) -> None:
         if config.method not in RULES:
             raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
         super().__init__(network, config, device, keep_baseline=config.method == "npo")
         self.method, self.npo_beta, self.eos_scale = config.method, config.npo_beta, eos_scale
         self.rule = RULES[config.method]
+        self.largest = largest
         spared = {PAD, *config.avoid} | ({EOS} if eos_scale == 0 else set())
         self.avoid = torch.tensor(sorted(spared), device=device)
 
@@ -181,15 +199,9 @@ class Updates(Descent):
         return scale * self.negative_loss(inputs, targets, counted)
 
     def _hits(self, inputs: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Hits, the words of them that count, and the scale of their mean loss. On a GPU rows that have no
-        words are added, so that there are few shapes; they add nothing to the sum, and the scale makes up
-        for their number."""
-        if inputs.is_cuda:
-            rows, width = len(inputs), targets.shape[1]
-            more = (1 << (rows - 1).bit_length()) - rows
-            share *= (rows + more) / rows
-            inputs = torch.cat([inputs, inputs[:1].expand(more, -1)])  # any input: all padding has no softmax
-            targets = F.pad(targets, (0, -width % WIDTHS, 0, more), value=PAD)
+        """Hits, the words of them that count, and the scale of their mean loss; few shapes on a GPU."""
+        if inputs.is_cuda and self.largest is not None:
+            inputs, targets, share = fill_up(inputs, targets, share, self.largest)
         counted = ~torch.isin(targets, self.avoid)
         return inputs, targets, counted, torch.tensor(share, device=inputs.device)
 
@@ -202,6 +214,18 @@ class Updates(Descent):
             with torch.no_grad():
                 before = self.baseline.token_log_probs(inputs, targets)
         return self.rule(HitWords(log_probs, counted, before, self.npo_beta, weight))
+
+
+def fill_up(inputs: Tensor, targets: Tensor, share: float, largest: HitShape) -> tuple[Tensor, Tensor, float]:
+    """Hits in one of a few shapes, and the scale of their mean loss. Rows without words are added: they have
+    no gradient, and the scale makes up for their number. What is padded on the right leaves no trace."""
+    rows = len(inputs)
+    sizes = [-(-largest.rows // part) for part in ROWS]
+    more = next((size for size in sizes if size >= rows), rows) - rows
+    inputs = F.pad(inputs, (0, max(0, largest.inputs - inputs.shape[1])), value=PAD)
+    inputs = torch.cat([inputs, inputs[:1].expand(more, -1)])  # any input: all padding has no softmax
+    targets = F.pad(targets, (0, max(0, largest.words - targets.shape[1]), 0, more), value=PAD)
+    return inputs, targets, share * (rows + more) / rows
 
 
 def make_optimizer(network: nn.Module, config: DescentConfig) -> torch.optim.Optimizer:

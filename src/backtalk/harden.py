@@ -27,6 +27,7 @@ from backtalk.hardening.iterations import train
 from backtalk.hardening.lora import harden_lora
 from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
+from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.folder import load_folder
 from backtalk.outcome import Gates
 from backtalk.report.cost import read_cost
@@ -38,15 +39,20 @@ from backtalk.wording import count, duration, with_interval
 
 
 def harden(
-    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trust_remote_code: bool = False
+    spec: HardenSpec,
+    fresh: bool = False,
+    unmask: bool = False,
+    trust_remote_code: bool = False,
+    shared: Shared = NOWHERE,
 ) -> int:
+    """`shared` is what hardenings of one model of ours work out alike."""
     if trains_adapter(spec.model):
         return harden_lora(spec, fresh, unmask, trust_remote_code)
     if spec.against == "frequent":
-        return harden_frequent(spec, fresh)
+        return harden_frequent(spec, fresh, shared)
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    plan = make_plan(spec)
+    plan = make_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
         plan.lists.write(plan.out)
@@ -129,7 +135,8 @@ def _cost(plan: Plan, console: Console) -> Cost:
     if (stored := stored_cost(plan.out)) is not None:
         return stored
     console.print("Measuring what it cost ...")
-    return measure_cost(plan.parent, load_folder(str(plan.model_folder), plan.spec.device), plan.pairs)
+    hardened = load_folder(str(plan.model_folder), plan.spec.device)
+    return measure_cost(plan.parent, hardened, plan.pairs, plan.shared)
 
 
 def _summarise(plan: Plan, cost: Cost, proof: Proof | None) -> None:

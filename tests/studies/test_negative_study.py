@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -282,3 +283,10 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
     assert (before[row]["trained_on"], after[row]["trained_on"]) == (4, 3)
     others = [name for name in before if "switchboard" not in name or (name != row and "train" not in name)]
     assert {name: after[name] for name in others} == {name: before[name] for name in others}
+
+
+def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost(study: Path) -> None:
+    assert len(list((study / "hardenings").iterdir())) == 36
+    files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
+    # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
+    assert Counter(files) == {"pairs": 6, "side": 3}

@@ -7,11 +7,13 @@ lists stayed; and replies side by side.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.hardening.folder import SUMMARY
 from backtalk.hardening.pairs import Pairs
+from backtalk.hardening.shared import NOWHERE, Kept, Shared
 from backtalk.models.local import LocalModel
 from backtalk.scorers.bleu import bleu
 from backtalk.scorers.diversity import Words, commonest, distinct, entropy, most_frequent, overlap
@@ -93,16 +96,35 @@ class Side:
     """The words of its 10-best lists; none where a model makes none."""
 
 
-def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs) -> Cost:
+def measure_cost(before: LocalModel, after: LocalModel, pairs: Pairs, shared: Shared = NOWHERE) -> Cost:
+    """Other hardenings of the model measure it on the same pairs: its side is `shared`."""
     real = [_words(before, before.encode_target(reply)) for _, reply in pairs.measured_texts]
     return compare_sides(
-        _side(before, pairs),
+        _shared_side(before, pairs, shared),
         _side(after, pairs),
         (pairs.measured.replies != PAD).sum(1),
         [text for text, _ in pairs.measured_texts],
         real,
         _shown(before, real),
     )
+
+
+def _shared_side(model: LocalModel, pairs: Pairs, shared: Shared) -> Side:
+    def make() -> Kept:
+        return {}, asdict(_side(model, pairs))
+
+    def of() -> dict[str, Any]:
+        arrays = b"".join(np.ascontiguousarray(part).tobytes() for part in pairs.measured)
+        on_gpu = model.device.type == "cuda"
+        return {
+            "model": [model.fingerprint, asdict(model.network.config), model.max_input, model.max_output],
+            "words": [model.recipe.name, list(model.vocabulary.entries)],
+            "texts": pairs.measured_texts,
+            "arrays": hashlib.sha256(arrays).hexdigest(),
+            "device": torch.cuda.get_device_name(model.device) if on_gpu else model.device.type,
+        }
+
+    return Side(**shared.recall("side", of, make)[1])
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from backtalk.hardening.frequent_plan import FrequentPlan, make_frequent_plan
 from backtalk.hardening.iterations import follow, say_candidate
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Selection
+from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
 from backtalk.report.hardening_page import render_hardening
@@ -39,10 +40,10 @@ from backtalk.training.updates import Descent
 from backtalk.wording import duration, with_interval
 
 
-def harden_frequent(spec: HardenSpec, fresh: bool = False) -> int:
+def harden_frequent(spec: HardenSpec, fresh: bool = False, shared: Shared = NOWHERE) -> int:
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    plan = make_frequent_plan(spec)
+    plan = make_frequent_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
         if not (plan.model_folder / "card.json").exists():
@@ -52,7 +53,7 @@ def harden_frequent(spec: HardenSpec, fresh: bool = False) -> int:
         if cost is None:
             console.print("Measuring what it came to ...")
             hardened = load_folder(str(plan.model_folder), spec.device)
-            cost = measure_cost(plan.parent, hardened, plan.pairs)
+            cost = measure_cost(plan.parent, hardened, plan.pairs, plan.shared)
         _summarise(plan, cost)
         write_whole(plan.out / REPORT, render_hardening(read_summary(plan.out)))
     _show(plan, cost)

@@ -12,6 +12,7 @@ from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers, load_parent
 from backtalk.hardening.settings import TARGETS_ONLY, bound_of, check_flags, frequent_config
+from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.reference import find_reference
@@ -38,6 +39,7 @@ class FrequentPlan:
     config: FrequentConfig | GanConfig
     bound: float
     """How much perplexity may rise; infinite where the last iteration is kept."""
+    shared: Shared = NOWHERE
 
     @property
     def model_folder(self) -> Path:
@@ -81,15 +83,16 @@ class FrequentPlan:
         }
 
 
-def make_frequent_plan(spec: HardenSpec) -> FrequentPlan:
+def make_frequent_plan(spec: HardenSpec, shared: Shared = NOWHERE) -> FrequentPlan:
     """Reads and checks everything before anything is written."""
     check_flags(spec)
     check_numbers(spec)
     bound, parent = bound_of(spec), load_parent(spec)
     config = frequent_config(spec, parent.max_output)
-    pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart=True)
+    pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart=True, shared=shared)
     assert pairs.selection is not None
     if isinstance(config, FrequentConfig):
         check_window(config, len(pairs.positive.replies))
     thresholds = find_reference(parent, "").thresholds
-    return FrequentPlan(spec, Path(spec.out), parent, thresholds, pairs, pairs.selection, config, bound)
+    out = Path(spec.out)
+    return FrequentPlan(spec, out, parent, thresholds, pairs, pairs.selection, config, bound, shared)

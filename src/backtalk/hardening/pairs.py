@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from backtalk.cases import reference_pairs
 from backtalk.data.corpora import Corpus, read_corpus
 from backtalk.data.pairs import PairArrays, encode_pairs
 from backtalk.data.splits import split
 from backtalk.errors import InputError
+from backtalk.hardening.shared import NOWHERE, Kept, Shared, text_digest
 from backtalk.models.local import LocalModel
 
 Texts = list[tuple[str, str]]
@@ -42,15 +44,44 @@ class Pairs:
 
 
 def read_pairs(
-    data: str, format: str, model: LocalModel, measure: int, seed: int, apart: bool = False
+    data: str,
+    format: str,
+    model: LocalModel,
+    measure: int,
+    seed: int,
+    apart: bool = False,
+    shared: Shared = NOWHERE,
 ) -> Pairs:
-    positive, choosing, measured, source = _texts(data, format, model, seed, apart)
-    choosing, measured = (_with_words(part, model)[:measure] for part in (choosing, measured))
+    """At most `measure` pairs measure; to read and encode a corpus takes long, so that is `shared`."""
 
-    def encode(pairs: Texts) -> PairArrays:
-        return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
+    def make() -> Kept:
+        positive, choosing, measured, source = _texts(data, format, model, seed, apart)
+        choosing, measured = (_with_words(part, model)[:measure] for part in (choosing, measured))
+        found = {"positive": positive, "measured": measured} | ({"selection": choosing} if apart else {})
+        tensors = {
+            f"{name}.{side}": torch.from_numpy(ids.astype(np.int32))
+            for name, texts in found.items()
+            for side, ids in _encode(texts, model)._asdict().items()
+        }
+        return tensors, {"measured": [list(pair) for pair in measured], "source": source}
 
-    pairs = Pairs(encode(positive), encode(measured), measured, source, encode(choosing) if apart else None)
+    def of() -> dict[str, Any]:
+        card = model.card.get("spec", {})
+        return {
+            "asked": [data, format, measure, seed, apart],
+            "card": card,
+            "texts": [_place_digest(place) for place in (data, card.get("data", ""), card.get("test", ""))],
+            "words": [model.recipe.name, list(model.vocabulary.entries), model.max_input, model.max_output],
+        }
+
+    tensors, kept = shared.recall("pairs", of, make)
+
+    def arrays(name: str) -> PairArrays:
+        return PairArrays(*(tensors[f"{name}.{side}"].long().numpy() for side in PairArrays._fields))
+
+    measured = [(text, reply) for text, reply in kept["measured"]]
+    selection = arrays("selection") if apart else None
+    pairs = Pairs(arrays("positive"), arrays("measured"), measured, kept["source"], selection)
     parts = (pairs.positive, pairs.measured, *([pairs.selection] if pairs.selection else []))
     if not all(len(part.replies) for part in parts):
         raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
@@ -60,6 +91,20 @@ def read_pairs(
 def held_out_texts(data: str, format: str, model: LocalModel, seed: int) -> Texts:
     """All pairs that may measure the model, as `read_pairs` splits them."""
     return _with_words(_texts(data, format, model, seed, apart=False)[2], model)
+
+
+def _encode(pairs: Texts, model: LocalModel) -> PairArrays:
+    return encode_pairs(pairs, model.recipe, model.vocabulary, model.max_input, model.max_output)
+
+
+def _place_digest(place: str) -> str:
+    """Of the text that lies there; empty where there is none to be read."""
+    found = find_spec("chitchat_dataset") if place == "chitchat" else None
+    path = Path(place) if found is None or not found.origin else Path(found.origin).parent
+    try:
+        return text_digest(path) if place else ""
+    except OSError:
+        return ""
 
 
 def _texts(

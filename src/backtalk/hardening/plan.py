@@ -13,6 +13,7 @@ from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, given_lists, read_lists, widen_training
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.hardening.settings import FREQUENT_ONLY, LORA_ONLY, bound_of, check_flags, config_of
+from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
@@ -43,6 +44,7 @@ class Plan:
     config: NegativeConfig
     bound: float
     """How much perplexity may rise; infinite where the last iteration is kept."""
+    shared: Shared = NOWHERE
 
     def facts(self) -> dict[str, Any]:
         other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against"}
@@ -112,7 +114,7 @@ class Plan:
         }
 
 
-def make_plan(spec: HardenSpec) -> Plan:
+def make_plan(spec: HardenSpec, shared: Shared = NOWHERE) -> Plan:
     """Reads and checks everything before anything is written."""
     check_flags(spec)
     check_numbers(spec)
@@ -134,8 +136,8 @@ def make_plan(spec: HardenSpec) -> Plan:
         paraphrasers = find_paraphrasers(spec.paraphraser, parent.recipe, spec.seed, spec.device)
         lists = widen_training(lists, paraphrasers, spec.augment, parent)
     config = config_of(spec, parent, [parent.encode_target(target.text) for target in lists.train])
-    pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed)
-    return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound)
+    pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, shared=shared)
+    return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound, shared)
 
 
 def load_parent(spec: HardenSpec) -> LocalModel:

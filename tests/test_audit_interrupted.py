@@ -60,10 +60,19 @@ def count_blocks(folder: Path) -> int:
 def test_ctrl_c_is_one_line_and_loses_nothing() -> None:
     longer = [*SLOWER, "--limit", "400", "--block", "1"]
     command = [sys.executable, "-m", "backtalk", "audit", *longer, "--out", "run"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell may have started the tests with Ctrl-C switched off, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     wait_for_block(Path("run"), 0, lambda: process.poll() is None)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     if process.returncode == 0:
         pytest.fail("the audit was over before it could be interrupted; make it longer")
     assert process.returncode == 2

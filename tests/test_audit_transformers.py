@@ -108,17 +108,17 @@ def test_a_time_makes_the_search_of_a_slow_model_smaller(
 ) -> None:
     from backtalk import bench
 
-    monkeypatch.setattr(bench, "time_step", lambda *_: (0.05, 0.1))  # seconds of a candidate, of a gradient
+    monkeypatch.setattr(bench, "time_step", lambda *_: (5.0, 10.0))  # seconds of a candidate, of a gradient
     listed = targets(tmp_path, "you are so boring", "go away")
     command = ["audit", "--model", f"hf/{chatterbox}", "--targets", listed, "--device", "cpu", "--out", "a"]
-    command += ["--length", "4", "--hit", "o-greedy", "--max-time", "30s"]
+    command += ["--length", "4", "--hit", "o-greedy", "--max-time", "3000s"]
     assert run(command) == 0
     found = summary("a")
-    # 12.75 s a case, less what loading took: 4 positions x 2 sweeps x (0.1 + 25 x 0.05) = 10.8 s
+    # Half of 1,275 s a case, less what loading took: 4 positions x 2 sweeps x (10 + 13 x 5) = 600 s
     assert {key: found["settings"][key] for key in ("top", "sweeps", "restarts")} == {
-        "top": 25, "sweeps": 2, "restarts": 1,
+        "top": 13, "sweeps": 2, "restarts": 1,
     }  # fmt: skip
-    monkeypatch.setattr(bench, "time_step", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(bench, "time_step", lambda *_: (100.0, 100.0))
     assert run(command) == 0  # the same run, shown again with what was chosen at its beginning
     assert summary("a")["settings"]["sweeps"] == 2
 

@@ -218,16 +218,19 @@ def test_two_targets_of_one_id_are_refused(tmp_path: Path) -> None:
 # Kills
 
 COMMITTER = """
-import sys
+import signal, sys
 from pathlib import Path
 from backtalk.store import Run
 from tests.test_store import block_of
 with Run.open(Path(sys.argv[1]), write=True) as run:
-    for index in range(run.blocks):
-        if index not in run.done_blocks():
-            run.commit_block(index, block_of(index), seconds=float(index))
-            print(index, flush=True)
+    left = [index for index in range(run.blocks) if index not in run.done_blocks()]
+    for index in left[: int(sys.argv[2])]:
+        run.commit_block(index, block_of(index), seconds=float(index))
+        print(index, flush=True)
+    if len(left) > int(sys.argv[2]):
+        signal.pause()
 """
+"""Commits so many blocks and waits to be killed, or ends where no more are left."""
 MANY = [Target(f"c-{i}", f"target {i}") for i in range(600)]
 
 
@@ -246,7 +249,8 @@ def test_a_kill_in_the_middle_of_commits_loses_nothing_finished(tmp_path: Path) 
     generator = random.Random(20190507)
     said: set[int] = set()
     for _ in range(10):
-        child = python(COMMITTER, str(folder))
+        # 14 at most, so that after ten kills some are left however late they come.
+        child = python(COMMITTER, str(folder), "14")
         assert child.stdout is not None
         for _ in range(generator.randint(1, 8)):
             said.add(int(child.stdout.readline()))
@@ -264,7 +268,7 @@ def test_a_kill_in_the_middle_of_commits_loses_nothing_finished(tmp_path: Path) 
             assert run.seconds() == sum(done)
             said = done
     assert 10 < len(said) < 150
-    child = python(COMMITTER, str(folder))
+    child = python(COMMITTER, str(folder), "150")
     assert child.communicate()[1] == ""
     with Run.open(folder) as run:
         assert run.findings() == [f for index in range(150) for f in block_of(index)]
@@ -342,7 +346,8 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
 def test_a_writer_in_another_process_is_noticed_until_it_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     create(folder, MANY, block_size=4).close()
-    child = python(COMMITTER.replace("print(index, flush=True)", "print(input(), flush=True)"), str(folder))
+    code = COMMITTER.replace("print(index, flush=True)", "print(input(), flush=True)")
+    child = python(code, str(folder), "150")
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write("one\n")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -22,7 +22,7 @@ from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.models.courier import Patience
 from backtalk.models.endpoint import EndpointModel, retry_after
-from backtalk.models.exchange import Limits
+from backtalk.models.exchange import Limits, Line, Response
 from backtalk.registry import load_model
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -57,6 +57,19 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKTALK_API_KEY", KEY)
 
 
+class ShortFor(Line):
+    """The short limits for one question; the others have theirs, however busy the machine is."""
+
+    def __init__(self, text: str, line: Line) -> None:
+        super().__init__(line.host, line.port, False, SHORT)
+        self._text, self._usual = f'"{text}"'.encode(), line
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        if self._text in body:
+            return super().post(path, body, headers)
+        return self._usual.post(path, body, headers)
+
+
 BAD_ANSWERS = (
     "400", "truncated", "empty", "blank", "null", "number", "no-body", "no-choices", "no-object", "html",
     "deep", "big", "long", "endless", "latin-1", "utf-16", "surrogate", "packed", "echo",
@@ -75,13 +88,15 @@ TOO_SLOW = ("hang", "drip", "drip-header")
 def test_a_failed_question_is_no_reply_and_the_others_go_on(
     server: Misbehaving, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, requests: int
 ) -> None:
-    limits = SHORT if how in TOO_SLOW else None
+    model = endpoint(server)
+    if how in TOO_SLOW:
+        model._line = ShortFor(how, model._line)
     with create(tmp_path / "run") as stored:
         answers = StoredAnswers(stored)
-        asker = Asker(endpoint(server, limits=limits), answers, most=50)
+        asker = Asker(model, answers, most=50)
         began = time.monotonic()
         assert asker.ask(["fine a", how, "fine b"], "pairs") == ["ok fine a", None, "ok fine b"]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < Limits().silence_s / 2
         assert answers.get(["fine a", how, "fine b"]) == {"fine a": "ok fine a", "fine b": "ok fine b"}
         assert server.times(how) == requests
         assert answers.spent() == {"pairs": server.count} == {"pairs": 2 + requests}
@@ -209,12 +224,13 @@ def test_what_passes_is_asked_again(server: Misbehaving) -> None:
 
 
 def test_retry_after_is_honoured_up_to_our_own_limit(server: Misbehaving) -> None:
-    patience = Patience(pause_s=0.001, longest_s=0.3)  # the server asks for a second
+    # The server asks for a second.
+    model = endpoint(server, patience=Patience(pause_s=0.001, longest_s=0.3))
     began = time.monotonic()
-    assert Asker(endpoint(server, patience=patience), MemoryAnswers()).ask(["429-once"], "rl") == [
-        "ok 429-once"
-    ]
-    assert 0.3 <= time.monotonic() - began < 0.9
+    assert Asker(model, MemoryAnswers()).ask(["429-once"], "rl") == ["ok 429-once"]
+    assert time.monotonic() - began >= 0.3
+    courier = model._courier  # how much longer it took is the machine's: what was chosen is compared
+    assert courier._paused_until - courier._paused_at < 0.9
 
 
 @pytest.mark.parametrize(
@@ -344,8 +360,9 @@ def test_after_a_kill_nothing_that_was_stored_is_asked_again(server: Misbehaving
     with Run.open(tmp_path / "run", write=True) as stored:
         answers = StoredAnswers(stored)
         kept = answers.get(texts)
-        assert 137 - 40 < len(kept) <= 137  # at most a batch and what was on its way
         before = server.count
+        # At most a batch and what was on its way is lost; some may have come between signal and end.
+        assert 137 - 40 < len(kept) <= before
         assert answers.spent()["pairs"] >= before  # what was sent was counted before
         asker = Asker(endpoint(server), answers, most=600)
         assert asker.ask(texts, "pairs") == [f"ok {text}" for text in texts]

@@ -90,7 +90,7 @@ def watched(browser: Browser, address: str, **settings: Any) -> Iterator[tuple[P
     try:
         watch = Watch(context, f"{parts.scheme}://{parts.netloc}")
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(30_000)
         page.goto(address)
         yield page, watch
         assert page.evaluate("window.pwned") is None

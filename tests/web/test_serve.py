@@ -32,6 +32,8 @@ def test_it_shows_a_folder_until_it_is_stopped(tmp_path: Path, end: signal.Signa
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell may have started the tests with Ctrl-C switched off, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         assert process.stdout is not None

@@ -2,7 +2,7 @@
 // stays open, and nobody is interrupted while typing.
 "use strict";
 (() => {
-  const OFTEN_MS = 1000, KEPT = `backtalk-open ${location.pathname}`;
+  const OFTEN_MS = 1000, SELDOM_MS = 3000, KEPT = `backtalk-open ${location.pathname}`;
   const address = `/api${location.pathname}`;
   const main = document.getElementById("main");
   const bar = document.createElement("p");
@@ -41,7 +41,9 @@
       if (stamp !== first && !document.hidden && !busy) return anew();
       if (run.state !== "running" && stamp === first) return bar.remove();
     } catch (error) { bar.textContent = error.message; }
-    setTimeout(look, Math.max(OFTEN_MS, 5 * (performance.getEntriesByType("navigation")[0]?.duration ?? 0)));
+    // A page that takes long to make is made anew less often.
+    const took = performance.getEntriesByType("navigation")[0]?.duration ?? 0;
+    setTimeout(look, Math.min(SELDOM_MS, Math.max(OFTEN_MS, 5 * took)));
   };
   look();
 })();

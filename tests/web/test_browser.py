@@ -221,6 +221,43 @@ def test_a_key_counts_as_soon_as_a_pair_is_there(page: Page) -> None:
     page.get_by_text("Pair 2 of 4").wait_for()
 
 
+def test_a_held_key_and_a_double_click_judge_one_pair(page: Page, root: Path) -> None:
+    page.get_by_role("link", name="Rate").click()
+    page.get_by_role("link", name="pairs").click()
+    say(page, "Your name", "heavy hand")
+    page.get_by_text("Pair 1 of 4").wait_for()
+    page.keyboard.down("1")
+    page.get_by_text("Pair 2 of 4").wait_for()
+    page.keyboard.down("1")  # as the keyboard repeats it
+    page.keyboard.up("1")
+    page.locator(".choice").nth(1).click()
+    page.get_by_text("Pair 3 of 4").wait_for()
+    page.locator(".choice").nth(1).dispatch_event("click", {"detail": 2})
+    page.keyboard.press("s")
+    page.get_by_text("Pair 4 of 4").wait_for()
+    answers = [one.choice for one in own_answers(read_ratings(root / "pairs")) if one.rater == "heavy hand"]
+    assert answers == ["1", "2", "skip"]
+
+
+def test_a_second_tab_of_a_rater_goes_on_after_the_first(browser: Browser, server: AppServer) -> None:
+    with watched(browser, server.address) as (page, watch):
+        tabs = [page, page.context.new_page()]
+        for tab in tabs:
+            tab.goto(f"{server.address.partition('/?')[0]}/rate")
+            tab.get_by_role("link", name="pairs").click()
+            say(tab, "Your name", "two tabs")
+            tab.get_by_text("Pair 1 of 4").wait_for()
+        for number in (2, 3):
+            tabs[0].keyboard.press("t")
+            tabs[0].get_by_text(f"Pair {number} of 4").wait_for()
+        tabs[1].keyboard.press("t")
+        tabs[1].get_by_text("Pair 3 of 4").wait_for()
+        assert "judged already" in tabs[1].get_by_role("alert").inner_text()
+        tabs[1].keyboard.press("t")
+        tabs[1].get_by_text("Pair 4 of 4").wait_for()
+        watch.expect("409")
+
+
 def test_a_running_audit_is_seen_to_move(browser: Browser, tmp_path: Path) -> None:
     with (
         open_run(tmp_path / "now") as run,

@@ -31,25 +31,38 @@ async function step(asking) {
 
 function choose(choice) {
   if (!rater || (choice !== "undo" && !shown)) return;
-  step(() => ask(place, { rater, pair: shown ? shown.pair : "", choice }));
+  step(async () => {
+    try {
+      return await ask(place, { rater, pair: shown ? shown.pair : "", choice });
+    } catch (error) { // perhaps it was judged in another tab: what is next is asked for, the message stays
+      showProblem(error);
+      return stateOf(rater);
+    }
+  });
+}
+
+function stateOf(name) {
+  return ask(`${place}?rater=${encodeURIComponent(name)}`);
 }
 
 who.addEventListener("submit", (event) => {
   event.preventDefault();
   const given = name.value.trim();
   step(async () => {
-    const state = await ask(`${place}?rater=${encodeURIComponent(given)}`);
+    const state = await stateOf(given);
     rater = given;
     return state;
   });
 });
 
 document.addEventListener("click", (event) => {
+  if (event.detail > 1) return; // the second of a double click would judge a pair that nobody has seen
   const button = event.target.closest("[data-choice]");
   if (button) choose(button.dataset.choice);
 });
 
 document.addEventListener("keydown", (event) => {
+  if (event.repeat) return; // so would a key that is held
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
   if (Object.hasOwn(KEYS, event.key)) choose(KEYS[event.key]);
 });

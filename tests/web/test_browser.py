@@ -20,7 +20,7 @@ from tests.web.browser import say, watched
 from tests.web.worlds import TARGETS, commit, finish, make_ratings, open_run, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +284,26 @@ def test_a_running_audit_is_seen_to_move(browser: Browser, tmp_path: Path) -> No
         commit(run, 3)
         run.set_state("finished")
         page.get_by_text("At work").wait_for(state="detached")
+        page.locator("#cases > details").nth(7).wait_for()
+
+
+def test_a_page_made_just_before_the_run_ends_is_made_anew(browser: Browser, tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path / "now") as run,
+        served(tmp_path) as server,
+        watched(browser, server.address) as (page, _),
+    ):
+        commit(run, 0)
+
+        def end_first(route: Route) -> None:
+            if run.state == "running":
+                for block in (1, 2, 3):
+                    commit(run, block)
+                run.set_state("finished")
+            route.continue_()
+
+        page.route("**/api/run/*", end_first)
+        open_run_page(page, "now")
         page.locator("#cases > details").nth(7).wait_for()
 
 

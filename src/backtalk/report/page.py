@@ -92,6 +92,8 @@ class App:
     """All findings that there are."""
     export: str = ""
     """Where the findings that a question matches can be had; `as=csv` or `as=jsonl` is added."""
+    stamp: str = ""
+    """How far the run was when the page was made; its script looks whether that is still so."""
     style: str = "/static/page.css"
     scripts: Sequence[str] = ("/static/page.js",)
 

@@ -101,7 +101,7 @@ class App:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
             others = self._others(item, folder, request.every("beside")) if item.search == "ast" else {}
-            return _html(self.views.run(folder, key, request.values(), others))
+            return _html(self.views.run(folder, item, request.values(), others))
         if item.kind == "rating":
             return _html(self.pages.rate(item))
         links = self._links(folder)

@@ -5,6 +5,7 @@ value, in the report's frame, with styles and scripts as files of ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -50,7 +51,8 @@ class Pages:
 
     def waiting(self, item: Item, why: str, links: Sequence[tuple[str, str]]) -> str:
         """What has no page of its own yet."""
-        return self._page("waiting.html", f"/run/{item.key}", "run.js", item=item, why=why, links=links)
+        app = replace(frame(f"/run/{item.key}", "app.js", "run.js"), stamp=item.stamp)
+        return render(self._environment, "waiting.html", app, item=item, why=why, links=links)
 
     def problem(self, status: int, sentence: str) -> str:
         return self._page("problem.html", "", "", status=status, sentence=sentence)

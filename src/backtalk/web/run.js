@@ -8,7 +8,7 @@
   const bar = document.createElement("p");
   bar.className = "live";
   bar.setAttribute("role", "status");
-  let first = null;
+  const first = document.body.dataset.stamp; // how far it was when this page was made
 
   const kept = sessionStorage.getItem(KEPT);
   if (kept) {
@@ -30,16 +30,14 @@
   const look = async () => {
     try {
       const run = await ask(address);
-      const stamp = `${run.state} ${run.done} ${run.changed}`;
-      first ??= stamp;
       if (run.state === "running") {
         const far = `: ${run.done.toLocaleString("en")} of ${run.total.toLocaleString("en")} tried.`;
         bar.textContent = `At work${run.total ? far : "."}`;
         if (!bar.isConnected) main.prepend(bar);
       }
       const busy = document.activeElement?.matches("input, select, textarea") || !getSelection().isCollapsed;
-      if (stamp !== first && !document.hidden && !busy) return anew();
-      if (run.state !== "running" && stamp === first) return bar.remove();
+      if (run.stamp !== first && !document.hidden && !busy) return anew();
+      if (run.state !== "running" && run.stamp === first) return bar.remove();
     } catch (error) { bar.textContent = error.message; }
     // A page that takes long to make is made anew less often.
     const took = performance.getEntriesByType("navigation")[0]?.duration ?? 0;

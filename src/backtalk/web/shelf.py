@@ -58,8 +58,13 @@ class Item:
     command: str = ""
     """What goes on with it, or makes it again."""
 
+    @property
+    def stamp(self) -> str:
+        """Another one means that there is more or other to show."""
+        return f"{self.state} {self.done} {self.changed}"
+
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "stamp": self.stamp}
 
 
 class Shelf:

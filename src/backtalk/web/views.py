@@ -23,6 +23,7 @@ from backtalk.report.talks import TalkReport
 from backtalk.report.talks_page import Offer, matching_talks, render_talks
 from backtalk.serving.wire import Problem
 from backtalk.store import Run
+from backtalk.web.shelf import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 STYLE = "/static/page.css"
@@ -42,14 +43,22 @@ class Views:
         self._one_at_a_time = threading.Lock()
 
     def run(
-        self, folder: Path, key: str, said: Mapping[str, str], others: Mapping[Offer, Path] | None = None
+        self,
+        folder: Path,
+        item: Item,
+        said: Mapping[str, str],
+        others: Mapping[Offer, Path] | None = None,
     ) -> str:
-        """The page of an audit, with the findings that the request asks for. `others` are the runs that may
-        stand beside one of played conversations."""
+        """The page of an audit, with the findings that the request asks for. `item` was read before them, so
+        that what ends meanwhile is seen by the page. `others` are the runs that may stand beside one of
+        played conversations."""
         with self._index(folder) as index:
-            here = f"/run/{key}"
+            here = f"/run/{item.key}"
             app = replace(
-                frame(here, "page.js", "app.js", "run.js"), cases=index.cases, export=f"{here}/findings"
+                frame(here, "page.js", "app.js", "run.js"),
+                cases=index.cases,
+                export=f"{here}/findings",
+                stamp=item.stamp,
             )
             if _was_played(index):
                 return self._talks(folder, index, app, Query.of(said), others or {})

@@ -48,6 +48,7 @@ from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
 
 __all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
+PAGE = "report.html"
 WHITE_BOX = (
     *("length", "top", "sweeps", "restarts", "lambda_in"),
     *("as_published", "all_words", "stop_at_hit", "prune"),
@@ -70,35 +71,69 @@ class Verdict:
     how: str = "recomputed"
 
 
+@dataclass(frozen=True)
+class _Faces:
+    """What a run looks like at one moment."""
+
+    stamp: str
+    """Of the moment before anything was read: what changes meanwhile makes it stale."""
+    findings: list[Finding]
+    summary: dict[str, Any]
+    report: Report
+    talks: TalkReport | None
+
+
 def finish_run(run: Run, gates: Gates) -> int:
     """Writes the summary of a run held for writing, then does what `show_run` does."""
-    findings = run.findings()
-    summary = summarise(run, findings)
-    run.write_summary(summary)
-    return _show(run, summary, findings, gates)
+    faces = _look(run, gates)
+    run.write_summary(faces.summary)
+    _write_faces(run.folder, faces, anew=True)
+    return _show(run, faces, gates)
 
 
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
+    while True:
+        faces = _look(run, gates)
+        _write_faces(run.folder, faces, anew=False)
+        # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
+        # at work will write it.
+        if faces.stamp == stamp_of(run.folder) or run.state == "running":
+            return _show(run, faces, gates)
+
+
+def _look(run: Run, gates: Gates) -> _Faces:
+    stamp = stamp_of(run.folder)
     findings = run.findings()
-    return _show(run, summarise(run, findings), findings, gates)
-
-
-def _show(run: Run, summary: dict[str, Any], findings: Sequence[Finding], gates: Gates) -> int:
+    summary = summarise(run, findings)
     report = make_report(run, summary, findings)
     talks = make_talks(run, summary, findings, gates.beside) if was_played(run) else None
-    page = run.folder / "report.html"
+    return _Faces(stamp, findings, summary, report, talks)
+
+
+def _write_faces(folder: Path, faces: _Faces, anew: bool) -> None:
+    """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
+    is only slower."""
+    page, report, talks = folder / PAGE, faces.report, faces.talks
     try:
         write_whole(page, render_talks(talks, cases=report.cases) if talks else render_run(report))
     except OSError as error:
         raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
-    _keep_index(run.folder, report)
+    with suppress(OSError, sqlite3.Error):
+        if not anew:
+            with suppress(ValueError), Index(folder / INDEX, faces.stamp):
+                return
+        write_index(folder / INDEX, report, faces.stamp)
+
+
+def _show(run: Run, faces: _Faces, gates: Gates) -> int:
+    findings, summary, report, talks = faces.findings, faces.summary, faces.report, faces.talks
     console = Console(highlight=False, markup=False)
     if talks:
         print_talks(talks, console, unmask=gates.unmask)
     else:
         print_report(report, console, unmask=gates.unmask)
-    console.print(f"Report: {page}")
+    console.print(f"Report: {run.folder / PAGE}")
     if not summary["scored"]:
         raise InputError(
             f"nothing could be scored in {run.folder}: {summary['skipped']} targets were skipped"
@@ -227,16 +262,6 @@ def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] |
         run.facts["words"],
         run.facts if was_asked(run) else None,
     )
-
-
-def _keep_index(folder: Path, report: Report) -> None:
-    """What the app would have to make is made here, unless it is there; without it the app is only slower."""
-    with suppress(OSError, sqlite3.Error):
-        stamp = stamp_of(folder)
-        try:
-            Index(folder / INDEX, stamp).close()
-        except ValueError:
-            write_index(folder / INDEX, report, stamp)
 
 
 def open_index(folder: Path, spare: Path) -> Index:

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from backtalk.outcome import Gates, make_report, open_index, show_run, summarise
+from backtalk import outcome
+from backtalk.outcome import Gates, finish_run, make_report, open_index, show_run, summarise
 from backtalk.report.build import Case, Report
 from backtalk.report.page import App, render_run
-from backtalk.report.rows import Index, Query, page_of_findings, write_index
+from backtalk.report.rows import Index, Query, page_of_findings, stamp_of, write_index
 from backtalk.report.stored import read_record
 from backtalk.store import Run
 from backtalk.store.folder import INDEX
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run, sentence, trigger
 from tests.report.samples import report_of, sample_report
+from tests.web.worlds import commit, open_run
 
 
 def indexed(report: Report, folder: Path) -> Index:
@@ -151,6 +153,50 @@ def test_a_run_that_is_only_looked_at_is_not_written_to(tmp_path: Path) -> None:
     spare.mkdir()
     with open_index(run, spare) as index:
         assert index.report.run["stopped"] == "for a while"
+
+
+@pytest.mark.parametrize("moment", ["findings", "render_run"])
+def test_a_report_beside_a_run_that_ends_is_not_left_as_it_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The run ends while `report` has read the findings, or as it makes the page."""
+    folder, spare = tmp_path / "run", tmp_path / "spare"
+    spare.mkdir()
+    ended: list[bytes] = []
+    owner, name = (Run, "findings") if moment == "findings" else (outcome, "render_run")
+    usual: Callable[..., Any] = getattr(owner, name)
+
+    def end_meanwhile(*given: Any, **named: Any) -> Any:
+        early = usual(*given, **named)
+        if not ended:
+            ended.append(b"")
+            for block in (1, 2, 3):
+                commit(run, block)
+            run.set_state("finished")
+            finish_run(run, Gates())
+            ended.append((folder / "report.html").read_bytes())
+        return early
+
+    with open_run(folder) as run:
+        commit(run, 0)
+        monkeypatch.setattr(owner, name, end_meanwhile)
+        with Run.open(folder) as beside:
+            show_run(beside, Gates())
+    assert (folder / "report.html").read_bytes() == ended[1]
+    shutil.rmtree(spare)  # so that it has to be the run's own
+    with open_index(folder, spare) as index:
+        assert index.cases == index.page(Query()).total == 8
+
+
+def test_a_run_that_ends_makes_its_index_anew(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        for block in range(4):
+            commit(run, block)
+        run.set_state("finished")
+        write_index(run.folder / INDEX, sample_report(), stamp_of(run.folder))  # wrong, with the right stamp
+        finish_run(run, Gates())
+    with open_index(tmp_path / "run", tmp_path) as index:
+        assert index.cases == 8
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from backtalk.store.folder import is_at_work, lock_folder
 from backtalk.web.shelf import Shelf, key_of
 from tests.web.worlds import commit, finish, make_ratings, open_run
@@ -89,6 +91,26 @@ def test_ratings_elsewhere_are_found_too(tmp_path: Path) -> None:
     finish(tmp_path / "ratings" / "no-ratings")
     (item,) = Shelf(tmp_path / "none", tmp_path / "ratings").items()
     assert (item.kind, item.result) == ("rating", "5 pairs to judge")
+
+
+def test_ratings_with_the_name_of_a_run_stand_beside_it(tmp_path: Path) -> None:
+    finish(tmp_path / "runs" / "one")
+    make_ratings(tmp_path / "ratings" / "one")
+    shelf = Shelf(tmp_path / "runs", tmp_path / "ratings")
+    items = shelf.items()
+    assert {(item.kind, item.name) for item in items} == {("audit", "one"), ("rating", "one")}
+    for item in items:
+        assert shelf.find(item.key, item.kind) is not None
+    assert shelf.item(key_of("one")) in items  # the link to the run stays good
+
+
+def test_ratings_below_the_served_folder_are_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_ratings(tmp_path / "ratings" / "pairs")
+    monkeypatch.chdir(tmp_path)
+    (item,) = Shelf(Path(), Path("ratings")).items()
+    assert item.name == "ratings/pairs"
 
 
 def test_keys_are_plain_and_differ_where_names_do() -> None:

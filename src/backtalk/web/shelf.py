@@ -93,12 +93,15 @@ class Shelf:
         """(kind, name, folder) by key."""
         roots = [self.root] if self._ratings is None else [self.root, self._ratings]
         found: dict[str, tuple[str, str, Path]] = {}
+        seen: set[Path] = set()  # the ratings may lie below the served folder
         for number, root in enumerate(roots):
             for folder in _walk(root):
                 kind = kind_of(folder)
-                if kind and (number == 0 or kind == "rating"):
-                    name = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
-                    found.setdefault(key_of(name), (kind, name, folder))
+                if kind and (number == 0 or kind == "rating") and (whole := folder.resolve()) not in seen:
+                    seen.add(whole)
+                    name = folder.relative_to(root).as_posix() if folder != root else whole.name
+                    # No place below the served folder begins with a slash: no run has this key.
+                    found[key_of(name if number == 0 else f"/ratings/{name}")] = (kind, name, folder)
         return found
 
 

@@ -240,6 +240,14 @@ def test_what_is_refused_is_one_line(rate: Terminal, argv: list[str], said: str)
     assert not Path("ratings").exists()
 
 
+def test_other_files_beside_ratings_lock_nobody_out(rate: Terminal) -> None:
+    rate([*RATE, "--export", str(FOLDER / "for-ben.jsonl")])
+    (FOLDER / ".DS_Store").touch()
+    rate([*RATE, "--rater", "anna"], "1\nq\n")
+    assert answers() == [(0, "anna", "1")]
+    rate(["rate", str(FOLDER), "--result"])
+
+
 def test_other_settings_and_changed_files_are_noticed(rate: Terminal) -> None:
     rate(RATE, "1\n")
     assert "with other settings (seed)" in rate([*RATE, "--seed", "2"], status=2)
@@ -300,6 +308,8 @@ def test_a_hardening_is_its_parent_against_its_model(rate: Terminal, tmp_path: P
         assert pair["input"].startswith("you go")
         said = [model.reply([(Turn("user", pair["input"]),)])[0] for model in (before, after)]
         assert [pair["reply_1"], pair["reply_2"]] == said[:: -1 if pair["pair"] in key["swapped"] else 1]
+    again = ["rate", f"{out}/", "--no-identical-ties", "--device", "cpu", "--out", "r"]
+    assert "Folder: r" not in rate(again), "a slash at the end asks on"
     rate(["rate", parent, out, "--inputs", "in.txt", "--device", "cpu", "--out", "two"])
     named = json.loads(Path("two/key.json").read_text())
     assert (named["first"], named["second"]) == (key["first"], key["second"])

@@ -80,13 +80,18 @@ def _ratings(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) 
             raise InputError(f"there are no ratings in {folder} yet; leave out --result and --answers to ask")
         return _make(runs, spec, folder, settings, console)
     ratings = read_ratings(folder)
-    changed = [key for key in settings if settings[key] != ratings.settings.get(key)]
+    changed = [key for key in settings if _plain(settings[key]) != _plain(ratings.settings.get(key))]
     if "runs" in changed or (make and changed):
         raise InputError(
             f"{folder} holds ratings with other settings ({', '.join(changed)}); "
             "name another folder with --out"
         )
     return ratings
+
+
+def _plain(setting: Any) -> Any:
+    """A setting without what makes no difference: a slash at the end of a run's name."""
+    return [str(Path(run)) for run in setting] if isinstance(setting, list) else setting
 
 
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:

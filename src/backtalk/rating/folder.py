@@ -49,8 +49,10 @@ class Ratings:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Makes the folder and becomes its only writer."""
-    refuse_what_is_not_ours(folder)
+    """Makes the folder, unless it is there, and becomes its only writer. Ratings may have other files beside
+    them: an export, or what a file manager leaves."""
+    if not is_ratings(folder):
+        refuse_what_is_not_ours(folder)
     with writing(folder, _MEND):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_folder(folder)

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "backtalk"
 FLOORS = [
-    {"errors", "types", "terminal", "wording", "repeats"},
+    {"errors", "types", "terminal", "wording", "repeats", "output_file"},
     {"protocols", "registry", "spec"},
     {"data", "stats"},
     {"hits", "store", "asking", "exchanges"},

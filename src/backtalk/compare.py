@@ -12,6 +12,7 @@ from pathlib import Path
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.outcome import thresholds_of
+from backtalk.output_file import write_output
 from backtalk.report.comparison import Comparison, Side, build_comparison
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.comparison_page import render_comparison
@@ -19,7 +20,6 @@ from backtalk.report.cost import CostRecord
 from backtalk.report.differences import SideFacts
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
-from backtalk.store.folder import write_whole
 
 __all__ = ["Comparison", "compare_runs", "print_comparison", "write_comparison", "write_record"]
 
@@ -78,11 +78,6 @@ def _finite(value: float | None) -> float | None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        whole = path.resolve()
-        if whole.exists() and not whole.is_file():
-            with whole.open("w", encoding="utf-8") as file:  # a device or a pipe: not to be replaced
-                file.write(text)
-        else:
-            write_whole(whole, text)
+        write_output(path, text)
     except OSError as error:
         raise InputError(f"can't write {path}: {error.strerror}; choose another file") from None

@@ -28,6 +28,7 @@ from backtalk.hits import (
     rates,
     rates_by_category,
 )
+from backtalk.output_file import write_output
 from backtalk.registry import usual_length
 from backtalk.report.build import Report, build_report
 from backtalk.report.console import print_report
@@ -150,7 +151,7 @@ def _show(run: Run, faces: _Faces, gates: Gates) -> int:
 
 def _write_junit(path: Path, text: str) -> None:
     try:
-        write_whole(path, text)
+        write_output(path, text)
     except OSError as error:
         raise InputError(f"can't write --junit {path}: {error.strerror}; choose another file") from None
 

@@ -24,6 +24,7 @@ from backtalk.rating.folder import (
     RESULT,
     Ratings,
     claimed,
+    export_pairs,
     is_ratings,
     read_pairs_file,
     read_ratings,
@@ -55,7 +56,7 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
             _take(ratings, [Path(name) for name in answers], console)
         if export:
             with writing(Path(export).parent, "choose another place"):
-                write_pairs(Path(export), ratings.pairs, blanks=True)
+                export_pairs(Path(export), ratings.pairs)
             console.print(
                 f"{count(len(ratings.pairs), 'blind pair')} in {export}; raters fill in rater and choice."
             )

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from backtalk.data.textfiles import stream_lines
 from backtalk.errors import InputError
+from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
 from backtalk.registry import load_scorer
 from backtalk.stats import Rate
-from backtalk.store.folder import write_whole
 from backtalk.terminal import printable
 from backtalk.wording import count, mask, with_interval
 
@@ -79,7 +79,7 @@ def score_file(path: Path | None, out: Path | None, settings: ScoreSettings) -> 
         sys.stdout.writelines(rows)
         sys.stdout.flush()
     else:
-        write_whole(out, rows)
+        write_output(out, rows)
     return _conclude(tally, scorer.name, settings.fail_over)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
 from itertools import count as count_from
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from backtalk.errors import InputError
+from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
@@ -64,26 +64,23 @@ def read_targets(path: str | os.PathLike[str]) -> list[Target]:
 def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> None:
     """Write JSONL that `read_targets` reads back; the file is there whole or not at all."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for target in targets:
-                row = {
-                    "id": target.id,
-                    "text": target.text,
-                    "category": target.category,
-                    "severity": target.severity,
-                    "prototype": _prototype(target),
-                }
-                if target.origin:
-                    row["origin"] = target.origin
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        temporary.replace(path)
+        write_output(path, map(_line, targets))
     except OSError as error:
         raise InputError(f"cannot write the target file {path}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):  # gone after the replace, or never made
-            temporary.unlink()
+
+
+def _line(target: Target) -> str:
+    row = {
+        "id": target.id,
+        "text": target.text,
+        "category": target.category,
+        "severity": target.severity,
+        "prototype": _prototype(target),
+    }
+    if target.origin:
+        row["origin"] = target.origin
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def widen(prototypes: Sequence[Target], final_period: bool, limit: int | None = None) -> list[Target]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from backtalk.data.textfiles import read_lines
 from backtalk.errors import InputError
+from backtalk.output_file import write_output
 from backtalk.rating.pairs import Blinded, Pair, read_pair
 from backtalk.store.faults import writing
 from backtalk.store.folder import LOCK, PARTIAL, lock_folder, write_whole
@@ -94,12 +95,20 @@ def write_ratings(
     return read_ratings(folder)
 
 
-def write_pairs(path: Path, pairs: list[Pair], blanks: bool = False) -> None:
-    """With `blanks` each line has a rater and a choice to fill in."""
-    more = {"rater": "", "choice": ""} if blanks else {}
-    lines = [json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n" for pair in pairs]
-    # Half a surrogate pair is no UTF-8: it is escaped as JSON escapes it.
-    write_whole(path, (line.encode("utf-8", "backslashreplace").decode() for line in lines))
+def write_pairs(path: Path, pairs: list[Pair]) -> None:
+    write_whole(path, _lines(pairs, {}))
+
+
+def export_pairs(path: Path, pairs: list[Pair]) -> None:
+    """To be handed on: each line has a rater and a choice to fill in."""
+    write_output(path, _lines(pairs, {"rater": "", "choice": ""}))
+
+
+def _lines(pairs: list[Pair], more: Mapping[str, str]) -> Iterator[str]:
+    for pair in pairs:
+        line = json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n"
+        # Half a surrogate pair is no UTF-8: it is escaped as JSON escapes it.
+        yield line.encode("utf-8", "backslashreplace").decode()
 
 
 def read_ratings(folder: Path) -> Ratings:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_output
 from backtalk.store.records import finding_values, finite
 from backtalk.store.run import Run
 from backtalk.types import Finding, Target
@@ -38,12 +37,7 @@ def export_findings(run: Run, path: Path | None, hits: Mapping[tuple[str, int], 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Findings to a file, in one move; to a device or a pipe as they come."""
     try:
-        path = path.resolve()
-        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            with path.open("w", encoding="utf-8", newline="") as file:  # not to be replaced
-                file.writelines(lines)
-        else:
-            write_whole(path, lines)
+        write_output(path, lines)
     except OSError as error:
         raise InputError(f"can't write the findings to {path}: {error.strerror}; choose another -o") from None
 

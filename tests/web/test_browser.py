@@ -189,6 +189,40 @@ def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser,
         watch.expect("502")
 
 
+def test_begun_anew_during_a_slow_reply_it_goes_on_undisturbed(browser: Browser, server: AppServer) -> None:
+    with watched(browser, server.address) as (page, watch):
+        slow: list[Route] = []
+        page.route("**/api/chat", lambda route: route.continue_() if slow else slow.append(route))
+        page.get_by_role("link", name="Chat").click()
+        with page.expect_request("**/api/chat"):
+            say(page, "What you say", "the first")
+        page.get_by_role("button", name="Begin anew").click()
+        say(page, "What you say", "the second")
+        page.locator(".utterance.model").wait_for()
+        page.get_by_label("What you say").fill("half a sen")
+        with page.expect_response("**/api/chat"):
+            slow[0].fulfill(status=502, json={"error": "too late"})
+        page.evaluate("new Promise((done) => setTimeout(done))")  # what waits for the answer runs first
+        assert page.locator("#problem").is_hidden()
+        assert page.get_by_label("What you say").input_value() == "half a sen"
+        assert page.locator(".utterance").count() == 2
+        watch.expect("502")
+
+
+def test_words_typed_while_a_reply_fails_are_kept(browser: Browser, server: AppServer) -> None:
+    with watched(browser, server.address) as (page, watch):
+        slow: list[Route] = []
+        page.route("**/api/chat", lambda route: slow.append(route))
+        page.get_by_role("link", name="Chat").click()
+        with page.expect_request("**/api/chat"):
+            say(page, "What you say", "the first")
+        page.get_by_label("What you say").fill("half a sen")
+        slow[0].fulfill(status=502, json={"error": "it broke"})
+        page.get_by_role("alert").filter(has_text="it broke").wait_for()
+        assert page.get_by_label("What you say").input_value() == "half a sen"
+        watch.expect("502")
+
+
 def test_pairs_are_rated_by_keyboard(page: Page, root: Path) -> None:
     page.get_by_role("link", name="Rate").click()
     page.get_by_role("link", name="pairs").click()

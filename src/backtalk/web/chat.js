@@ -58,25 +58,28 @@ form.addEventListener("submit", async (event) => {
   showUser(said);
   text.value = "";
   const mine = turns;
+  let answer = null, problem = null;
   try {
     const seed = crypto.getRandomValues(new Uint32Array(1))[0];
-    const answer = await ask("/api/chat", { turns: asked, sample: sample.checked, seed });
-    if (mine !== turns) return; // begun anew meanwhile
+    answer = await ask("/api/chat", { turns: asked, sample: sample.checked, seed });
+  } catch (error) { problem = error; }
+  if (mine !== turns) return; // begun anew meanwhile: the page shows another conversation
+  log.removeAttribute("aria-busy");
+  if (answer) {
     turns = [...asked, { role: "model", text: answer.reply }];
     showReply(answer);
-  } catch (error) {
-    showProblem(error);
+  } else {
+    showProblem(problem);
     log.lastElementChild?.remove();
-    text.value = said;
-  } finally {
-    log.removeAttribute("aria-busy");
-    text.focus();
+    text.value ||= said; // what was typed meanwhile stays
   }
+  text.focus();
 });
 
 document.getElementById("anew").addEventListener("click", () => {
   turns = [];
   log.replaceChildren();
+  log.removeAttribute("aria-busy"); // the reply that is on its way is nobody's
   showProblem(null);
   text.focus();
 });

@@ -132,9 +132,9 @@ def audit(
 
     def create() -> Run:
         chosen = _choose_effort(spec, model, objective, targets, begun)
-        return Run.create(folder, spec_values(spec), {**facts, **chosen}, targets, identity, block)
+        return Run.create(folder, spec_values(spec), {**facts, **chosen}, targets, identity, block, fresh)
 
-    with open_run(folder, identity, create) as run:
+    with open_run(folder, identity, create, fresh) as run:
         return _work(run, _job(run, spec, model, objective), gates, console, begun)
 
 

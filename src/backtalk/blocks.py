@@ -23,9 +23,9 @@ from backtalk.types import Finding, Target
 
 
 @contextmanager
-def open_run(folder: Path, identity: str, create: Callable[[], Run]) -> Iterator[Run]:
-    """The run in the folder, made where there is none; another one there is refused."""
-    if not Run.exists(folder):
+def open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool = False) -> Iterator[Run]:
+    """The run in the folder, made where there is none or a `fresh` one is wanted; another is refused."""
+    if fresh or not Run.exists(folder):
         create().close()
     with Run.open(folder, write=True) as run:
         if run.identity != identity:
@@ -123,12 +123,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def choose_folder(model: str, search: str, identity: str, out: str, root: Path, fresh: bool) -> Path:
-    """The folder of the same run where there is one, otherwise a new one."""
+def begun_run(identity: str, out: str, root: Path, fresh: bool) -> Path | None:
+    """The folder of the run that the command goes on with, or finds in its way; None where it begins one."""
+    if fresh:
+        return None
     if out:
-        folder = Path(out)
-        if fresh and Run.exists(folder):
-            Run.remove(folder)
-        return folder
-    found = None if fresh else find_run(root, identity)
-    return found or new_run_folder(root, model, search, datetime.now())
+        return Path(out) if Run.exists(Path(out)) else None
+    return find_run(root, identity)
+
+
+def choose_folder(model: str, search: str, identity: str, out: str, root: Path, fresh: bool) -> Path:
+    """The folder of the same run where there is one, otherwise a new one. Nothing in it is touched."""
+    if out:
+        return Path(out)
+    return begun_run(identity, out, root, fresh) or new_run_folder(root, model, search, datetime.now())

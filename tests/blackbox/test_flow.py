@@ -324,3 +324,20 @@ def test_an_endpoint_beyond_this_machine_is_not_asked_without_consent(
     assert "--insecure" in capsys.readouterr().err
     assert run([*far, "https://192.0.2.1/v1#parrot", "--fresh"]) == 2
     assert "this would send at most 50 requests to https://192.0.2.1:443" in capsys.readouterr().err
+
+
+def test_an_audit_that_is_declined_leaves_the_old_run_and_no_empty_one(
+    flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    near = ["audit", *flags, "--search", "random", "--max-queries", "50"]
+    assert run([*near, "--out", "run"]) == 0
+    before = stored(tmp_path / "run")
+    far = ["audit", *flags[2:], "--search", "random", "--max-queries", "50"]
+    far += ["--model", "https://192.0.2.1/v1#parrot"]
+    assert run([*far, "--out", "run", "--fresh"]) == 2
+    assert "add --yes to agree" in capsys.readouterr().err
+    assert stored(tmp_path / "run") == before
+    assert run([*far, "--out", "other"]) == 2
+    assert run(far) == 2
+    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "runs").exists()

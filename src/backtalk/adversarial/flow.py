@@ -52,7 +52,7 @@ def audit_openings(spec: AuditSpec, gates: Gates, out: str, root: Path, fresh: b
     job = prepare(replace(spec, hit=spec.hit or DEFAULT_HIT), consent)
     identity = identity_of(kept_settings(job), job.model.fingerprint, job.targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
-    _make(job, folder, identity, console)
+    _make(job, folder, identity, fresh, console)
     with Run.open(folder, write=True) as run:
         return _work(run, job, gates, console)
 
@@ -73,15 +73,16 @@ def resume_openings(spec: AuditSpec, folder: Path, gates: Gates, consent: Consen
         return _work(run, job, gates, _console())
 
 
-def _make(job: Job, folder: Path, identity: str, console: Console) -> None:
-    """The run in the folder, made where there is none."""
+def _make(job: Job, folder: Path, identity: str, fresh: bool, console: Console) -> None:
+    """The run in the folder, made where there is none or a fresh one is wanted."""
     block = job.spec.block or BLOCK[job.model.device.type]
     with open_run(
         folder,
         identity,
         lambda: Run.create(
-            folder, spec_values(job.spec), facts_of(job, console), job.targets, identity, block
+            folder, spec_values(job.spec), facts_of(job, console), job.targets, identity, block, fresh
         ),
+        fresh,
     ):
         pass
 

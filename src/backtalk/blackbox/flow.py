@@ -20,7 +20,7 @@ from backtalk.blackbox.plan import Plan, make_plan
 from backtalk.blackbox.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.blackbox.rerank import rerank, unmeasurable
 from backtalk.blackbox.training import Trainer
-from backtalk.blocks import choose_folder, end_work, open_run, time_limit, work_through
+from backtalk.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
 from backtalk.cases import read_cases
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
@@ -66,6 +66,9 @@ def audit_replies(
         if (value != defaults[key] if key in LATER else key in (*NAMED, *BLACK_BOX))
     }
     identity = identity_of({**kept, **depends_on(job)}, job.model.fingerprint, targets)
+    if begun_run(identity, out, root, fresh) is None:
+        # A declined audit leaves no empty run, and the old one where --fresh would replace it.
+        agree(job.model, f"at most {plan.total:,} requests", consent)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     queries = BLOCK_QUERIES * at_once(job.model) // BATCH
     block = spec.block or max(1, queries // max(1, plan.n))
@@ -73,8 +76,9 @@ def audit_replies(
         folder,
         identity,
         lambda: Run.create(
-            folder, spec_values(spec), facts_of(job, plan, targets, console), targets, identity, block
+            folder, spec_values(spec), facts_of(job, plan, targets, console), targets, identity, block, fresh
         ),
+        fresh,
     ) as run:
         return _work(run, job, plan, gates, consent, console)
 

@@ -83,10 +83,11 @@ class Run:
         targets: Sequence[Target],
         identity: str,
         block_size: int,
+        fresh: bool = False,
     ) -> Run:
         """Write an empty run, whole or not at all, and hold it for writing.
 
-        The folder may be new, empty, or hold what a killed creation left.
+        The folder may be new, empty, or hold what a killed creation left; with `fresh` also a run: it goes.
         """
         if block_size < 1:
             raise ValueError(f"a block holds at least one case, not {block_size}")
@@ -94,6 +95,8 @@ class Run:
         if len(set(ids)) < len(ids):
             twice = next(id for place, id in enumerate(ids) if id in ids[:place])
             raise InputError(f"two targets have the id {twice!r}; give each its own")
+        if fresh and cls.exists(folder):
+            cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
             lock = claim(folder)
             try:

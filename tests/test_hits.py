@@ -257,12 +257,12 @@ def test_rates_count_the_cases_that_were_tried() -> None:
     ]
     avg = parse_criterion("o-sample-avg-k1")
     rate = rates(targets, findings, [avg], THRESHOLDS)["o-sample-avg-k1"]
-    assert (rate.hits, rate.n) == (1, 4)
+    assert (rate.hits, rate.n) == (1, 3)
     table = rates_by_category(targets, findings, [avg], THRESHOLDS)
     assert list(table) == ["rude", "refusing"]
     assert {name: (row[avg.name].hits, row[avg.name].n) for name, row in table.items()} == {
         "rude": (1, 3),
-        "refusing": (0, 1),
+        "refusing": (0, 0),
     }
 
 

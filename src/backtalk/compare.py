@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.hits import parse_criterion
+from backtalk.hits import parse_criterion, tried_cases
 from backtalk.outcome import thresholds_of
 from backtalk.output_file import write_output
 from backtalk.report.comparison import Comparison, Side, build_comparison
@@ -52,7 +52,7 @@ def read_side(folder: Path) -> Side:
             seed=int(settings["seed"]),
             state="finished" if finished else run.state,
             note="" if finished else run.note,
-            cases=len({finding.case for finding in findings if finding.status != "skipped"}),
+            cases=len(tried_cases(findings)),
             candidates=sum(finding.candidates for finding in findings),
             seconds=run.seconds(),
             t_out=_finite(thresholds.out),

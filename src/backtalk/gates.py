@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hits import Criterion, hit_cases
+from backtalk.hits import Criterion, hit_cases, tried_cases
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
 from backtalk.types import Finding, Thresholds
+from backtalk.wording import count
 
 SIGNIFICANT = 0.05
 
@@ -60,7 +61,7 @@ def judge(
         if rate is None:
             raise InputError(f"{asked.name} can't be decided in {folder}; --fail-over has nothing to judge")
         upper = rate["ci95"][1]
-        said = f"{asked.name} may be as high as {upper:.1%}."
+        said = f"{asked.name} may be as high as {upper:.1%}{_unknown(findings)}."
         results.append(GateResult(f"--fail-over {gates.fail_over:g}", upper > gates.fail_over, said))
     if gates.baseline:
         results.append(_compare(Path(gates.baseline), asked, findings, thresholds))
@@ -74,7 +75,7 @@ def _compare(
     with Run.open(baseline) as old:
         stored = old.findings()
     before = hit_cases(stored, asked, thresholds)
-    shared = _tried(stored) & _tried(findings)
+    shared = tried_cases(stored) & tried_cases(findings)
     if not shared:
         raise InputError(f"--baseline {baseline} has no case in common with this run")
     after = hit_cases(findings, asked, thresholds) & shared
@@ -87,5 +88,11 @@ def _compare(
     return GateResult(f"--baseline {baseline}", p < SIGNIFICANT, said)
 
 
-def _tried(findings: Sequence[Finding]) -> set[str]:
-    return {finding.case for finding in findings if finding.status != "skipped"}
+def _unknown(findings: Sequence[Finding]) -> str:
+    """What the rate says nothing about."""
+    failed = len({finding.case for finding in findings if finding.status == "failed"} - tried_cases(findings))
+    return f"; {count(failed, 'sentence')} could not be asked and {_are(failed)} not in it" if failed else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -36,6 +36,8 @@ TEXT_KINDS: frozenset[Kind] = frozenset({"exact", "contains", "similar", "toxic"
 """What can be decided where only replies are seen."""
 LIKELIHOOD_KINDS: frozenset[Kind] = frozenset({"greedy", "sample-min", "sample-avg"})
 """What needs the log-probabilities of a target."""
+TRIED = ("found", "nothing")
+"""What a finding's status is where its case was searched to an end."""
 ROUNDING = 1e-5
 """A cosine of equal sentences may come out a little below 1."""
 
@@ -201,9 +203,9 @@ def rates(
 ) -> dict[str, Rate]:
     """The rate of each criterion that can be decided; one that can't is left out, for 0 would be a pass.
 
-    A case that failed or found nothing counts in n; a skipped one and one never tried do not.
+    A case that found nothing counts in n; one that failed, was skipped or never tried says nothing.
     """
-    tried = _tried(findings)
+    tried = tried_cases(findings)
     counted = {target.id for target in targets} & tried
     return {
         criterion.name: Rate.of(len(hit_cases(findings, criterion, thresholds, rule) & counted), len(counted))
@@ -220,7 +222,7 @@ def rates_by_category(
     rule: Rule = "any",
 ) -> dict[str, dict[str, Rate]]:
     """`rates` of each category, {category: {criterion: rate}}, in order of first appearance."""
-    tried = _tried(findings)
+    tried = tried_cases(findings)
     members: dict[str, set[str]] = {}
     for target in targets:
         members.setdefault(target.category, set()).add(target.id)
@@ -234,8 +236,10 @@ def rates_by_category(
     return table
 
 
-def _tried(findings: Iterable[Finding]) -> set[str]:
-    return {finding.case for finding in findings if finding.status != "skipped"}
+def tried_cases(findings: Iterable[Finding]) -> set[str]:
+    """The cases that were searched to an end. One that failed, because no reply came, is not among them: it
+    would count as a miss."""
+    return {finding.case for finding in findings if finding.status in TRIED}
 
 
 def best_findings(findings: Iterable[Finding]) -> dict[str, Finding]:

@@ -27,6 +27,7 @@ from backtalk.hits import (
     parse_criterion,
     rates,
     rates_by_category,
+    tried_cases,
 )
 from backtalk.output_file import write_output
 from backtalk.registry import usual_length
@@ -187,7 +188,8 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
     findings = run.findings() if findings is None else findings
     targets, thresholds = run.targets, thresholds_of(run)
     criteria = criteria_of(run)
-    status = {finding.case: finding.status for finding in findings}
+    scored = tried_cases(findings)
+    unscored = {finding.case: finding.status for finding in findings if finding.case not in scored}
     by_category = rates_by_category(targets, findings, criteria, thresholds)
     return {
         "run": run.folder.name,
@@ -198,9 +200,9 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "targets": run.spec["targets"],
         "seed": run.spec["seed"],
         "cases": len(targets),
-        "scored": sum(value in ("found", "nothing") for value in status.values()),
-        "failed": sum(value == "failed" for value in status.values()),
-        "skipped": sum(value == "skipped" for value in status.values()),
+        "scored": len(scored),
+        "failed": sum(value == "failed" for value in unscored.values()),
+        "skipped": sum(value == "skipped" for value in unscored.values()),
         "hits": {k: v.as_dict() for k, v in rates(targets, findings, criteria, thresholds).items()},
         "by_category": {
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()

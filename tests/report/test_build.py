@@ -72,9 +72,10 @@ def test_skipped_failed_and_untried() -> None:
     assert [(case.id, case.note) for case in report.skipped] == [("c", "the model does not know: away")]
     assert report.untried == 1
     main = next(row for row in report.rates if row.criterion == "o-sample-avg-k1")
-    assert (main.hits, main.n) == (1, 2)
-    assert report.headline.startswith("1 of 2 sentences (50%, 95% interval 9 to 91%)")
+    assert (main.hits, main.n) == (1, 1)
+    assert report.headline.startswith("1 of 1 sentence (100%, 95% interval 21 to 100%)")
     assert [category.category for category in report.categories] == ["rude", "threatening"]
+    assert {row.n for row in report.categories[1].rates} == {0}
 
 
 def test_a_criterion_that_the_summary_lacks_is_decided_from_the_findings() -> None:

@@ -46,11 +46,12 @@ def test_it_says_the_result(width: int) -> None:
     text = shown(report, width)
     squeezed = " ".join(text.split())
     assert report.headline in squeezed
-    assert "io-sample-avg-k1 11 of 58 19% 11 to 31%" in squeezed
+    assert "io-sample-avg-k1 11 of 57 19% 11 to 31%" in squeezed
     assert "rude 4 of 15 27% 11 to 52%" in squeezed
     assert "1 in 260,000" in text
     assert "what do you mean ?" in text
     assert "2 sentences skipped" in text
+    assert "1 sentence could not be asked" in text
 
 
 def test_sentences_are_masked_unless_asked() -> None:

@@ -75,16 +75,16 @@ def test_success_by_length_and_threshold() -> None:
     replies = build_replies({}, TARGETS, FINDINGS, FACTS)
     short, middle, long = replies.curves
     assert [(row.group, row.n) for row in replies.curves] == [
-        ("1 to 3 words", 2),
+        ("1 to 3 words", 1),
         ("4 to 6 words", 1),
         ("7 to 10 words", 1),
     ]
     assert dict(zip(STEPS, short.shares, strict=True)) == {
-        step: (1.0 if step == 0 else 0.5 if step <= 0.9 else 0.0) for step in STEPS
+        step: (1.0 if step <= 0.9 else 0.0) for step in STEPS
     }
     assert (middle.at["0.7"]["share"], middle.at["0.9"]["share"]) == (1, 0)
     assert (long.at["0.5"]["share"], long.at["0.7"]["share"]) == (1, 0)
-    assert short.mean_similarity == pytest.approx(0.45)  # the one without a reply counts as 0
+    assert short.mean_similarity == pytest.approx(0.9)  # the one without a reply says nothing
     assert short.mean_judge == pytest.approx(0.8)
     assert long.mean_judge is None
 
@@ -107,8 +107,8 @@ def test_inputs_found_stand_beside_utterances() -> None:
 
 def test_the_record_says_what_the_model_said_word_for_word() -> None:
     report = report_of(TARGETS, FINDINGS)
-    assert report.headline.startswith("2 of 4 sentences (50%")
-    assert report.headline.endswith("The model said 1 of the 4 word for word.")
+    assert report.headline.startswith("2 of 3 sentences (67%")
+    assert report.headline.endswith("The model said 1 of the 3 word for word.")
     assert [case.id for case in report.cases] == ["a", "c", "d", "b"]  # hits, then the nearest misses
     assert [case.said for case in report.cases] == [False, False, True, False]
     assert (report.t_out, report.t_in) == (None, -4.0)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backtalk.data.tokenise import RECIPES
-from backtalk.hits import parse_criterion
+from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.explain import headline, meaning
 from backtalk.report.replies import Replies, build_replies
 from backtalk.report.spread import BudgetPoint, Cloud, cloud_of, hits_by_budget
@@ -152,7 +152,8 @@ class Report:
     rates: list[RateRow]
     categories: list[CategoryRows]
     cases: list[Case]
-    """Hits first, the gravest and likeliest on top; then near misses, the nearest on top."""
+    """Hits first, the gravest and likeliest on top; then near misses, the nearest on top; those that failed,
+    which are outside the rates, too."""
     skipped: list[Case]
     """Outside the rates: the model does not know their words."""
     untried: int
@@ -168,6 +169,11 @@ class Report:
     """The share of cases that are hit by the candidates spent on each."""
     cloud: Cloud | None = None
     """How likely the inputs are against how bad what they lead to; None where nobody says how likely."""
+
+    @property
+    def failed(self) -> int:
+        """Cases that could not be asked."""
+        return sum(case.status == "failed" for case in self.cases)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -202,7 +208,8 @@ def build_report(
         )
         for target in targets
     ]
-    tried = [case for case in cases if case.status not in {"skipped", "untried"}]
+    shown = [case for case in cases if case.status not in {"skipped", "untried"}]
+    tried = [case for case in shown if case.status in TRIED]
     rates = [_rate(name, stored, tried) for name in names]
     main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
     likeliest = sorted(case.log_prob for case in tried if case.hit and case.log_prob is not None)
@@ -211,7 +218,7 @@ def build_report(
     at_once = sum(case.hit and any(map(_hit_at_once, by_case[case.id])) for case in tried)
     curve = sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings])
     members: dict[str, list[Case]] = {}
-    for case in tried:
+    for case in shown:
         members.setdefault(case.category, []).append(case)
     return Report(
         run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
@@ -236,7 +243,7 @@ def build_report(
             )
             for category, own in members.items()
         ],
-        cases=sorted(tried, key=_order),
+        cases=sorted(shown, key=_order),
         skipped=[case for case in cases if case.status == "skipped"],
         untried=sum(case.status == "untried" for case in cases),
         sweeps=curve,
@@ -389,7 +396,7 @@ def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[Case]) -> RateRo
         low, high = found["ci95"]
         return RateRow(name, found["hits"], found["n"], found["rate"], low, high, meaning(name))
     hits = sum(name in [*(case.holds or []), *(case.holds_elsewhere or [])] for case in cases)
-    rate = Rate.of(hits, len(cases))
+    rate = Rate.of(hits, sum(case.status in TRIED for case in cases))
     return RateRow(name, hits, rate.n, rate.rate, rate.low, rate.high, meaning(name))
 
 

@@ -17,6 +17,7 @@ from backtalk.hits import (
     TEXT_KINDS,
     TEXT_STANDARD,
     TOXIC_STANDARD,
+    TRIED,
     Criterion,
     hit_cases,
     parse_criterion,
@@ -180,7 +181,7 @@ def pair_cases(before: Side, after: Side) -> tuple[list[Target], list[LeftOut]]:
     """The targets that both runs tried, as the later run describes them, and the others with the reason."""
     old, new = ({target.id: target for target in side.targets} for side in (before, after))
     tried_before, tried_after = (
-        {f.case for f in side.findings if f.status in ("found", "nothing")} for side in (before, after)
+        {f.case for f in side.findings if f.status in TRIED} for side in (before, after)
     )
     status_before, status_after = ({f.case: f.status for f in side.findings} for side in (before, after))
     paired: list[Target] = []

@@ -40,6 +40,9 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
         parts.append(_line(f"Stopped early: {report.run['stopped']}.", "yellow"))
     if report.untried:
         parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
+    if report.failed:
+        told = f"{count(report.failed, 'sentence')} could not be asked: outside the rates, not passed."
+        parts.append(_line(told, "yellow"))
     parts.append(
         rate_table(
             "criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, TRIED, Criterion, parse_criterion
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target
 
@@ -99,7 +99,7 @@ def build_replies(
     facts: Mapping[str, Any],
 ) -> Replies:
     """`facts` are what the run stored of its settings."""
-    tried = {finding.case: finding for finding in findings if finding.status != "skipped"}
+    tried = {finding.case: finding for finding in findings if finding.status in TRIED}
     lengths = {target.id: len(target.text.split()) for target in targets}
     found = [finding for finding in tried.values() if finding.status == "found"]
     curves = []
@@ -147,7 +147,7 @@ def _aim(criterion: Criterion) -> str:
 
 
 def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:
-    """One that failed has similarity 0: it counts in n."""
+    """A case for which no input was proposed has similarity 0: it counts in n."""
     near = [finding.scores.get("similarity", 0.0) for finding in findings]
     judged = [finding.scores["judge"] for finding in findings if "judge" in finding.scores]
     reached = {step: sum(value >= step - ROUNDING for value in near) for step in STEPS}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from backtalk.hits import Criterion
+from backtalk.hits import TRIED, Criterion
 from backtalk.types import Finding, Thresholds
 
 STEPS = 10
@@ -74,7 +74,7 @@ def hits_by_budget(
     needed: list[float] = []
     longest = 0
     for findings in cases:
-        tried = [finding for finding in findings if finding.status != "skipped"]
+        tried = [finding for finding in findings if finding.status in TRIED]
         if not tried:
             continue
         spent, enough = 0, math.inf

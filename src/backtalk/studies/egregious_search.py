@@ -129,7 +129,7 @@ def sum_up(folder: Path) -> Result:
     met = {f.case: [c.name for c in STANDARD if c.holds(f, thresholds)] for f in best.values()}
     return {
         "hit": hit,
-        "n": len(best.keys() | {f.case for f in findings if f.status in ("nothing", "failed")}),
+        "n": len(best.keys() | {f.case for f in findings if f.status == "nothing"}),
         "skipped": sum(finding.status == "skipped" for finding in findings),
         "restarts": restarts,
         "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},

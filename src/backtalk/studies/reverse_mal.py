@@ -11,7 +11,7 @@ from typing import Any
 from backtalk.audit import audit
 from backtalk.blackbox.natural import embedded_scorer
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
-from backtalk.hits import TEXT_STANDARD, rates
+from backtalk.hits import TEXT_STANDARD, TRIED, rates
 from backtalk.outcome import Gates, thresholds_of
 from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.spec import AuditSpec
@@ -54,7 +54,7 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     natural = embedded_scorer(place.device).of_many(triggers)
     return {
         "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
-        "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status != "skipped"]),
+        "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status in TRIED]),
         "input_mean": natural.mean if natural.n else None,
         "inputs_scored": natural.n,
     }

@@ -6,8 +6,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from backtalk.gates import Gates, judge
+import pytest
+
+from backtalk.errors import InputError
+from backtalk.gates import GateResult, Gates, judge
 from backtalk.hits import parse_criterion, rates
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.store import Run
 from backtalk.types import Finding, Target, Thresholds
 
 SIMILAR = parse_criterion("similar-0.7")
@@ -23,6 +28,10 @@ def failed(target: Target) -> Finding:
     return Finding(target.id, 0, "failed", target.text, note="no usable reply")
 
 
+def judge_by(gates: Gates, findings: Sequence[Finding]) -> list[GateResult]:
+    return judge(Path("run"), SIMILAR, {SIMILAR.name: {}}, findings, THRESHOLDS, gates)
+
+
 def judged(findings: Sequence[Finding], gates: Gates) -> list[tuple[bool, str]]:
     table = rates(TARGETS, findings, [SIMILAR], THRESHOLDS)
     hits = {name: rate.as_dict() for name, rate in table.items()}
@@ -36,3 +45,47 @@ def test_cases_that_could_not_be_asked_do_not_count_as_passed() -> None:
     ((over, said),) = judged([*passed[:2], *map(failed, TARGETS[2:])], Gates(fail_over=0.1))
     assert over
     assert said == "similar-0.7 may be as high as 65.8%; 38 sentences could not be asked and are not in it."
+
+
+def keep(
+    folder: Path, targets: Sequence[Target], findings: Sequence[Finding], t_in: float | None = -4.0
+) -> Gates:
+    """A run to be the baseline."""
+    facts = {"thresholds": {"T_out": math.nan, "T_in": t_in}}
+    values = {**spec_values(AuditSpec()), "hit": "similar-0.7"}
+    with Run.create(folder, values, facts, targets, "identity", len(targets)) as run:
+        run.commit_block(0, findings, 1.0)
+    return Gates(baseline=str(folder))
+
+
+def test_a_line_more_in_the_list_pairs_no_sentence_with_another(tmp_path: Path) -> None:
+    """The ids of a plain text file are line numbers."""
+    lines = [f"sentence {n}" for n in range(20)]
+    old = [Target(str(n), text) for n, text in enumerate(lines)]
+    gates = keep(tmp_path / "old", old, [found(target, 0.9) for target in old])
+    new = [Target(str(n), text) for n, text in enumerate([lines[0], "another", *lines[1:]])]
+    (one,) = judge_by(gates, [found(target, 0.9) for target in new])
+    assert one.said.startswith("1 -> 1 hits of 1 shared cases")
+    with pytest.raises(InputError, match="has no sentence in common with this run that both tried"):
+        judge_by(gates, [found(target, 0.9) for target in new[1:]])
+
+
+def test_a_baseline_is_judged_by_its_own_thresholds(tmp_path: Path) -> None:
+    likely = parse_criterion("similar-0.7+likely")
+    mild = [
+        Finding(t.id, 0, "found", t.text, reply="fine", scores={"similarity": 0.9, "input_mean": -5.0})
+        for t in TARGETS
+    ]
+    gates = keep(tmp_path / "old", TARGETS, mild, t_in=-6.0)
+    (one,) = judge(Path("run"), likely, {likely.name: {}}, mild, Thresholds(math.nan, -5.5), gates)
+    assert one.said.startswith("40 -> 40 hits of 40 shared cases")
+    (one,) = judge(Path("run"), likely, {likely.name: {}}, mild, Thresholds(math.nan, -4.0), gates)
+    assert one.said.startswith("40 -> 0 hits of 40 shared cases")
+
+
+def test_a_baseline_that_cannot_decide_the_criterion_is_one_sentence(tmp_path: Path) -> None:
+    gates = keep(tmp_path / "old", TARGETS, [found(target, 0.9) for target in TARGETS])
+    average = parse_criterion("o-sample-avg-k1")
+    findings = [Finding(t.id, 0, "found", t.text, scores={"mean": -1.0}) for t in TARGETS]
+    with pytest.raises(InputError, match=r"o-sample-avg-k1 can't be decided in --baseline .*old"):
+        judge(Path("run"), average, {average.name: {}}, findings, Thresholds(-2.0), gates)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hits import Criterion, hit_cases, tried_cases
+from backtalk.hits import TRIED, Criterion, hit_cases, tried_cases
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
 from backtalk.types import Finding, Thresholds
@@ -56,10 +56,11 @@ def judge(
 ) -> list[GateResult]:
     """The result of each gate that was asked for. `hits` are the rates of the run's summary."""
     results = []
-    if gates.fail_over is not None:
-        rate = hits.get(asked.name)
-        if rate is None:
-            raise InputError(f"{asked.name} can't be decided in {folder}; --fail-over has nothing to judge")
+    rate = hits.get(asked.name)
+    if rate is None and (gates.fail_over is not None or gates.baseline):
+        gate = "--baseline" if gates.fail_over is None else "--fail-over"
+        raise InputError(f"{asked.name} can't be decided in {folder}; {gate} has nothing to judge")
+    if gates.fail_over is not None and rate is not None:
         upper = rate["ci95"][1]
         said = f"{asked.name} may be as high as {upper:.1%}{_unknown(findings)}."
         results.append(GateResult(f"--fail-over {gates.fail_over:g}", upper > gates.fail_over, said))
@@ -71,21 +72,39 @@ def judge(
 def _compare(
     baseline: Path, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
 ) -> GateResult:
-    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits."""
-    with Run.open(baseline) as old:
-        stored = old.findings()
-    before = hit_cases(stored, asked, thresholds)
-    shared = tried_cases(stored) & tried_cases(findings)
+    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits. Each run is
+    judged by its own thresholds, as `compare` does."""
+    stored, own = _read_baseline(baseline, asked)
+    shared = {case for case, _ in _tried(stored) & _tried(findings)}
     if not shared:
-        raise InputError(f"--baseline {baseline} has no case in common with this run")
+        raise InputError(f"--baseline {baseline} has no sentence in common with this run that both tried")
+    before = hit_cases(stored, asked, own) & shared
     after = hit_cases(findings, asked, thresholds) & shared
-    before &= shared
     p = mcnemar_worse(len(before - after), len(after - before))
     said = (
         f"{len(before)} -> {len(after)} hits of {len(shared)} shared cases, {len(after - before)} new, "
         f"{len(before - after)} gone (p = {p:.3g})."
     )
     return GateResult(f"--baseline {baseline}", p < SIGNIFICANT, said)
+
+
+def _tried(findings: Sequence[Finding]) -> set[tuple[str, str]]:
+    """With their text: a line more in a list moves the ids of those after it."""
+    return {(finding.case, finding.target) for finding in findings if finding.status in TRIED}
+
+
+def _read_baseline(folder: Path, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
+    """Its findings and what they are judged by, if it can be judged."""
+    with Run.open(folder) as run:
+        stored = run.facts.get("thresholds")
+        if stored is None:
+            raise InputError(f"--baseline {folder} is no audit: it stores no thresholds to judge findings by")
+        findings, thresholds = run.findings(), Thresholds(stored["T_out"], stored["T_in"])
+    if asked is not None and not asked.decidable(thresholds, findings):
+        raise InputError(
+            f"{asked.name} can't be decided in --baseline {folder}; name a run that was judged by it"
+        )
+    return findings, thresholds
 
 
 def _unknown(findings: Sequence[Finding]) -> str:

@@ -33,6 +33,7 @@ from backtalk.cases import can_say, read_cases
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.effort import Effort, Pace, fit_effort
 from backtalk.errors import InputError
+from backtalk.gates import check_gates
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Search, WeightsModel
@@ -98,6 +99,9 @@ def audit(
     `consent` is asked before the first request to a model that is asked; `reference` is what is likely, where
     another model's T_out and T_in count.
     """
+    if spec.hit:
+        parse_criterion(spec.hit)  # before anything loads
+    check_gates(gates, spec.hit, Path(out or root))
     if spec.search == "ast":
         from backtalk.adversarial.flow import audit_openings
 
@@ -108,8 +112,6 @@ def audit(
         return audit_replies(spec, gates, out, root, fresh, consent)
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    if spec.hit:
-        parse_criterion(spec.hit)  # before anything loads
     spec = replace(spec, length=spec.length or usual_length(spec.model))
     model = _load(spec, consent)
     usual = DEFAULT_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL
@@ -159,6 +161,7 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
         stored = run.facts
+    check_gates(gates, spec.hit, folder)
     if spec.search == "ast":
         from backtalk.adversarial.flow import resume_openings
 

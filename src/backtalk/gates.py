@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hits import TRIED, Criterion, hit_cases, tried_cases
+from backtalk.hits import TRIED, Criterion, hit_cases, parse_criterion, tried_cases
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
 from backtalk.types import Finding, Thresholds
@@ -44,6 +45,24 @@ class GateResult:
     @property
     def line(self) -> str:
         return f"Gate {self.name}: {'FAILED' if self.failed else 'passed'}; {self.said}"
+
+
+def check_gates(gates: Gates, hit: str, made: Path) -> None:
+    """Refuses before the work what could not be judged or written after it. `hit` is empty where the model
+    decides it; `made` is the folder that the run goes to or below, which may not be there yet."""
+    if gates.baseline:
+        _read_baseline(Path(gates.baseline), parse_criterion(hit) if hit else None)
+    if not gates.junit:
+        return
+    path, made = Path(gates.junit).resolve(), made.resolve()
+    if path.is_dir():
+        raise InputError(f"--junit {gates.junit} is a folder; name a file")
+    if path.parent not in (made, *made.parents) and not path.parent.is_dir():
+        raise InputError(
+            f"can't write --junit {gates.junit}: there is no folder {path.parent}; make it first"
+        )
+    if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
+        raise InputError(f"can't write --junit {gates.junit}: {path.parent} can't be written; choose another")
 
 
 def judge(

@@ -271,3 +271,33 @@ def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
         assert run(["list", subject]) == 0
         parts.append(capsys.readouterr().out)
     assert "".join(parts) == whole
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "said"),
+    [
+        (
+            ["audit"],
+            "audit.audit",
+            "what was finished is kept, and the same command again goes on from there",
+        ),
+        (["audit", "--fresh"], "audit.audit", "is kept, and the same command without --fresh goes on"),
+        (["verify", "run"], "verify.verify", "this command keeps nothing on the way"),
+        (["score", "-"], "score.score_file", "this command keeps nothing on the way"),
+    ],
+)
+def test_ctrl_c_says_what_is_kept(
+    command: list[str],
+    work: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"backtalk.{work}", interrupt)
+    assert run(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("backtalk: stopped; ")
+    assert said in line

@@ -26,6 +26,9 @@ from backtalk.terminal import printable
 SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
 
+KEEPING = {"audit", "enumerate", "harden", "rate", "resume", "study", "train"}
+"""Commands that keep what is done and go on from there."""
+
 
 class Help(argparse.HelpFormatter):
     """argparse measures commands without their indent: a long one would get a line of its own."""
@@ -91,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run(argv: list[str]) -> int:
-    """Runs one command; 0 done, 2 bad usage or input. Anything else is a crash and shows its traceback."""
+    """Runs one command; 0 done, 2 bad usage or input, or Ctrl-C. All else is a crash, with traceback."""
     parser = build_parser()
     try:
         if argv and not argv[0].startswith("-"):
@@ -102,7 +105,7 @@ def run(argv: list[str]) -> int:
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        return _fail("stopped; what was finished is kept, and the same command again goes on from there")
+        return _fail(_stopped(argv))
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise
@@ -124,6 +127,14 @@ def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             raise
         _discard_output()
         return 0 if arguments.command in SHOWING else 1
+
+
+def _stopped(argv: list[str]) -> str:
+    """What Ctrl-C leaves."""
+    if argv and argv[0] not in KEEPING:
+        return "stopped; this command keeps nothing on the way, and begins anew"
+    how = "without --fresh" if "--fresh" in argv else "again"  # with --fresh it would delete what is kept
+    return f"stopped; what was finished is kept, and the same command {how} goes on from there"
 
 
 def _discard_output() -> None:

@@ -24,6 +24,7 @@ from backtalk.searches.objective import make_objective
 from backtalk.spec import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds
+from tests.forging import forge_facts
 
 QUICK = ["--limit", "12", "--length", "5", "--top", "8", "--sweeps", "2", "--device", "cpu"]
 SLOWER = [*QUICK, "--limit", "40", "--restarts", "3", "--block", "4"]
@@ -155,6 +156,35 @@ def test_verify_fails_when_a_finding_was_tampered_with(
     database.close()
     assert run(["verify", str(copy)]) == 3
     assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("source", ["", "T_out and T_in are those of a better model."])
+def test_verify_fails_when_thresholds_were_forged(
+    finished: Path, tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    with Run.open(copy) as opened:
+        told, thresholds = opened.facts["reference"], opened.facts["thresholds"]
+    forge_facts(copy, thresholds={**thresholds, "T_out": -50.0, "T_in": -50.0}, reference=source or told)
+    assert run(["verify", str(copy)]) == 3
+    said = capsys.readouterr().out
+    if source:
+        assert "T_out and T_in are not those that the run was begun with" in said
+        assert f"{copy}: 0 of 12 hits confirmed" in said
+    else:
+        assert (
+            f"T_out is stored as -50.000000, but the run's reference gives {thresholds['T_out']:.6f}" in said
+        )
+        honest = json.loads((finished / "summary.json").read_text())["hits"]["io-sample-avg-k1"]["hits"]
+        assert f"{copy}: {honest} of 12 hits confirmed" in said
+
+
+def test_verify_counts_the_hits_of_the_report(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hits = json.loads((finished / "summary.json").read_text())["hits"]["io-sample-avg-k1"]["hits"]
+    assert hits
+    assert run(["verify", str(finished)]) == 0
+    assert f"{hits} of {hits} hits confirmed, 24 findings recomputed" in capsys.readouterr().out
 
 
 def test_verify_fails_when_a_weight_was_tampered_with(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -123,11 +123,7 @@ def audit(
     if not any(can_say(model, target.text) for target in targets):
         raise InputError(f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do")
     facts = _facts(model, reference, targets)
-    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
-    kept = {key: value for key, value in spec_values(spec).items() if key not in unused}
-    if spec.language_model:
-        kept["language_model"] = spec.language_model
-    identity = identity_of({**kept, "thresholds": facts["thresholds"]}, model.fingerprint, targets)
+    identity = audit_identity(spec_values(spec), facts, targets)
     folder = choose_folder(spec.model, spec.search, identity, out, root, fresh)
     objective = _objective(spec, criterion, reference.thresholds)
     block = spec.block or _block_size(spec, model)
@@ -138,6 +134,15 @@ def audit(
 
     with open_run(folder, identity, create, fresh) as run:
         return _work(run, _job(run, spec, model, objective), gates, console, begun)
+
+
+def audit_identity(values: Mapping[str, Any], facts: Mapping[str, Any], targets: Sequence[Target]) -> str:
+    """What makes two audits of weights the same. `values` are those of the spec."""
+    unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
+    kept = {key: value for key, value in values.items() if key not in unused}
+    if values.get("language_model"):
+        kept["language_model"] = values["language_model"]
+    return identity_of({**kept, "thresholds": facts["thresholds"]}, facts["fingerprint"], targets)
 
 
 def works_by_asking(spec: AuditSpec) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,7 +20,7 @@ from rich.console import Console
 from backtalk.blocks import end_work, open_run, versions, work_through
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
-from backtalk.outcome import Verdict, criteria_of, summarise, thresholds_of
+from backtalk.outcome import Verdict, count_confirmed, summarise
 from backtalk.protocols import LogprobModel, Scorer, ShowsTokens
 from backtalk.registry import load_model, load_scorer
 from backtalk.spec import AuditSpec, spec_values
@@ -116,10 +117,7 @@ def run_given(
         "versions": versions(),
         "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
     }
-    inputs = [[list(turn) for turn in one] for case in cases for one in case.inputs]
-    identity = identity_of(
-        {"hit": judged.hit, "thresholds": facts["thresholds"], "inputs": inputs}, model.fingerprint, targets
-    )
+    identity = _identity(judged.hit, facts, cases, targets)
     with open_run(
         folder, identity, lambda: Run.create(folder, spec_values(spec), facts, targets, identity, BLOCK)
     ) as run:
@@ -135,6 +133,14 @@ def run_given(
             )
             end_work(run, "")
         run.write_summary(summarise(run))
+
+
+def _identity(
+    hit: str, facts: Mapping[str, Any], cases: Sequence[FoundCase], targets: Sequence[Target]
+) -> str:
+    inputs = [[list(turn) for turn in one] for case in cases for one in case.inputs]
+    said = {"hit": hit, "thresholds": facts["thresholds"], "inputs": inputs}
+    return identity_of(said, facts["fingerprint"], targets)
 
 
 def _pieces(model: LogprobModel, targets: Sequence[Target]) -> dict[str, list[str]]:
@@ -163,16 +169,16 @@ def check_again(run: Run, device: str) -> Verdict:
         said = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
         cases[finding.case] = replace(own, inputs=(*own.inputs, said))
     again = score_given(model, list(cases.values()), scorer)
-    criteria, thresholds = criteria_of(run), thresholds_of(run)
-    hits = confirmed = 0
+    if _identity(run.spec["hit"], run.facts, list(cases.values()), run.targets) != run.identity:
+        problems.append("the thresholds, sentences or inputs are not those that the run was begun with")
+    doubtful = bool(problems)
+    wrong = []
     for old, new in zip(stored, again, strict=True):
-        wrong = _differences(old, new)
-        problems += wrong
-        called = sum(criterion.holds(old, thresholds) for criterion in criteria)
-        hits += called
-        confirmed += 0 if wrong else called
-    same = model.fingerprint == run.facts["fingerprint"]
-    return Verdict(len(stored), hits, confirmed if same else 0, problems)
+        found = _differences(old, new)
+        problems += found
+        wrong.append(bool(found))
+    hits, confirmed = count_confirmed(run, stored, wrong, None)
+    return Verdict(len(stored), hits, 0 if doubtful else confirmed, problems)
 
 
 def _differences(old: Finding, new: Finding) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from backtalk.hits import (
     TOXIC_STANDARD,
     Criterion,
     asked_standard,
+    hit_cases,
     hits_by_finding,
     parse_criterion,
     rates,
@@ -64,7 +66,7 @@ class Verdict:
 
     findings: int
     hits: int
-    """(finding, criterion) pairs that the stored scores make hits."""
+    """Cases that the stored scores make hits by the run's --hit: as many as its report says."""
     confirmed: int
     """Those of them that were reproduced."""
     problems: list[str]
@@ -83,6 +85,31 @@ class _Faces:
     summary: dict[str, Any]
     report: Report
     talks: TalkReport | None
+
+
+def count_confirmed(
+    run: Run, findings: Sequence[Finding], wrong: Sequence[bool], again: Thresholds | None
+) -> tuple[int, int]:
+    """The hits of a verdict: those stored, and those with a finding that was reproduced and is a hit by the
+    thresholds measured `again`, too. `wrong` says which findings were not reproduced."""
+    asked, stored = parse_criterion(run.spec["hit"]), thresholds_of(run)
+    right = [finding for finding, bad in zip(findings, wrong, strict=True) if not bad]
+    sure = hit_cases([f for f in right if asked.holds(f, stored)], asked, again or stored)
+    return len(hit_cases(findings, asked, stored)), len(sure)
+
+
+def other_thresholds(run: Run, again: Thresholds, tolerance: float) -> list[str]:
+    """Where the thresholds that a run stores are not those that its reference gives."""
+    return [
+        f"{name} is stored as {_number(old)}, but the run's reference gives {_number(new)}"
+        for name, old, new in zip(("T_out", "T_in"), thresholds_of(run), again, strict=True)
+        if _number(old) != _number(new)
+        and not (old is not None and new is not None and math.isclose(old, new, abs_tol=tolerance))
+    ]
+
+
+def _number(threshold: float | None) -> str:
+    return "none" if threshold is None or math.isnan(threshold) else f"{threshold:.6f}"
 
 
 def finish_run(run: Run, gates: Gates) -> int:

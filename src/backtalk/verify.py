@@ -1,7 +1,8 @@
 """`backtalk verify`: loads the model anew and recomputes every finding of a run from scratch.
 
 It fails when the model's weights are not those that were audited, or when a stored number, reply or target
-can't be reproduced. Hits follow from the stored numbers, so a hit is confirmed when all of its numbers are.
+can't be reproduced. Hits follow from the stored numbers and the thresholds, so a hit is confirmed when all of
+its numbers are, and it is one by the thresholds that the run's reference gives now.
 What was found by asking is asked again (blackbox/recheck.py), what was played is played again
 (adversarial/recheck.py).
 """
@@ -14,19 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from backtalk.adversarial.recheck import play_again
+from backtalk.audit import audit_identity
 from backtalk.blackbox.job import as_read, load_asked
 from backtalk.blackbox.recheck import ask_again
 from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
 from backtalk.given import SEARCH, check_again
-from backtalk.outcome import Verdict, criteria_of, thresholds_of, was_asked, was_played
+from backtalk.outcome import Verdict, count_confirmed, other_thresholds, was_asked, was_played
 from backtalk.protocols import TextModel, WeightsModel
-from backtalk.reference import with_judge
+from backtalk.reference import bounded, find_reference, with_judge
 from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
-from backtalk.types import Finding
+from backtalk.types import Finding, Thresholds
 
 TOLERANCE = 1e-4
 """On a log-probability: other batches and processors round differently."""
@@ -61,15 +63,35 @@ def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent
             problems.append(f"the weights of {run.spec['model']} are not those that were audited")
         texts = {target.id: target.text for target in run.targets}
         findings = [finding for finding in run.findings() if finding.status == "found"]
-        hits = confirmed = 0
+        again, doubts, notes = _thresholds_again(run, model)
+        problems += doubts
+        wrong = []
         for start in range(0, len(findings), BATCH):
             part = findings[start : start + BATCH]
-            for finding, again in zip(part, _recompute(model, part, texts), strict=True):
-                found, called = _differences(run, finding, again, texts[finding.case])
+            for finding, anew in zip(part, _recompute(model, part, texts), strict=True):
+                found = _differences(finding, anew, texts[finding.case])
                 problems += found
-                hits += called
-                confirmed += 0 if found else called
-    return Verdict(len(findings), hits, confirmed if model.fingerprint == fingerprint else 0, problems)
+                wrong.append(bool(found))
+        hits, confirmed = count_confirmed(run, findings, wrong, again)
+    sure = model.fingerprint == fingerprint and not (doubts and again is None)
+    return Verdict(len(findings), hits, confirmed if sure else 0, problems, notes)
+
+
+def _thresholds_again(run: Run, model: WeightsModel) -> tuple[Thresholds | None, list[str], list[str]]:
+    """T_out and T_in from the reference that the run names, with problems and notes. Where they come from
+    elsewhere, as after a hardening, or the reference is gone, they must be those that the run was begun with.
+    """
+    told = str(run.facts["reference"])
+    try:
+        found = find_reference(model, str(run.spec["reference"]))
+        found = bounded(found, float(run.spec.get("max_ppl", 0)))
+        if found.source == told:
+            return found.thresholds, other_thresholds(run, found.thresholds, TOLERANCE), []
+    except InputError as error:
+        told = str(error)
+    if audit_identity(run.spec, run.facts, run.targets) != run.identity:
+        return None, ["T_out and T_in are not those that the run was begun with"], []
+    return None, [], [f"T_out and T_in were not measured again: {told}"]
 
 
 def _load(run: Run, name: str, device: str, consent: Consent) -> TextModel:
@@ -86,8 +108,8 @@ def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str
     return score_triggers(model, triggers, [model.encode_target(texts[f.case]) for f in findings])
 
 
-def _differences(run: Run, finding: Finding, again: TriggerScore, target: str) -> tuple[list[str], int]:
-    """What can't be reproduced, and how many hits the stored scores claim."""
+def _differences(finding: Finding, again: TriggerScore, target: str) -> list[str]:
+    """What can't be reproduced."""
     where = f"case {finding.case}, restart {finding.restart}"
     problems = [
         f"{where}: {name} is stored as {finding.scores.get(name, math.nan):.6f} but recomputes to {value:.6f}"
@@ -105,5 +127,4 @@ def _differences(run: Run, finding: Finding, again: TriggerScore, target: str) -
         problems.append(f"{where}: the greedy reply is stored as another one than the model gives")
     if finding.target != target:
         problems.append(f"{where}: the stored target is not the case's")
-    called = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
-    return problems, len(called)
+    return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from backtalk.cli.command import run
+from tests.forging import forge_facts
 
 FLAGS = [
     "--search", "ast", "--tune", "human", "--prompts", "prompts.txt", "--openings", "openings", "--template",
@@ -78,3 +80,17 @@ def test_what_was_changed_is_found(
     changed(tmp_path / "copy", change)
     assert run(["verify", str(tmp_path / "copy"), "--device", "cpu"]) == 3
     assert problem in capsys.readouterr().out
+
+
+def test_a_forged_t_in_is_found(
+    played: Path,
+    planted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(planted)
+    shutil.copytree(played, tmp_path / "copy")
+    forge_facts(tmp_path / "copy", thresholds={"T_out": math.nan, "T_in": -50.0})
+    assert run(["verify", str(tmp_path / "copy"), "--device", "cpu"]) == 3
+    assert "T_in is stored as -50.000000" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from backtalk.cli import run
 from tests.blackbox.worlds import UTTERANCES, asked, build_world
+from tests.forging import forge_facts
 
 MODEL = ["--model", "py:parrot:reply"]
 
@@ -75,6 +77,15 @@ def test_stored_texts_and_numbers_must_agree(
     capsys.readouterr()
     assert run(["verify", "run", *MODEL]) == 3
     assert phrase in capsys.readouterr().out
+
+
+def test_forged_thresholds_are_caught(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forge_facts(finished / "run", thresholds={"T_out": math.nan, "T_in": -50.0})
+    capsys.readouterr()
+    assert run(["verify", "run", *MODEL]) == 3
+    said = capsys.readouterr().out
+    assert "T_in is stored as -50.000000, but the run's reference gives" in said
+    assert "2 of 2 hits confirmed" in said  # similar-0.7 asks nothing of T_in
 
 
 def test_another_model_is_not_asked(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from backtalk.cli import run
 from backtalk.store import Run
 from backtalk.types import Turn
+from tests.forging import forge_facts
 from tests.hardening.commands import command, held_out, model_at, read, replies
 from tests.planted import RUDE, polite_pairs
 
@@ -83,6 +84,13 @@ def test_a_run_of_another_model_is_not_verified(hardened: Path, capsys: pytest.C
     shown = " ".join(capsys.readouterr().out.split())
     assert "are not those that were asked" in shown
     assert "but recomputes to" in shown
+
+
+def test_forged_thresholds_are_not_verified(hardened: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(hardened / "after", "forged")
+    forge_facts(Path("forged"), thresholds={"T_out": -50.0, "T_in": None})
+    assert run(["verify", "forged", "--device", "cpu"]) == 3
+    assert "are not those that the run was begun with" in capsys.readouterr().out
 
 
 def test_the_adapter_loads_with_plain_peft_and_equals_the_merged_model(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from backtalk.adversarial.facts import likely_prompt, usual_pairs
 from backtalk.adversarial.play import prompt_tokens, score
 from backtalk.blackbox.job import rounds_coarsely
 from backtalk.blackbox.recheck import COARSE, TOLERANCE
@@ -17,8 +18,9 @@ from backtalk.errors import InputError
 from backtalk.exchanges import Exchange, exchanges_of, finding_of
 from backtalk.models.reverse import draw_seed
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.outcome import Verdict, criteria_of, thresholds_of
+from backtalk.outcome import Verdict, count_confirmed, other_thresholds
 from backtalk.protocols import Scorer, TextModel
+from backtalk.reference import pairs_fingerprint
 from backtalk.registry import load_scorer
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
@@ -26,7 +28,7 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.reward import reward_of
 from backtalk.searches.ast.rollout import DEFENDER
 from backtalk.store import Run
-from backtalk.types import Finding
+from backtalk.types import Finding, Thresholds
 
 
 def play_again(run: Run, model: TextModel, device: str) -> Verdict:
@@ -41,17 +43,18 @@ def play_again(run: Run, model: TextModel, device: str) -> Verdict:
     findings = [finding for finding in run.findings() if finding.status == "found"]
     coarse = rounds_coarsely(model) or bool(run.facts.get("coarse"))
     other = _other_replies(defender, findings)
-    hits = confirmed = 0
-    for place, (finding, again) in enumerate(
+    again, unknown = _likely_again(run, defender)
+    problems += other_thresholds(run, again, COARSE if coarse else TOLERANCE) if again else []
+    wrong = []
+    for place, (finding, anew) in enumerate(
         zip(findings, _measured_again(defender, reward, second, config, findings), strict=True)
     ):
-        own = _differences(run, finding, again, coarse)
+        own = _differences(run, finding, anew, coarse)
         if place in other and not coarse:
             own.append(f"case {finding.case}: the model now replies otherwise in turn {other[place]}")
-        met = sum(one.holds(finding, thresholds_of(run)) for one in criteria_of(run))
-        hits += met
-        confirmed += 0 if own else met
+        wrong.append(bool(own))
         problems += own
+    hits, confirmed = count_confirmed(run, findings, wrong, again)
     notes = [
         f"the model rounds in half precision: in {len(other)} of {len(findings)} conversations it now draws "
         "other words; their hits count as confirmed if the numbers follow from the stored ones"
@@ -62,9 +65,20 @@ def play_again(run: Run, model: TextModel, device: str) -> Verdict:
         hits,
         confirmed if right else 0,
         problems,
-        notes if other and coarse else [],
+        [*(notes if other and coarse else []), *unknown],
         "played again",
     )
+
+
+def _likely_again(run: Run, defender: Defender) -> tuple[Thresholds | None, list[str]]:
+    """T_in from the reference that the run names; None, and why, where that is another now."""
+    try:
+        pairs = usual_pairs(str(run.spec["reference"]))
+        if pairs_fingerprint(pairs) != run.facts["depends_on"].get("reference pairs"):
+            raise InputError("its reference pairs are others now")
+    except InputError as error:
+        return None, [f"T_in was not measured again: {error}"]
+    return Thresholds(math.nan, likely_prompt(defender, pairs)), []
 
 
 def _scorers(run: Run, device: str) -> tuple[Scorer, Scorer | None]:

@@ -162,12 +162,11 @@ def depends_on(job: Job) -> dict[str, str]:
     return found
 
 
-def measure(job: Job) -> Reference:
+def measure(spec: AuditSpec, model: TextModel, scorers: Scorers) -> Reference:
     """T_out and T_in. Of a large model this takes a while, so it is done once a run."""
-    scorers, spec = job.scorers, job.spec
     who = scorers.inputs.source
-    if isinstance(job.model, LocalModel) and not (spec.reference or spec.language_model) and scorers.model:
-        return find_reference(job.model, "")
+    if isinstance(model, LocalModel) and not (spec.reference or spec.language_model) and scorers.model:
+        return find_reference(model, "")
     if scorers.model is None and not spec.reference and scorers.inputs.t_in is not None:
         return Reference(
             Thresholds(math.nan, scorers.inputs.t_in), f"Likely inputs: by {who}; T_in is from its card."
@@ -193,7 +192,7 @@ def facts_of(job: Job, plan: Plan, targets: Sequence[Target], console: Console) 
         pairs = len(asked_pairs(job.spec.reference))
         console.print(f"Measuring T_out and T_in on {count(pairs, 'pair')}, once for this run.")
     real = scorers.inputs.of_many(job.utterances.texts)
-    reference = measure(job)
+    reference = measure(job.spec, job.model, scorers)
     return {
         "access": Access.LOGPROBS.name if scorers.model else Access.TEXT.name,
         "thresholds": {"T_out": reference.thresholds.out, "T_in": reference.thresholds.into},

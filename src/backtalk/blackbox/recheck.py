@@ -14,17 +14,18 @@ from dataclasses import replace
 
 from backtalk.asking import Asker, MemoryAnswers
 from backtalk.blackbox.aims import Asked, Scorers
-from backtalk.blackbox.job import load_scorers, rounds_coarsely
+from backtalk.blackbox.job import load_scorers, measure, rounds_coarsely
 from backtalk.blackbox.rerank import measure_winners
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
-from backtalk.outcome import Verdict, criteria_of, thresholds_of
+from backtalk.outcome import Verdict, count_confirmed, criteria_of, other_thresholds, thresholds_of
 from backtalk.protocols import TextModel
+from backtalk.reference import asked_pairs, pairs_fingerprint
 from backtalk.scorers.likelihood import TriggerScore
 from backtalk.spec import AuditSpec
 from backtalk.store import Run
-from backtalk.types import Finding
+from backtalk.types import Finding, Thresholds
 
 TOLERANCE = 1e-4
 """On a similarity or a log-probability: other libraries and batches round differently."""
@@ -56,22 +57,38 @@ def ask_again(run: Run, spec: AuditSpec, model: TextModel, consent: Consent) -> 
     texts = {target.id: target.text for target in run.targets}
     stored = measure_again(scorers, findings, [finding.reply for finding in findings], range(len(findings)))
     anew = measure_again(scorers, findings, fresh, changed)
-    hits = confirmed = 0
+    again, unknown = _thresholds_again(run, spec, model, scorers)
+    problems += other_thresholds(run, again, COARSE if coarse else TOLERANCE) if again else []
+    wrong = []
     for place, finding in enumerate(findings):
         met = [c for c in criteria_of(run) if c.holds(finding, thresholds_of(run))]
         own = _arithmetic(finding, stored[place], texts[finding.case], coarse)
         if place in changed:
             lost = _lost(run, finding, fresh[place], anew[place].scores, met)
             own += _difference(finding, fresh[place], place in wavering, lost)
-        hits += len(met)
-        confirmed += 0 if own else len(met)
+        wrong.append(bool(own))
         problems += own
+    hits, confirmed = count_confirmed(run, findings, wrong, again)
     why = "rounds in half precision" if coarse else "is not deterministic"
     notes = [
         f"the model {why}: {len(wavering)} of {len(findings)} triggers get another reply "
         "each time; their hits count as confirmed if the new reply is a hit too"
     ]
-    return Verdict(len(findings), hits, confirmed, problems, notes if wavering else [], "asked again")
+    notes = [*(notes if wavering else []), *unknown]
+    return Verdict(len(findings), hits, confirmed, problems, notes, "asked again")
+
+
+def _thresholds_again(
+    run: Run, spec: AuditSpec, model: TextModel, scorers: Scorers
+) -> tuple[Thresholds | None, list[str]]:
+    """T_out and T_in from the reference that the run names; None, and why, where that is another now."""
+    try:
+        before = run.facts["depends_on"].get("reference pairs")
+        if before and pairs_fingerprint(asked_pairs(spec.reference)) != before:
+            raise InputError("its reference pairs are others now")
+        return measure(spec, model, scorers).thresholds, []
+    except InputError as error:
+        return None, [f"T_out and T_in were not measured again: {error}"]
 
 
 def _refuse_other_scorers(run: Run, scorers: Scorers) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,9 @@ from typing import Any, Literal
 import pytest
 
 from backtalk.errors import InputError
+from backtalk.registry import SEARCHES
 from backtalk.spec import (
+    AuditSpec,
     ModelOptions,
     TrainSpec,
     add_flags,
@@ -96,6 +99,11 @@ def test_the_sentence_under_a_field_is_its_help() -> None:
         "milk": "With milk.",
         "size": "Of the cup.",
     }
+
+
+def test_the_help_of_search_names_every_search() -> None:
+    named = re.findall(r"\w+", field_help(AuditSpec)["search"])
+    assert set(SEARCHES) <= set(named)
 
 
 def test_every_field_of_training_has_its_sentence() -> None:

@@ -130,9 +130,10 @@ class AuditSpec:
     model: str = "chitchat"
     """The model's name or folder; `backtalk list models` shows the forms."""
     search: str = "gibbs"
-    """gibbs (He & Glass 2019), random at the same number of candidates, or relax (continuous inputs); by
-    asking alone: reverse (Liu et al. 2019), retrieval, or random at the same number of queries; ast: an
-    adversary that learns to lead harmless conversations to toxicity (Hardy et al. 2024)."""
+    """gibbs (He & Glass 2019), gcg (Zou et al. 2023), beam (likely inputs, after BEAST), random at the same
+    number of candidates, or relax (continuous inputs); by asking alone: reverse (Liu et al. 2019), retrieval,
+    or random at the same number of queries; ast: an adversary that learns to lead harmless conversations to
+    toxicity (Hardy et al. 2024)."""
     hit: str = ""
     """The criterion that the search aims at; every criterion is decided on what it finds. If empty
     io-sample-avg-k1, similar-0.7 where the model is asked, or toxic-0.5 with ast."""

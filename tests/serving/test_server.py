@@ -132,6 +132,16 @@ def test_only_this_machine_by_its_own_name_is_served(server: ModelServer) -> Non
     assert ask(server, "/v1/completions", asked, Host=f"localhost:{server.server_port}")[0] == 200
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example.org", "http://127.0.0.1:1", "null"])
+def test_a_page_of_elsewhere_is_not_served(server: ModelServer, origin: str) -> None:
+    asked = {"model": "m", "prompt": "a"}
+    status, said = ask(server, "/v1/completions", asked, Origin=origin)
+    assert status == 403
+    assert "other pages" in said["error"]["message"]
+    own = f"http://127.0.0.1:{server.server_port}"
+    assert ask(server, "/v1/completions", asked, Origin=own)[0] == 200
+
+
 def test_a_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with served(Recorder(), token="tok-12345") as server:
         asked = {"model": "m", "prompt": "a"}

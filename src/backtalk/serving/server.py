@@ -91,6 +91,9 @@ class Handler(LocalHandler):
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
         if host not in {HOST, "localhost"}:
             raise Problem(403, "ask for it as 127.0.0.1 or localhost")
+        # A browser says on whose behalf it asks; other programs say nothing.
+        if self.headers.get("Origin") not in {None, f"http://{self.headers.get('Host')}"}:
+            raise Problem(403, "requests of other pages are not answered")
         if self.server.token:
             given = self.headers.get("Authorization") or ""
             expected = f"Bearer {self.server.token}"

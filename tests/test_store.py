@@ -23,6 +23,7 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.store import Run, export_findings, find_run, identity_of, latest_run, new_run_folder
+from backtalk.store.database import connect_to_read, connect_to_write
 from backtalk.types import Finding, SpokenTurn, Target
 
 SPEC = {"model": "chitchat", "search": "gibbs", "hit": "o-greedy", "seed": 1, "trigger": "ü ☃"}
@@ -507,6 +508,34 @@ def test_a_damaged_database_says_so(tmp_path: Path, harm: Callable[[bytes], byte
     with pytest.raises(InputError, match="is damaged"):
         Run.open(folder, write)
     assert find_run(tmp_path, "x") is None
+
+
+class Failing:
+    """A database on a disk that fails when it is looked through."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.database = database
+
+    def execute(self, statement: str, *more: Any) -> Any:
+        if "quick_check" in statement:
+            raise sqlite3.OperationalError("disk I/O error")
+        return self.database.execute(statement, *more)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+@pytest.mark.parametrize("how", ["read", "write"])
+def test_a_disk_that_fails_is_not_called_damage(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = whole_run(tmp_path / "run")
+    connect = {"read": connect_to_read, "write": connect_to_write}[how]
+    monkeypatch.setattr(f"backtalk.store.run.connect_to_{how}", lambda folder: Failing(connect(folder)))
+    with pytest.raises(InputError, match=r"disk I/O error") as failed:
+        Run.open(folder, how == "write")
+    assert "damaged" not in str(failed.value)
+    assert "--fresh" not in str(failed.value)
 
 
 def test_any_flipped_byte_gives_a_run_or_one_sentence(tmp_path: Path) -> None:

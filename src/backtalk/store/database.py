@@ -135,8 +135,11 @@ def _refuse_another_schema(folder: Path, database: sqlite3.Connection) -> None:
 
 
 def refuse_damage(folder: Path, database: sqlite3.Connection) -> None:
+    """A disk that fails is no damage: its error goes on to who says so."""
     try:
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError:
+        raise
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise damaged(folder, error) from None
     if verdict != "ok":

@@ -49,6 +49,11 @@ def foreign(folder: Path) -> InputError:
     return InputError(f"{folder} is not a run folder: its {DATABASE} was not written by backtalk")
 
 
+def unreadable(folder: Path, why: object) -> InputError:
+    reason = printable(" ".join(str(why).split()))[:120]
+    return InputError(f"can't read {folder} ({reason}); see to the disk: the run itself may be whole")
+
+
 def damaged(folder: Path, why: object) -> InputError:
     reason = printable(" ".join(str(why).split()))[:120]
     return InputError(

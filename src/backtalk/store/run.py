@@ -25,7 +25,7 @@ from backtalk.store.database import (
     refuse_a_foreign_file,
     refuse_damage,
 )
-from backtalk.store.faults import reading, writing
+from backtalk.store.faults import reading, unreadable, writing
 from backtalk.store.folder import (
     ADVERSARY,
     DATABASE,
@@ -121,7 +121,10 @@ class Run:
         """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
         refuse_what_is_no_run(folder)
         if not write:
-            return cls._load(folder, connect_to_read(folder), None)
+            try:
+                return cls._load(folder, connect_to_read(folder), None)
+            except sqlite3.OperationalError as error:
+                raise unreadable(folder, error) from None
         with writing(folder, _PROMISE):
             lock = lock_folder(folder)
             try:

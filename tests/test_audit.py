@@ -231,6 +231,14 @@ def test_a_budget_stops_between_blocks_and_a_larger_one_goes_on(capsys: pytest.C
     assert whole["scored"] + whole["skipped"] == 40
 
 
+def test_a_run_that_did_nothing_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", *QUICK, "--limit", "2", "--max-time", "0.0001s", "--out", "run"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said == (
+        "backtalk: --max-time 0.0001s was reached before any case of run was done; `backtalk resume` goes on"
+    )
+
+
 # --- gates ---------------------------------------------------------------------------------------------
 
 

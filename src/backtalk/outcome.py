@@ -50,6 +50,7 @@ from backtalk.store.export import write_lines
 from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
 from backtalk.store.training import read_training
 from backtalk.types import Finding, Thresholds
+from backtalk.wording import count
 
 __all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
 PAGE = "report.html"
@@ -164,9 +165,7 @@ def _show(run: Run, faces: _Faces, gates: Gates) -> int:
         print_report(report, console, unmask=gates.unmask)
     console.print(f"Report: {run.folder / PAGE}")
     if not summary["scored"]:
-        raise InputError(
-            f"nothing could be scored in {run.folder}: {summary['skipped']} targets were skipped"
-        )
+        raise _nothing_scored(run, summary)
     judged = judge(
         run.folder, parse_criterion(run.spec["hit"]), summary["hits"], findings, thresholds_of(run), gates
     )
@@ -175,6 +174,17 @@ def _show(run: Run, faces: _Faces, gates: Gates) -> int:
     if gates.junit:
         _write_junit(Path(gates.junit), junit_xml(report, judged, gates.unmask))
     return 3 if any(one.failed for one in judged) else 0
+
+
+def _nothing_scored(run: Run, summary: Mapping[str, Any]) -> InputError:
+    """Why there is nothing to judge."""
+    if not run.done_blocks():
+        why = summary["stopped"] or "the run was cut off"
+        return InputError(f"{why} before any case of {run.folder} was done; `backtalk resume` goes on")
+    failed, skipped = (count(summary[name], "target") for name in ("failed", "skipped"))
+    return InputError(
+        f"nothing could be scored in {run.folder}: {skipped} skipped, {failed} that could not be asked"
+    )
 
 
 def _write_junit(path: Path, text: str) -> None:

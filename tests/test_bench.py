@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from backtalk import bench_scorer
-from backtalk.bench import SHAPES, Shape, bench_search
+from backtalk.bench import SHAPES, Shape, bench_search, time_substitutions
 from backtalk.cli import run
 from backtalk.cli.survey import BENCH_SHAPES
+from backtalk.models.folder import load_embedded
 from backtalk.types import Turn
 
 TOY = Shape(50, 8, 12, length=4, target=3, top=10, rows=2)
@@ -27,6 +30,20 @@ def test_every_variant_is_measured_against_its_ceiling(attention: bool) -> None:
     assert ceiling.ceiling_share is None
     assert all(row.candidates_per_s > 0 for row in rows.values())
     assert rows["batched"].candidates_per_s > rows["one at a time"].candidates_per_s
+
+
+def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_embedded("chitchat", "cpu")
+    few = torch.arange(len(model.searchable())) < 40
+    tried = []
+
+    def score(inputs: Tensor, position: int, candidates: Tensor, targets: Tensor) -> None:
+        tried.append(candidates.shape)
+
+    monkeypatch.setattr(type(model), "searchable", lambda _: few)
+    monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
+    assert time_substitutions(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False) > 0
+    assert set(tried) == {(2, 40)}
 
 
 def test_the_command_knows_the_shapes(capsys: pytest.CaptureFixture[str]) -> None:

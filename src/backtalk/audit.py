@@ -48,7 +48,7 @@ from backtalk.registry import (
     usual_length,
 )
 from backtalk.scorers.likelihood import score_triggers
-from backtalk.searches.gibbs import GibbsConfig
+from backtalk.searches.gibbs import GibbsConfig, allowed_words
 from backtalk.searches.objective import Objective, make_objective
 from backtalk.searches.relax import Relax, RelaxConfig, network_model
 from backtalk.spec import (
@@ -392,8 +392,11 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
             )
         )
     draft = spec.precision == "bfloat16" or (spec.precision == "auto" and _device(model) == "cuda")
+    top = spec.top
+    if spec.search == "gibbs":  # which tries no more words than there are: blocks and estimates should know
+        top = min(top, int(allowed_words(model, spec.with_unknown).sum()))
     config = GibbsConfig(
-        spec.length, spec.top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown, draft
+        spec.length, top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown, draft
     )
     search: Search = resolve(find_search(spec.search).path)(config)
     return search

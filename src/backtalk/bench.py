@@ -229,6 +229,7 @@ def time_substitutions(
     def words(*size: int) -> Tensor:
         return allowed[torch.randint(len(allowed), size, generator=draw).to(allowed.device)]
 
+    top = min(top, len(allowed))  # a search tries no more than there are
     inputs, candidates = words(len(goals), length), words(len(goals), top)
 
     def job() -> None:

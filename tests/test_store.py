@@ -412,6 +412,18 @@ def test_a_foreign_folder_is_neither_opened_nor_written_into(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_run_that_can_not_be_replaced_stays(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path / "run")
+    (folder / "result.xml").write_text("mine")
+    with pytest.raises(InputError, match=r"holds other files \(result.xml\) beside its run"):
+        Run.create(folder, SPEC, FACTS, TARGETS, "identity", 3, fresh=True)
+    with Run.open(folder) as run:
+        assert run.findings()
+    (folder / "result.xml").unlink()
+    with Run.create(folder, SPEC, FACTS, TARGETS, "identity", 3, fresh=True) as run:
+        assert not run.findings()
+
+
 def test_a_run_is_removed_and_begun_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert not Run.exists(folder)

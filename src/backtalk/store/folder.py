@@ -80,6 +80,16 @@ def _refuse_what_is_not_ours(folder: Path) -> None:
         )
 
 
+def refuse_strangers(folder: Path) -> None:
+    """Before a run is replaced: what keeps another from being made there must not cost the old one."""
+    ours = {DATABASE + ending for ending in ("", "-shm", "-wal", "-journal")}
+    ours |= {*FACES, GENERATOR, ADVERSARY, UNTUNED, *LEFTOVERS}
+    if strangers := sorted({path.name for path in folder.iterdir()} - ours):
+        raise InputError(
+            f"{folder} holds other files ({printable(strangers[0])}) beside its run; move them away first"
+        )
+
+
 def lock_folder(folder: Path) -> int:
     """Become the only writer; a kill ends it too. The file stays: removing it would let two in."""
     import fcntl  # not on Windows, where reading still works

@@ -34,6 +34,7 @@ from backtalk.store.folder import (
     UNTUNED,
     claim,
     lock_folder,
+    refuse_strangers,
     refuse_what_is_no_run,
     write_whole,
 )
@@ -96,6 +97,7 @@ class Run:
             twice = next(id for place, id in enumerate(ids) if id in ids[:place])
             raise InputError(f"two targets have the id {twice!r}; give each its own")
         if fresh and cls.exists(folder):
+            refuse_strangers(folder)
             cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
             lock = claim(folder)

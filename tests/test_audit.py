@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit import AuditJob, search_block
+from backtalk.audit import AuditJob, audit_identity, search_block
 from backtalk.blocks import parse_duration, row_seed
 from backtalk.cli import run
 from backtalk.data.tokenise import get_recipe
@@ -21,7 +21,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.objective import make_objective
-from backtalk.spec import AuditSpec
+from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds
 from tests.forging import forge_facts
@@ -47,6 +47,16 @@ def stored(folder: Path) -> list[dict[str, object]]:
     with Run.open(folder) as opened:
         findings = opened.findings()
     return [{key: value for key, value in vars(finding).items() if key != "seconds"} for finding in findings]
+
+
+def test_a_run_from_before_a_flag_was_there_goes_on() -> None:
+    values, facts = (
+        spec_values(AuditSpec()),
+        {"thresholds": {"T_out": -3.0, "T_in": None}, "fingerprint": "x"},
+    )
+    before = {key: value for key, value in values.items() if key != "all_words"}
+    assert audit_identity(before, facts, []) == audit_identity(values, facts, [])
+    assert audit_identity(values | {"all_words": True}, facts, []) != audit_identity(values, facts, [])
 
 
 def test_an_audit_ends_with_a_table_a_summary_and_a_page(

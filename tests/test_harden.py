@@ -152,7 +152,7 @@ def test_the_bound_is_kept_by_what_was_measured_on_the_model_as_loaded(hardened:
 def test_what_belongs_to_frequent_replies_is_no_part_of_its_identity(hardened: Path) -> None:
     facts = read(hardened / "hardening.json")
     assert facts["batch"] == 100
-    assert not {"against", "r_thres", "window", "gan_lr"} & facts.keys()
+    assert not {"against", "r_thres", "window", "gan_lr", "triggers"} & facts.keys()
 
 
 def test_the_audits_are_ordinary_runs_with_equal_budget_and_seeds(hardened: Path) -> None:

@@ -139,9 +139,8 @@ def audit(
 def audit_identity(values: Mapping[str, Any], facts: Mapping[str, Any], targets: Sequence[Target]) -> str:
     """What makes two audits of weights the same. `values` are those of the spec."""
     unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
-    kept = {key: value for key, value in values.items() if key not in unused}
-    if values.get("language_model"):
-        kept["language_model"] = values["language_model"]
+    kept = {key: value for key, value in values.items() if key not in {*unused, "all_words"}}
+    kept |= {key: values[key] for key in ("language_model", "all_words") if values.get(key)}
     return identity_of({**kept, "thresholds": facts["thresholds"]}, facts["fingerprint"], targets)
 
 

@@ -53,6 +53,8 @@ def kept_settings(job: Job) -> dict[str, Any]:
     kept = {key: value for key, value in spec_values(job.spec).items() if key in names}
     for name in ("openings", "weak", "prompts", "adversary"):  # by what they hold, not by where they lie
         kept[name] = bool(kept[name])
+    if not kept["least_gap"]:  # runs from before it was there go on
+        del kept["least_gap"]
     return kept | {"steps": job.config.steps, **depends_on(job)}
 
 

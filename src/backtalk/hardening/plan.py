@@ -47,8 +47,10 @@ class Plan:
     shared: Shared = NOWHERE
 
     def facts(self) -> dict[str, Any]:
-        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against"}
+        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against", "triggers"}
         kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
+        if self.config.triggers != "first":  # which all had before it could be chosen
+            kept["triggers"] = self.config.triggers
         return {
             **kept,
             "batch": self.config.batch,

@@ -55,7 +55,6 @@ OBJECTIVES = {
     "io": Objective(greedy=False, average=True, enough_out=-1.0, enough_in=-1.5),
     "io-min": Objective(greedy=False, average=False, enough_out=-1.0, enough_in=-1.5),
     "io as published": Objective(False, True, enough_out=-1.0, enough_in=-1.5, as_published=True),
-    "all words": Objective(False, True, enough_out=-1.0, whole=True),
     "io of all words": Objective(False, True, enough_out=-1.0, enough_in=-1.5, whole=True),
 }
 

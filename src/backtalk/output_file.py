@@ -12,20 +12,24 @@ from pathlib import Path
 
 def write_output(path: Path, text: str | Iterable[str]) -> None:
     """A link is followed. OSError where it can't be written."""
-    lines = [text] if isinstance(text, str) else text
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
+            file.writelines([text] if isinstance(text, str) else text)
         return
     whole = Path(os.path.realpath(path))
-    partial = whole.with_name(f".{whole.name}.{os.getpid()}.tmp")
+    replace_file(whole, whole.with_name(f".{whole.name}.{os.getpid()}.tmp"), text)
+
+
+def replace_file(path: Path, partial: Path, text: str | Iterable[str]) -> None:
+    """In one move, by way of `partial`: there is the old one or the new one, never a part."""
     try:
         partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8", newline="\n") as file:  # never through a link
-            file.writelines(lines)
+            file.writelines([text] if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(whole)
-    finally:
-        with suppress(OSError):  # gone after the replace, or never made
-            partial.unlink()
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise

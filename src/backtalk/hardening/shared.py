@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from torch import Tensor
 
 import backtalk
 from backtalk.errors import InputError
+from backtalk.models.folder import sha256
+from backtalk.store.folder import one_at_a_time
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 
 Kept = tuple[dict[str, Tensor], dict[str, Any]]
@@ -40,7 +41,7 @@ class Shared:
             return make()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds text of a corpus
         path = self.folder / f"{what}-{_digest(of())[:16]}.safetensors"
-        with _locked(path.with_suffix(".lock")):
+        with one_at_a_time(path.with_suffix(".lock")):
             found = _read(path)
             if found is None:
                 found = make()
@@ -58,8 +59,7 @@ def text_digest(path: Path) -> str:
     found = hashlib.sha256()
     for file in files:
         if file.parent.name != "__pycache__":
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
-            found.update(f"{file.relative_to(path)} {content}\n".encode())
+            found.update(f"{file.relative_to(path)} {sha256(file)}\n".encode())
     return found.hexdigest()
 
 
@@ -81,15 +81,3 @@ def _read(path: Path) -> Kept | None:
     if stored is None or stored[1].get("code") != code_digest():
         return None
     return stored[0], stored[1]["kept"]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    import fcntl  # not on Windows
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

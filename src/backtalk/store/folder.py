@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from backtalk.errors import InputError
+from backtalk.output_file import replace_file
 from backtalk.terminal import printable
 
 DATABASE = "run.sqlite"
@@ -130,20 +131,26 @@ def is_at_work(folder: Path) -> bool:
     return False
 
 
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Holds the lock file `path`, which is made where it is not there; other processes wait. A kill frees it.
+    Where there are no such locks nobody waits."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
     """Replace a file in one move: there is the old one or the new one, never a part."""
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        partial.unlink(missing_ok=True)
-        with partial.open("x", encoding="utf-8", newline="\n") as file:  # never through a link
-            file.writelines([text] if isinstance(text, str) else text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
+    replace_file(path, path.with_name(path.name + PARTIAL), text)
     sync_folder(path.parent)
 
 

@@ -124,9 +124,8 @@ def _next(left: dict[str, Part], running: list[_Child], ready: Collection[str], 
 @contextmanager
 def _ended(running: list[_Child]) -> Iterator[None]:
     """However it ends, no process goes on alone: each is asked to stop, and stores its work."""
-    heard = [
-        one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN
-    ]  # nohup
+    both = (signal.SIGTERM, signal.SIGHUP)
+    heard = [one for one in both if signal.getsignal(one) != signal.SIG_IGN]  # nohup ignores hangups
     # A shell's `&` has SIGINT ignored, which processes would inherit: it is how they are asked to stop.
     before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGINT, *heard)}
     try:

@@ -43,20 +43,19 @@ def open_negative_data(name: str, folder: Path) -> NegativeData:
     """The data of a folder laid out as docs/studies/negative.md says, or the embedded pairs and list."""
     data = open_data(name, folder)
     sources = {corpus: replace(data.sources[corpus], recipe=RECIPE) for corpus in CORPORA}
-    if (
-        data.kind != EMBEDDED
-    ):  # appendix B; the paper of 2019 tests on these and the 25 that are validation here
-        switchboard = sources["switchboard"]
-        assert switchboard.test is not None
-        sources["switchboard"] = replace(
-            switchboard,
-            test=switchboard.test.with_name("test_25.txt.gz"),
-            remark="Switchboard, the paper's own 25 test dialogues",
-        )
     lists = {key: data.prototypes.parent / file for key, file in FILES.items()}
     if data.kind == EMBEDDED:
         _write_lists(lists)
+    else:
+        sources["switchboard"] = _tested_on_25(sources["switchboard"])
     return NegativeData(data.kind, sources, lists)
+
+
+def _tested_on_25(switchboard: Source) -> Source:
+    """Appendix B. The paper of 2019 tests on these and on the 25 dialogues that are validation here."""
+    assert switchboard.test is not None
+    test = switchboard.test.with_name("test_25.txt.gz")
+    return replace(switchboard, test=test, remark="Switchboard, the paper's own 25 test dialogues")
 
 
 def _write_lists(lists: dict[str, Path]) -> None:

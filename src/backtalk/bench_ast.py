@@ -1,15 +1,17 @@
 """How fast an adversary of the ast search is played and trained, beside plain forward passes of its network.
 
-Openings come from the frames of `data/contrast.py`: no corpus is needed. Everything is run once before it is
-measured, so that graphs are captured and kernels chosen.
+Openings come from the frames of `data/contrast.py`, as long as people's are: no corpus is needed. Everything
+is run once before it is measured, on other openings, as an epoch of a training comes after others.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
 from backtalk.data.contrast import contrast_texts
@@ -27,8 +29,9 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 PAIRS = {"cpu": 14, "cuda": 512}
 ALONE = {"cpu": 2, "cuda": 8}
 """Turns that are played one at a time."""
-SENTENCES = 6
-"""Of an opening: some sixty tokens, as the paper's have."""
+SENTENCES, SPREAD = 6, 0.92
+"""Of an opening: half have some sixty tokens, one in ten three times as many, one in a hundred eight times,
+as Reddit's have."""
 FORWARD = {"cpu": (16, 96), "cuda": (512, 128)}
 """Rows and tokens of the plain forward pass."""
 PAPER_STEPS = 10_000
@@ -63,14 +66,10 @@ class AstBench:
         self.adversary = Adversary(first, self.config.manner)
         self.defender = Defender(second, self.config.manner)
         self.game = Game(self.adversary, self.defender, load_reward(scorer, str(self.device)))
-        trees = -(-self.config.experience // self.config.pairs_of_a_tree)
-        texts = [row.text for row in contrast_texts(trees * SENTENCES, seed=1)]
-        self.openings: list[Conversation] = [
-            (" ".join(texts[tree * SENTENCES : (tree + 1) * SENTENCES]),) for tree in range(trees)
-        ]
+        self.trees = -(-self.config.experience // self.config.pairs_of_a_tree)
         self.title = (
             f"{model}, {str(first.network.dtype).removeprefix('torch.')} on {self.device}, "
-            f"{torch.get_num_threads()} threads: {len(self.openings)} openings, depth {self.config.depth}, "
+            f"{torch.get_num_threads()} threads: {self.trees} openings, depth {self.config.depth}, "
             f"{self.config.batch} pairs an update"
         )
 
@@ -87,7 +86,7 @@ class AstBench:
             self.adversary.reference,
             notes.append,
         )
-        self._play(0)
+        warm = self._play(0)
         play_s, played = self._timed(lambda: self._play(1))
         pairs = len(played.pairs)
         yield BenchLine("pairs played, in one batch a level", pairs / play_s, "pairs/s", self._told())
@@ -99,10 +98,9 @@ class AstBench:
         yield BenchLine(
             "tokens written while playing", tokens / play_s, "tokens/s", _share(tokens / play_s, ceiling)
         )
-        rows = [self._row(pair.conversation, pair.win, pair.lose) for pair in played.pairs]
-        updates.with_reference(rows)
+        before, rows = ([self._row(*pair[:3]) for pair in one.pairs] for one in (warm, played))
+        self._update(updates, updates.with_reference(before))
         reference_s, rows = self._timed(lambda: updates.with_reference(rows))
-        self._update(updates, rows)
         update_s, count = self._timed(lambda: self._update(updates, rows))
         read = sum(len(row.prompt) + len(row.reply) for pair in rows for row in (pair.win, pair.lose))
         how = "without CUDA graphs: " + notes[0] if notes else ""
@@ -134,17 +132,24 @@ class AstBench:
         read()
         return rows * length / min(self._timed(read)[0] for _ in range(3))
 
+    def _openings(self, seed: int) -> list[Conversation]:
+        """A tree each."""
+        spread = np.random.default_rng(seed).lognormal(0.0, SPREAD, self.trees)
+        counts = [max(1, round(SENTENCES * times)) for times in spread.tolist()]
+        texts = iter(row.text for row in contrast_texts(sum(counts), seed=seed))
+        return [(" ".join(islice(texts, count)),) for count in counts]
+
     def _play(self, seed: int) -> Played:
-        seeds = [1000 * seed + place for place in range(len(self.openings))]
-        return self.game.play(self.openings, seeds, self.config.depth)
+        seeds = [1000 * seed + place for place in range(self.trees)]
+        return self.game.play(self._openings(seed), seeds, self.config.depth)
 
     def _alone(self) -> float:
         """Pairs a second where every turn is a batch of its own."""
-        count = ALONE[self.device.type]
+        count, openings = ALONE[self.device.type], self._openings(1)
 
         def turns() -> None:
             for place in range(count):
-                talk = self.openings[place % len(self.openings)]
+                talk = openings[place % len(openings)]
                 said = self.adversary.speak([talk], [place])
                 self.game.answer([talk], said, [place])
 

@@ -274,7 +274,7 @@ class AuditSpec:
     dev_every: int = 10
     """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
     the last."""
-    least_gap: float = 0.0
+    least_gap: float = 0.1
     """With ast: pairs of turns whose rewards are nearer than this are not learnt from. Where toxicity is rare
     most pairs differ by chance alone."""
     hold_ppl: float = 0.05

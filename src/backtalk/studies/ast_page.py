@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.report.talks import Player
+from backtalk.searches.ast.config import AstConfig
 from backtalk.spec import StudySpec
 from backtalk.studies.ast_data import LAYOUT
 from backtalk.studies.ast_sizes import Size
@@ -25,7 +26,7 @@ HEAD = (
     "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
     "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
 )
-MAIN = ("ours", "ours-short", "untuned", "sft", "human", "gap", "dpo", "rebel")
+MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "rebel")
 ABLATED = ("ours-short", "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (
     "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
@@ -59,8 +60,9 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
 def _rows_said(size: Size) -> str:
     return (
         f"`ours` is ipo after {size.steps:,} updates; `ours-short` and all rows that are trained beside it "
-        f"have {size.short_steps:,}. `gap` is ipo without pairs whose rewards are nearer than "
-        f"{ROWS['gap']['least_gap']:g}, `human` fixed prompts of people, one more in each turn."
+        f"have {size.short_steps:,}. All leave out pairs whose rewards are nearer than "
+        f"{AstConfig().least_gap:g}, but `every-pair`, which takes all, as published. `human` has fixed prompts "
+        "of people, one more in each turn."
     )
 
 

@@ -31,7 +31,12 @@ from backtalk.wording import mask
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
-DEFAULTS = {**asdict(AstConfig().preference), "weak_gap": WEAK_GAP, "hold": [PUSH, HOLD, MOST_GAMMA]}
+DEFAULTS = {
+    **asdict(AstConfig().preference),
+    "weak_gap": WEAK_GAP,
+    "least_gap": AstConfig().least_gap,
+    "hold": [PUSH, HOLD, MOST_GAMMA],
+}
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
@@ -52,7 +57,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
     "no-weak": {"tune": "ipo", "weak_share": 0.0},
     "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, **FREE},
-    "gap": {"tune": "ipo", "least_gap": 0.1},
+    "every-pair": {"tune": "ipo", "least_gap": 0.0},
     "dpo": {"tune": "dpo"},
     "rebel": {"tune": "rebel"},
 }

@@ -30,7 +30,9 @@ GPU_SHARE = 0.95
 class _Child:
     """A part at work."""
 
-    def __init__(self, part: Part, title: str, command: Sequence[str], log: Path, jobs: int) -> None:
+    def __init__(
+        self, part: Part, title: str, command: Sequence[str], log: Path, jobs: int, is_first: bool
+    ) -> None:
         self.part, self.title, self.log, self.began = part, title, log, time.monotonic()
         self._out: IO[str] = log.open("w", encoding="utf-8")
         self.process = subprocess.Popen(
@@ -38,7 +40,7 @@ class _Child:
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=subprocess.STDOUT,
-            env=_environment(1 if part.alone else jobs),
+            env=_environment(1 if part.alone else jobs, is_first),
             start_new_session=True,  # Ctrl-C reaches it once, by `_ended`
         )
 
@@ -87,7 +89,7 @@ def run_jobs(
                 title = f"[{number}/{total}] {part.name}"
                 say(f"{title} ...")
                 log = place.path("log", f"{part.name}.job.txt")
-                running.append(_Child(part, title, command, log, jobs))
+                running.append(_Child(part, title, command, log, jobs, is_first=number == 1))
             if not running:
                 break
             for child in [one for one in running if one.has_ended()]:
@@ -143,10 +145,13 @@ def _ended(running: list[_Child]) -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _environment(jobs: int) -> dict[str, str]:
-    """Each gets its share of the processors and of a GPU's memory."""
+def _environment(jobs: int, is_first: bool = False) -> dict[str, str]:
+    """Each gets its share of the processors and of a GPU's memory. Where NVIDIA's MPS runs, the first, which
+    is the longest, goes before the others."""
     threads, share = max(1, (os.cpu_count() or 1) // jobs), GPU_SHARE / jobs if jobs > 1 else 1.0
-    return {"OMP_NUM_THREADS": str(threads), SHARE: str(share)} | os.environ
+    priority = "0" if is_first else "1"  # 1 is below normal
+    own = {"OMP_NUM_THREADS": str(threads), SHARE: str(share), "CUDA_MPS_CLIENT_PRIORITY": priority}
+    return own | os.environ
 
 
 def command_of(study: str, config: Path) -> list[str]:

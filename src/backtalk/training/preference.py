@@ -30,9 +30,11 @@ STEP = {"cpu": (1, 1), "cuda": (64, 256)}
 """Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
 SORTED = {"cpu": False, "cuda": True}
 """Whether the reference reads pairs of like length together: less padding where many are read at once."""
-TOKENS = {"cpu": 2048, "cuda": 8192}
-"""That are read at once where nothing is said: more only where openings are long, and those few would make a
-CUDA graph keep twice the memory."""
+TOKENS = {"cpu": 2048, "cuda": 12288}
+"""That are read at once where nothing is said: of 64 updates on Reddit openings two have more. They are read
+in parts and without a CUDA graph, which would keep memory for the longest."""
+REFERENCE = {"cpu": 1, "cuda": 4}
+"""Times as many where no gradient is wanted."""
 LEAST_TOKENS = 64
 """At once: where even these do not fit, there is nothing to halve."""
 NEAR = 0.05
@@ -125,7 +127,8 @@ class PreferenceUpdates:
             order.sort(key=lambda place: _longest(pairs[place]))
         found: list[Tensor] = []
         with self.reference() as network:
-            for start, end in cut([_longest(pairs[place]) * 2 for place in order], self.tokens):
+            tokens = self.tokens * REFERENCE[self.device.type]
+            for start, end in cut([_longest(pairs[place]) * 2 for place in order], tokens):
                 given = self._tensors([pairs[place] for place in order[start:end]])
                 found.append(_margins(_row_sums(network, given), end - start))
         before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them

@@ -99,11 +99,11 @@ def test_prompts_are_read_in_parts_of_like_length(
 
 def test_rows_that_only_fill_up_read_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stepper = trusted(network)
-    monkeypatch.setitem(stepping.STEP, "cpu", (8, 16))
+    monkeypatch.setitem(stepping.LEAST, "cpu", 8)
     task = task_of(MANNERS[1])
     with reading(network) as shapes:
         found = stepper._write(task)[0]
-    assert shapes[:4] == [(1, 400), (1, 144), (2, 16), (8, 1)]
+    assert shapes[:4] == [(1, 400), (1, 136), (2, 8), (8, 1)]
     assert [ended(row) for row in found] == written_alone(network, task)
     long = task_of(MANNERS[1], [400, 390], [0, 1])
     with reading(network) as shapes:

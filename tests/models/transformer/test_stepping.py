@@ -13,7 +13,7 @@ from backtalk.models.transformer.generation import continue_by_library, continue
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
 
@@ -115,3 +115,12 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
     assert stepper.write(task) is None
     assert stepper.trusted is False
     assert "plain forward pass" in stepper.why
+
+
+def test_shapes_are_few() -> None:
+    """Powers of two and what lies halfway, at least 64; at most half as much again as there is."""
+    on_gpu = torch.device("cuda")
+    shapes = sorted({filled(count, on_gpu) for count in range(1, 1025)})
+    assert shapes == [64, 96, 128, 192, 256, 384, 512, 768, 1024]
+    assert all(count <= filled(count, on_gpu) <= max(64, 1.5 * count) for count in range(1, 3000))
+    assert [filled(count, torch.device("cpu")) for count in (0, 1, 65)] == [1, 1, 65]

@@ -59,11 +59,13 @@ def test_without_toxicity_in_the_reward_it_is_not(
     assert found.toxic_share < main_run[1].toxic_share - 0.3
 
 
-def test_with_gamma_the_prompts_stay_likelier(
-    planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
-) -> None:
-    found = trained(planted, tmp_path, tiny_config(gamma=0.0))
-    assert main_run[1].log_ppl < found.log_ppl
+def test_with_gamma_the_prompts_stay_likelier(planted: Path, tmp_path: Path) -> None:
+    """All pairs count, as published: those that differ in likelihood alone are what gamma is for."""
+    with_gamma, without = (
+        trained(planted, tmp_path / str(gamma), tiny_config(gamma=gamma, least_gap=0.0)) for gamma in (0.1, 0)
+    )
+    assert with_gamma.toxic_share > 0.6
+    assert with_gamma.log_ppl < without.log_ppl
 
 
 def test_a_saved_adversary_speaks_as_the_trained_one(planted: Path, main_run: tuple[Path, Measured]) -> None:

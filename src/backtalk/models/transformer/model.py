@@ -25,7 +25,7 @@ from backtalk.models.transformer.scoring import (
     encoder_decoder_batch,
     token_log_probs,
 )
-from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.models.transformer.weights import Searched, Weights
 from backtalk.types import Access, Dialogue
 
@@ -222,7 +222,7 @@ class TransformerModel(Weights):
             return continue_texts(self.network, stepper, task)
 
         return run_batches(
-            [len(prompt) for prompt in prompts],
+            [filled(len(prompt), self.device) for prompt in prompts],
             lambda count, length: need.writing(count, length, manner.most),
             go_on,
             self.device,

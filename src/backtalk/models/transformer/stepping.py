@@ -21,8 +21,9 @@ from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.places import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
-STEP = {"cpu": (1, 1), "cuda": (64, 64)}
-"""Rows and lengths are filled up to multiples of these: few shapes, few graphs."""
+LEAST = {"cpu": 0, "cuda": 64}
+"""Rows and lengths are filled up to this, to one and a half of it, twice, three times, four times, six times
+...: few shapes, few graphs. 0 fills nothing up."""
 CHECKED = 8
 """Rows whose last logits are compared, at most."""
 NEAR = 0.25
@@ -115,10 +116,8 @@ class Stepper:
     def _begin(self, task: Task) -> tuple[Rows, Tensor]:
         """Reads the prompts and draws the first tokens."""
         device = self.network.device
-        by_rows, by_length = STEP[device.type]
-        extra = -len(task.prompts) % by_rows
-        longest = max(map(len, task.prompts))
-        width = longest + -longest % by_length
+        extra = filled(len(task.prompts), device) - len(task.prompts)
+        width = filled(max(map(len, task.prompts)), device)
         prompts = [tuple(prompt) for prompt in task.prompts]
         different = sorted(dict.fromkeys(prompts), key=len, reverse=True)
         prompts += different[-1:] * extra  # rows that only fill up have a prompt that is read anyway
@@ -126,7 +125,8 @@ class Stepper:
         whose = [places[prompt] for prompt in prompts]
         ids, keep = pad_right([*different, [task.pad] * width], task.pad, device)
         ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
-        widths = [max(len(prompt) + -len(prompt) % by_length, 1) for prompt in different]
+        by = max(LEAST[device.type], 1)  # finer: reading is no graph, and padding takes its time
+        widths = [max(len(prompt) + -len(prompt) % by, 1) for prompt in different]
         given = Prompts(ids, keep, widths, whose)
         logits, layers = read_prompts(self.network, given, task.manner.most, self.storage)
         seeds = [*task.seeds, *[0] * extra]
@@ -215,6 +215,14 @@ class Stepper:
         """And their memory: a pool that no graph uses any more is gone, and can't be captured into."""
         self._graphs.clear()
         self._pool = None
+
+
+def filled(count: int, device: torch.device) -> int:
+    """How many rows, or tokens, are worked on where there are so many."""
+    size = LEAST[device.type]
+    while 0 < size < count:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size or max(count, 1)
 
 
 def _have_ended(written: Tensor, stops: Collection[int]) -> bool:

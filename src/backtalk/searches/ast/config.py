@@ -53,8 +53,9 @@ class AstConfig:
     """Turns of a tree that is played to learn from."""
     turns: int = 3
     """Turns of a conversation that is measured."""
-    least_gap: float = 0.0
-    """Pairs whose rewards are nearer than this teach nothing and are left out."""
+    least_gap: float = 0.1
+    """Pairs whose rewards are nearer than this are left out, but weak ones: most turns are harmless, and
+    which of two such is a little likelier would be most of what is taught. 0 takes all (the paper's)."""
     tuning: Literal["lora", "full"] = "lora"
     """Train an adapter, or (the paper's) every weight beside a frozen copy."""
     rank: int = 16
@@ -92,10 +93,10 @@ class AstConfig:
     seed: int = 24
     """Fixes everything that is drawn."""
     micro_tokens: int = 0
-    """Tokens that an update reads at once; 0 for 2,048 on a processor and 8,192 on a GPU."""
+    """Tokens that an update reads at once; 0 for 2,048 on a processor and 12,288 on a GPU."""
     checkpoint_s: float = 30.0
-    """Seconds between two checkpoints within an epoch; there is one after each epoch, on a GPU at most every
-    ten seconds."""
+    """Seconds between two checkpoints within an epoch; there is one after each epoch. On a GPU one a minute
+    is all there are."""
 
     @property
     def reward(self) -> RewardConfig:

@@ -48,9 +48,9 @@ from backtalk.training.preference import PairRows, PreferenceUpdates
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
-EPOCH_S = {"cpu": 0.0, "cuda": 10.0}
-"""Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short. Those
-that a kill takes are played again."""
+EPOCH_S = {"cpu": 0.0, "cuda": 60.0}
+"""Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short, and
+one takes as long as half of their updates. Those that a kill takes are played again."""
 COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
 WEAK_GAP = 0.25
 """What rebel takes a weak example to be better by. People's prompts are more toxic than an untuned one's
@@ -163,11 +163,11 @@ class _Run:
                     break
                 self.updates.step(rows[number * config.batch : (number + 1) * config.batch], self.step)
                 self.step += 1
-                if time.monotonic() - self.saved >= config.checkpoint_s:
+                if self._is_due(config.checkpoint_s):
                     self._save()
             self.updates.check()  # before they speak
             self._hold(stored.log_ppl)
-            if self.step >= config.steps or time.monotonic() - self.saved >= EPOCH_S[self.device.type]:
+            if self.step >= config.steps or self._is_due():
                 self._save()
             yield self._progress("update", started)
         yield from self._dev()
@@ -235,10 +235,12 @@ class _Run:
         best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
         self.history.append({"step": self.step, "gamma": self.pressed, "measured": found._asdict()})
         bounds = self.config.max_ppl_increase, self.config.max_repeats
-        if is_better(found, best, untuned, *bounds):
+        is_best = is_better(found, best, untuned, *bounds)
+        if is_best:
             self.best = len(self.history) - 1
             save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
-        self._save()
+        if is_best or self._is_due() or self.step >= self.config.steps:
+            self._save()
         yield self._progress("dev", started, found)
 
     def _keep(self) -> None:
@@ -251,6 +253,10 @@ class _Run:
         self, phase: str, started: float, measured: Measured | None = None, pairs: int = 0
     ) -> Progress:
         return Progress(self.step, self.config.steps, phase, measured, pairs, time.monotonic() - started)
+
+    def _is_due(self, least_s: float = 0.0) -> bool:
+        """Whether so much would be lost that a checkpoint is worth its time."""
+        return time.monotonic() - self.saved >= max(least_s, EPOCH_S[self.device.type])
 
     def _save(self) -> None:
         self.updates.check()

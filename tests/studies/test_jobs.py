@@ -65,7 +65,7 @@ def parts() -> list[Part]:
             while not place.path("here", other).exists():
                 assert time.monotonic() < until, f"{other} never began"
                 time.sleep(0.01)
-            return {"order": _number(place)}
+            return {"order": _number(place), "priority": os.environ["CUDA_MPS_CLIENT_PRIORITY"]}
 
         return Part(name, (), run)
 
@@ -127,6 +127,8 @@ def test_parts_run_beside_each_other_in_the_order_of_their_needs(tmp_path: Path)
     assert outcome.done[3] == "top"
     assert result(tmp_path, "timed") == {"share": "1.0", "order": 0, "at_work": []}
     assert result(tmp_path, "top")["share"] == "0.475", "half of what is shared out"
+    of_each = [result(tmp_path, name)["priority"] for name in ("left", "right")]
+    assert of_each == ["0", "1"], "the first goes before the others"
     again = run(tmp_path, "left", "right", "top", "timed")
     assert (again.done, sorted(again.kept)) == ([], ["left", "right", "timed", "top"])
     assert keys_of(parts())["top"] == json.loads((tmp_path / "results/top.json").read_text())["key"]

@@ -78,6 +78,7 @@ def run_jobs(
         else:
             left[part.name] = part
     total, running = len(left), list[_Child]()
+    first = next((name for name, part in left.items() if not part.alone), "")
     with _ended(running):
         while True:
             is_over = bool(max_s) and time.monotonic() - began > max_s
@@ -89,7 +90,7 @@ def run_jobs(
                 title = f"[{number}/{total}] {part.name}"
                 say(f"{title} ...")
                 log = place.path("log", f"{part.name}.job.txt")
-                running.append(_Child(part, title, command, log, jobs, is_first=number == 1))
+                running.append(_Child(part, title, command, log, jobs, part.name == first))
             if not running:
                 break
             for child in [one for one in running if one.has_ended()]:

@@ -241,6 +241,7 @@ def test_fewest_selection_hits_within_the_bound_are_best() -> None:
     assert best_of([base, over], 105.0) == 0
     assert best_of([base, over], 106.0) == 1
     assert best_of([base, over, kept], 105.0) == 2
+    assert best_of([base, replace(over, broken="it goes round in circles"), kept], 106.0) == 2
 
 
 def test_of_equals_the_one_that_the_next_search_hits_less_is_best_then_the_lower_perplexity() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,18 @@ class Judged:
     """How the model is read."""
 
 
+Replying = Callable[[Sequence[Dialogue]], list[str]]
+"""Says something to each dialogue."""
+
+
 def score_given(
-    model: LogprobModel, cases: Sequence[FoundCase], scorer: Scorer | None = None
+    model: LogprobModel,
+    cases: Sequence[FoundCase],
+    scorer: Scorer | None = None,
+    reply: Replying | None = None,
 ) -> list[Finding]:
-    """One finding an input: how likely the sentence is after it, and what the model really says."""
+    """One finding an input: how likely the sentence is after it, and what the model really says (greedily,
+    where nothing else is asked for)."""
     rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
     if not rows:
         return []
@@ -65,7 +73,7 @@ def score_given(
     dialogues = [dialogue for _, _, dialogue in rows]
     tokens = model.log_prob(dialogues, [target.text for target, _, _ in rows])
     asked = list(dict.fromkeys(dialogues))  # cases may share an input: it is asked once
-    answers = dict(zip(asked, model.reply(asked), strict=True))
+    answers = dict(zip(asked, (reply or model.reply)(asked), strict=True))
     replies = [answers[dialogue] for dialogue in dialogues]
     rated = None if scorer is None else scorer.score(replies).tolist()
     seconds = (time.perf_counter() - begun) / len(rows)

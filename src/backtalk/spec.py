@@ -405,7 +405,8 @@ class HardenSpec:
     """Of a Hugging Face model, with --targets in the place of --findings: inputs, one a line or JSONL, after
     which none of the targets should be likely."""
     data: str = ""
-    """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
+    """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty, and where the
+    findings are a run of conversations its harmless turns."""
     format: str = "auto"
     """How to read them; `backtalk list formats` shows the choices."""
     reference: str = ""
@@ -414,7 +415,8 @@ class HardenSpec:
     """The folder to write; the same command again goes on where it stopped."""
     hit: str = ""
     """The criterion that is trained against; if empty io-sample-avg-k1, or o-sample-avg-k1 for a Hugging Face
-    model, for which it may also be contains, exact, o-greedy or toxic-0.5: decided by really replying."""
+    model (for played conversations their run's), for which it may also be contains, exact, o-greedy or
+    toxic-0.5: decided by really replying."""
     method: Literal["negative", "unlikelihood", "npo", "gan"] = "negative"
     """The update on a hit: negative training as published, unlikelihood, NPO; against frequent also gan."""
     settings: str = "default"

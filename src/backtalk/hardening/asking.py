@@ -3,7 +3,8 @@ their sentences out, on the network as it is now.
 
 A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
 the criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes
-a sentence's place is trained on in the next iteration.
+a sentence's place is trained on in the next iteration. Where conversations were played, replies are drawn as
+they were there, anew in each iteration: it was by chance that just these words were said.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from backtalk.data.tokenise import get_recipe
-from backtalk.given import FoundCase, score_given
+from backtalk.given import FoundCase, Replying, score_given
 from backtalk.hardening.searching import Widening
 from backtalk.hits import Criterion
+from backtalk.models.reverse import draw_seed
+from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer
+from backtalk.searches.ast.conversation import reading_of
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
-from backtalk.types import Finding, Thresholds, Turn
+from backtalk.types import Dialogue, Finding, Thresholds, Turn
 
 LIKELIHOOD = ("sample-avg", "sample-min")
 """Kinds of criteria that need no reply."""
@@ -43,6 +47,12 @@ class Aim:
     sentences: tuple[str, ...]
     """Of the training list: none of them should really be said."""
     scorer: Scorer | None = None
+    manner: Manner | None = None
+    """How replies are drawn; None: the likeliest words."""
+
+    def replying(self, model: TransformerModel, seed: int) -> Replying | None:
+        """What really replies; None where the model does by itself."""
+        return None if self.manner is None else drawing(model, self.manner, seed)
 
     def likely(self, finding: Finding) -> bool:
         return self.criterion.kind in LIKELIHOOD and self.criterion.holds(finding, self.thresholds)
@@ -51,6 +61,19 @@ class Aim:
         if self.criterion.kind not in LIKELIHOOD and self.criterion.holds(finding, self.thresholds):
             return True
         return any(says(finding.reply, sentence) for sentence in self.sentences)
+
+
+def drawing(model: TransformerModel, manner: Manner, seed: int) -> Replying:
+    """Replies that depend on the dialogue, the seed and the dialogue's place alone."""
+    reading = reading_of(model)
+
+    def reply(dialogues: Sequence[Dialogue]) -> list[str]:
+        prompts = [model.prompt_ids(dialogue) for dialogue in dialogues]
+        seeds = [draw_seed(seed, place) for place in range(len(prompts))]
+        written = model.continued(prompts, seeds, manner)
+        return [reading.said(*both) for both in zip(prompts, written, strict=True)]
+
+    return reply
 
 
 def says(reply: str, sentence: str) -> bool:
@@ -79,7 +102,8 @@ class AskingFinder:
         cases = [self.cases[i] for i in targets]
         if self.widen is not None:
             cases = self.widen(cases, str(iteration))
-        findings = score_given(self.model, cases, self.aim.scorer)
+        reply = self.aim.replying(self.model, 1 + iteration)
+        findings = score_given(self.model, cases, self.aim.scorer, reply)
         hits: dict[Hit, None] = {}
         for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
@@ -92,7 +116,13 @@ class AskingFinder:
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
         """Until they are a margin below the threshold: on average for a criterion of averages, else in their
-        least likely token, for a sentence is no likelier than that."""
+        least likely token, for a sentence is no likelier than that. Words that were drawn are as likely as
+        any others: they have to fall from where they were, for far below that there is no language left."""
+        if self.aim.manner is not None:
+            with self.updates.adapter.off():
+                before = [_mean(tokens) for tokens in self.updates.log_probs(hits)]
+            now = [_mean(tokens) for tokens in self.updates.log_probs(hits)]
+            return [one > was - self.margin for one, was in zip(now, before, strict=True)]
         criterion = self.aim.criterion
         enough = self.aim.thresholds.out - math.log(criterion.k)
         if criterion.kind not in LIKELIHOOD:
@@ -114,7 +144,7 @@ class AskedMeasure:
 
     def hits(self) -> int:
         cases = self.cases if self.widen is None else self.widen(self.cases, "selection")
-        findings = score_given(self.model, cases, self.aim.scorer)
+        findings = score_given(self.model, cases, self.aim.scorer, self.aim.replying(self.model, 0))
         return len({one.case for one in findings if self.aim.likely(one) or self.aim.said(one)})
 
     def perplexity(self) -> float:

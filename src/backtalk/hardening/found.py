@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from backtalk.data.targets import split_by_prototype
 from backtalk.data.textfiles import read_lines, read_rows
@@ -21,15 +21,46 @@ from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
 from backtalk.given import FoundCase
 from backtalk.hits import parse_criterion
+from backtalk.models.transformer.manner import Manner
 from backtalk.outcome import thresholds_of, was_played
 from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
-from backtalk.store.folder import write_whole
+from backtalk.store.folder import DATABASE, write_whole
 from backtalk.types import Dialogue, Target, Turn
 
 SHARES = (0.5, 0.2, 0.3)
 LEAST_GROUPS = 5
 """Fewer leave a list empty."""
+
+
+class Played(NamedTuple):
+    """How conversations were played and rated."""
+
+    hit: str
+    """The criterion of their replies, toxic-T; that prompts are likely is asked of no reply."""
+    scorer: str
+    chat: bool
+    """Whether the model was read by its chat template, or as one running text."""
+    most: int
+    """Tokens of a turn."""
+
+    @property
+    def manner(self) -> Manner:
+        """How replies were drawn."""
+        return Manner(most=self.most)
+
+
+class PlayedTurn(NamedTuple):
+    """A turn of a conversation that an adversary played with the model."""
+
+    case: str
+    opening: str
+    number: int
+    dialogue: Dialogue
+    """What was said before the reply, as the model is read."""
+    reply: str
+    toxicity: float
+    is_hit: bool
 
 
 class TooFewError(InputError):
@@ -194,23 +225,41 @@ def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
 def _played_rows(run: Run) -> Iterator[tuple[Target, Dialogue]]:
     """Each turn of a played conversation in which the model's reply is a hit: that reply, and what was said
     before it. All turns of a conversation stay in one list."""
+    for turn in played_turns(run):
+        if turn.is_hit and turn.reply.strip():
+            name = f"{turn.case}-{turn.number}"
+            yield Target(name, turn.reply, "toxic", prototype=turn.case), turn.dialogue
+
+
+def played_turns(run: Run) -> Iterator[PlayedTurn]:
+    """Every turn of every conversation, hit or not."""
     criterion, thresholds = parse_criterion(str(run.spec["hit"])), thresholds_of(run)
-    chat = read_by_template(run)
+    chat = _read_by_template(run)
     for finding in run.findings():
         so_far: Conversation = (finding.target,)
-        exchanges = exchanges_of(finding)
-        for turn, (one, is_hit) in enumerate(
-            zip(exchanges, criterion.turns_hit(finding, thresholds), strict=True), 1
-        ):
+        hits = criterion.turns_hit(finding, thresholds)
+        for number, (one, is_hit) in enumerate(zip(exchanges_of(finding), hits, strict=True), 1):
             asked = (*so_far, one.adversary)
-            if is_hit and one.defender.strip():
-                target = Target(f"{finding.case}-{turn}", one.defender, "toxic", prototype=finding.case)
-                yield target, messages_of(asked) if chat else _pieces(asked)
+            dialogue = messages_of(asked) if chat else _pieces(asked)
+            yield PlayedTurn(
+                finding.case, finding.target, number, dialogue, one.defender, one.toxicity, is_hit
+            )
             so_far = (*asked, one.defender)
 
 
-def read_by_template(run: Run) -> bool:
-    """Whether a played model was read by its chat template, or as one running text."""
+def played_by(findings: str) -> Played | None:
+    """None where the findings are no run, or one of another search."""
+    if not (Path(findings) / DATABASE).is_file():
+        return None
+    with Run.open(Path(findings)) as run:
+        if not was_played(run):
+            return None
+        criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
+        scorer, most = run.spec.get("scorer") or "toxicity", run.spec.get("turn_tokens") or Manner().most
+        return Played(criterion.name, str(scorer), _read_by_template(run), int(most))
+
+
+def _read_by_template(run: Run) -> bool:
     return bool(run.facts.get("template") == "chat")
 
 

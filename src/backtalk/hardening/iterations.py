@@ -149,6 +149,7 @@ def _deadline(plan: Plan, begun: float) -> float:
 def say_candidate(one: Candidate, what: str, selection: Selection, console: Console) -> None:
     base = selection.candidates[0].perplexity
     over = " over the bound," if one.perplexity > selection.most_perplexity else ""
+    over += f" broken in conversations: {one.broken}," if one.broken else ""
     when = f"Iteration {one.iterations}" if one.iterations else "Before"
     console.print(
         f"{when}{'' if one.whole else ' (in part)'}: {what}, "

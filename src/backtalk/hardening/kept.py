@@ -24,8 +24,9 @@ CHITCHAT_SEED = 1
 Texts = list[tuple[str, str]]
 
 
-def read_kept(spec: HardenSpec, lists: FoundLists) -> tuple[Texts, Texts, str]:
-    """(those that keep the model whole, those that measure it, where they are from: one sentence)
+def read_kept(spec: HardenSpec, lists: FoundLists, instead: str = "") -> tuple[Texts, Texts, str]:
+    """(those that keep the model whole, those that measure it, where they are from: one sentence; `instead`
+    is what keeps it in the place of the pairs)
 
     No pair is both, and an input of a finding keeps nothing: it would hold on to what is trained away.
     """
@@ -53,4 +54,8 @@ def read_kept(spec: HardenSpec, lists: FoundLists) -> tuple[Texts, Texts, str]:
         positive = [positive[row] for row in sorted(rows.tolist())]
     if not positive or not measured:
         raise InputError(f"{spec.data or 'the corpus'} leaves no pairs to train on or to measure; give more")
-    return positive, measured, f"What keeps the model whole: {keeping}; what measures it: {measuring}."
+    return (
+        positive,
+        measured,
+        f"What keeps the model whole: {instead or keeping}; what measures it: {measuring}.",
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -30,6 +30,7 @@ from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.lora_result import load_hardened, write_adapter
 from backtalk.hardening.searching import widening_of
 from backtalk.hardening.selection import Candidate, Selection
+from backtalk.hardening.talk import Spoken, talking_of
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
 from backtalk.spec import HardenSpec, spec_values
@@ -95,11 +96,17 @@ def harden_lora(
 def _preflight(plan: LoraPlan, console: Console) -> None:
     lists = plan.lists
     console.print(plan.source)
+    kept = plan.talk.kept
+    keeping = f"{len(kept):,} harmless turns of the same run" if kept else f"{len(plan.positive):,} pairs"
     console.print(
         f"{len(lists.train)} findings to train against, {len(lists.selection)} to choose with, "
-        f"{len(lists.held_out)} held out; {len(plan.positive):,} pairs keep the model whole, "
+        f"{len(lists.held_out)} held out; {keeping} keep the model whole, "
         f"{len(plan.measured):,} measure it. T_out is {plan.thresholds.out:.2f}. Folder: {plan.out}"
     )
+    if plan.talk.asked:
+        console.print(
+            f"After each iteration it takes {len(plan.talk.asked)} turns where no update sees them."
+        )
     if (how := plan.searched) is not None:
         console.print(
             f"In every iteration gibbs looks for new triggers of {how.length} tokens, G={how.top}, "
@@ -111,7 +118,9 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     spec, lists, model = plan.spec, plan.lists, plan.parent
     sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
-    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer)
+    played = plan.talk.played
+    manner = played.manner if played is not None and plan.criterion.kind == "toxic" else None
+    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer, manner)
     widen = widening_of(plan)
     measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
@@ -120,16 +129,27 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
     finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
     n = len(lists.selection)
+    talking = talking_of(model, adapter, plan.talk, spec.device)
+
+    def heard(one: Candidate) -> Candidate:
+        if talking is None:
+            return one
+        now = talking.spoken()
+        before = Spoken(**selection.candidates[0].talk) if selection.candidates else now
+        return replace(one, talk=now.as_dict(), broken=now.broken(before))
+
     if not selection.candidates:
         first = Candidate(0, measure.hits(), n, measure.perplexity(), len(lists.train))
-        selection.add(first, adapter.weights)
+        selection.add(heard(first), adapter.weights)
 
     def measured(report: HardenProgress) -> Candidate:
-        return measured_candidate(report, measure, n)
+        return heard(measured_candidate(report, measure, n))
 
     def say(one: Candidate) -> None:
         found = f"{one.found} training inputs hit on the way, " if one.iterations else ""
-        say_candidate(one, f"{found}{one.hits} of {one.n} selection findings hit", selection, console)
+        talk = f", {Spoken(**one.talk).told()}" if one.talk else ""
+        said = f"{found}{one.hits} of {one.n} selection findings hit{talk}"
+        say_candidate(one, said, selection, console)
 
     goals = [model.reply_ids(case.target.text) for case in lists.train]
     reports = train_on_hits(
@@ -215,6 +235,18 @@ def _summarise(
     (plan.out / SIDE).unlink(missing_ok=True)
 
 
+def _show_talk(candidates: list[dict[str, Any]], kept: int, console: Console) -> None:
+    """How the kept model talks beside the model as it was, and which iterations do no more."""
+    own = next((one for one in candidates if one["iterations"] == kept), {})
+    if own.get("talk"):
+        before, after = (Spoken(**one["talk"]).told() for one in (candidates[0], own))
+        console.print(f"In conversations like those of the findings: before, {before}; after, {after}.")
+    for one in candidates:
+        if why := one.get("broken"):
+            is_kept = " It is kept, as --keep last asks." * (one["iterations"] == kept)
+            console.print(f"Iteration {one['iterations']} broke the model in conversations: {why}.{is_kept}")
+
+
 def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     told, spec = _card(plan)["hardening"], plan.spec
@@ -227,6 +259,7 @@ def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None
         console.print(f"Findings trained against: {proof.trained.headline}")
         print_comparison(proof.held_out, console, unmask)
     print_cost(cost, plan.bound, console)
+    _show_talk(told["candidates"], kept, console)
     if proof is None:
         console.print("No run was asked for, so nothing is proven; the same command with --audits adds them.")
     else:

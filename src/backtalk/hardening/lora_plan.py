@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from backtalk.hardening.found import (
     FoundLists,
     given_found,
     opened_found,
-    read_by_template,
+    played_by,
     read_found,
     split_found,
 )
@@ -32,6 +32,7 @@ from backtalk.hardening.searching import Searched, searched_by
 from backtalk.hardening.settings import (
     FREQUENT_ONLY,
     LORA_DEFAULT,
+    LORA_PLAYED,
     LORA_SEARCHED,
     SEARCHING,
     avoided_tokens,
@@ -40,16 +41,14 @@ from backtalk.hardening.settings import (
     check_lora_flags,
     negative_config,
 )
+from backtalk.hardening.talk import Talk, read_talk
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
-from backtalk.outcome import was_played
 from backtalk.protocols import Scorer
 from backtalk.registry import is_transformer, load_model, load_reward
 from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
-from backtalk.store import Run
-from backtalk.store.folder import DATABASE
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -83,6 +82,9 @@ class LoraPlan:
     scorer: Scorer | None = None
     searched: Searched | None = None
     """How new triggers are searched for; None where the findings were not searched on weights."""
+    talk: Talk = field(default_factory=Talk)
+    """Turns of the conversations that the findings were played in; those that keep the model whole take the
+    place of the pairs."""
 
     @property
     def model_folder(self) -> Path:
@@ -95,7 +97,8 @@ class LoraPlan:
 
     @cached_property
     def positive_arrays(self) -> PairArrays:
-        rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
+        pairs = self.talk.kept or [((Turn("user", text),), reply) for text, reply in self.positive]
+        rows = [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in pairs]
         return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
     def facts(self) -> dict[str, Any]:
@@ -109,6 +112,7 @@ class LoraPlan:
             **({} if self.searched is None else {"searched": self.searched.as_dict()}),
             "lists_sha256": self.lists.digest(),
             "pairs_sha256": _digest([self.positive, self.measured]),
+            **({"talk_sha256": _digest([self.talk.kept, self.talk.asked])} if self.talk.asked else {}),
         }
 
     def run_spec(self, model: str, part: str) -> AuditSpec:
@@ -140,6 +144,7 @@ class LoraPlan:
             "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
             "pairs": self.source,
             "measured_pairs": len(self.measured),
+            "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
             "measured_sha256": _digest(self.measured),
             "lora": asdict(self.lora),
             **config,
@@ -158,7 +163,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     for name in ("rank", "alpha", "max_reply"):
         if getattr(spec, name) <= 0:
             raise InputError(f"--{name.replace('_', '-')} should be above 0")
-    spec = replace(spec, hit=spec.hit or DEFAULT_HIT, template=_template(spec))
+    spec = _as_played(spec)
     bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     if criterion.needs_language_model or criterion.kind == "similar":
         raise InputError(
@@ -172,11 +177,12 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         )
     options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     lists = _lists(spec)
-    positive, measured, source = read_kept(spec, lists)
+    talk = read_talk(spec.findings, lists, bool(spec.data))
+    positive, measured, source = read_kept(spec, lists, talk.source)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
     searched = _searched(spec, criterion)
-    default = LORA_DEFAULT if searched is None else LORA_SEARCHED
+    default = LORA_PLAYED if talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
     settings = default if spec.settings == "default" else by_name(spec.settings)
     config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
     return LoraPlan(
@@ -195,6 +201,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         bound,
         _scorer(spec, criterion),
         searched,
+        talk,
     )
 
 
@@ -206,13 +213,15 @@ def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:
     return found if criterion.kind in LIKELIHOOD_KINDS else None
 
 
-def _template(spec: HardenSpec) -> Literal["auto", "chat", "plain", "text"]:
-    """Conversations that were played as running text are trained on as running text."""
-    if spec.template == "auto" and (Path(spec.findings) / DATABASE).is_file():
-        with Run.open(Path(spec.findings)) as run:
-            if was_played(run) and not read_by_template(run):
-                return "text"
-    return spec.template
+def _as_played(spec: HardenSpec) -> HardenSpec:
+    """Conversations that were played as running text are trained on as running text, and what is said in them
+    is judged as it was there: how likely just these words are says little, for they were drawn by chance."""
+    played = played_by(spec.findings) if spec.findings else None
+    if played is None:
+        return replace(spec, hit=spec.hit or DEFAULT_HIT)
+    scorer = spec.scorer or ("" if spec.hit else played.scorer)
+    template = "text" if spec.template == "auto" and not played.chat else spec.template
+    return replace(spec, hit=spec.hit or played.hit, scorer=scorer, template=template)
 
 
 def _lists(spec: HardenSpec) -> FoundLists:

@@ -1,5 +1,6 @@
 """Which iteration is kept: the one with fewest hits on the selection list among those within the bound on
-perplexity. The model as it was is always one of them, so the bound is kept whatever training does.
+perplexity that still talk (`talk.py`). The model as it was is always one of them, so the bound is kept
+whatever training does.
 
 With `keep` "last" nothing is chosen: the last iteration is kept, whatever it costs, as in the papers.
 Of equals the one of which the next iteration's searches hit fewer training targets is taken, then the lower
@@ -10,7 +11,7 @@ the candidate that it searched. Held-out targets are never looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,11 +46,19 @@ class Candidate:
     """Whole iterations since then whose searches found nothing, so that it stayed as it is."""
     whole: bool = True
     """Whether the last iteration was ended, or cut short by the clock."""
+    talk: dict[str, Any] = field(default_factory=dict)
+    """What its own turns in conversations came to (`talk.Spoken`); nothing where they were not asked for."""
+    broken: str = ""
+    """What is wrong with them: such a model is not chosen."""
 
 
 def best_of(candidates: Sequence[Candidate], most_perplexity: float) -> int:
     """Which one to keep. The first is the model as it was, and always allowed."""
-    allowed = [i for i, one in enumerate(candidates) if i == 0 or one.perplexity <= most_perplexity]
+    allowed = [
+        i
+        for i, one in enumerate(candidates)
+        if i == 0 or (one.perplexity <= most_perplexity and not one.broken)
+    ]
 
     def key(i: int) -> tuple[int, int, float]:
         return candidates[i].hits, training_hits(candidates, i), candidates[i].perplexity

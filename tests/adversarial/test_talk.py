@@ -1,0 +1,148 @@
+"""Whether a hardened model still talks: harmless turns of a run are found, a broken model is heard and is not
+kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from backtalk.cli.command import run
+from backtalk.exchanges import Exchange, finding_of
+from backtalk.hardening.asking import drawing
+from backtalk.hardening.found import FoundLists, Played, played_by, read_found
+from backtalk.hardening.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
+from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.loading import load
+from backtalk.models.transformer.manner import Manner
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.spec import AuditSpec, spec_values
+from backtalk.store import Run
+from backtalk.training.lora import Adapter, LoraConfig
+from backtalk.types import Target, Turn
+from tests.searches.ast.worlds import KIND, OPENINGS, RUDE, RudeScorer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def rated_run(folder: Path, toxicities: Mapping[str, tuple[float, ...]], hit: str = "toxic-0.5") -> str:
+    """A conversation for each case, whose replies were rated so."""
+    facts = {"thresholds": {"T_out": float("nan"), "T_in": -2.0}, "template": "plain"}
+    targets = [Target(case, f"opening {case}") for case in toxicities]
+    spec = spec_values(AuditSpec(search="ast", hit=hit))
+    with Run.create(folder, spec, facts, targets, "id", len(targets)) as created:
+        findings = [
+            finding_of(
+                case,
+                [f"opening {case}"],
+                [Exchange(f" ask {n}", f" say {n}", one, 0.0, 0.0, 3.0, 2, 0.0) for n, one in enumerate(own)],
+                1,
+            )
+            for case, own in toxicities.items()
+        ]
+        created.commit_block(0, findings, 1.0)
+    return str(folder)
+
+
+def test_harmless_turns_keep_or_measure_and_none_does_both(tmp_path: Path) -> None:
+    rated = {f"c{i}": (0.1, 0.9, 0.2) if i < 10 else (0.1, 0.2, 0.3) for i in range(20)}
+    name = rated_run(tmp_path / "run", rated)
+    cases = read_found(name)
+    assert len(cases) == 10
+    lists = FoundLists(cases[:5], cases[5:7], cases[7:])
+    talk = read_talk(name, lists)
+    # Those that are trained on and every second one without a finding keep: two and three turns of each.
+    kept = {dialogue[0].text for dialogue, _ in talk.kept}
+    assert kept == {f"opening c{i}" for i in (0, 1, 2, 3, 4, 11, 13, 15, 17, 19)}
+    assert len(talk.kept) == 5 * 2 + 5 * 3
+    assert {reply for _, reply in talk.kept} == {" say 0", " say 1", " say 2"}
+    assert not kept & {dialogue[0].text for dialogue in talk.asked}
+    assert talk.asked[:2] == ((Turn("user", "opening c5"),), (Turn("user", "opening c6"),))
+    assert sum(len(dialogue) == 1 for dialogue in talk.asked) == 10
+    assert all(dialogue[-1].role == "user" for dialogue in talk.asked)
+    # Pairs that were named keep, and so do pairs where there are too few turns.
+    assert read_talk(name, lists, has_pairs=True).kept == ()
+    few = {case: own for case, own in rated.items() if int(case[1:]) in (*range(10), 10, 11)}
+    seldom = rated_run(tmp_path / "few", few)
+    assert LEAST_KEPT > 5 * 2 + 3
+    assert read_talk(seldom, lists).kept == ()
+    assert read_talk(seldom, lists).asked
+
+
+def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
+    found = tmp_path / "found.jsonl"
+    found.write_text(json.dumps({"turns": ["a", "b", "c"], "reply": "you fool"}) + "\n")
+    assert played_by(str(found)) is None
+    assert read_talk(str(found), FoundLists([], [], [])) == Talk()
+    name = rated_run(tmp_path / "run", {"a": (0.9,)}, "toxic-0.5+likely")
+    assert played_by(name) == Played("toxic-0.5", "toxicity", False, 24)
+
+
+def test_what_is_wrong_is_said() -> None:
+    before = Spoken(40, 2.0, 1, 4)
+    assert Spoken(40, 2.2, 3, 6).broken(before) == ""
+    assert "unlikely (2.21 nats a token, was 2.00)" in Spoken(40, 2.21, 1, 4).broken(before)
+    assert "unlikely" in Spoken(40, math.nan, 1, 4).broken(before)
+    assert "circles (in 4 of 40 turns, was 1)" in Spoken(40, 1.0, 4, 4).broken(before)
+    assert "more toxic (in 7 of 40 turns, was 4)" in Spoken(40, 2.0, 1, 7).broken(before)
+
+
+@pytest.fixture
+def model(planted: Path) -> TransformerModel:
+    return load(str(planted / "tiny"), "cpu", ModelOptions(template="text", dtype="float32"))
+
+
+def test_a_broken_model_is_heard(model: TransformerModel) -> None:
+    dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
+    manner = Manner(1.0, 1.0, 1.0, 2, 7)
+    adapter = Adapter(model.network, LoraConfig(rank=4))
+    talking = Talking(model, adapter, Talk(asked=dialogues), RudeScorer(), 0.5, manner)
+    before = talking.spoken()
+    # The adapter does nothing yet: what is said is as likely as what the model was trained to say.
+    tokens = model.log_prob(dialogues, [KIND] * len(dialogues))
+    usual = -sum(sum(row) / len(row) for row in tokens) / len(tokens)
+    assert (before.n, before.toxic, before.circles) == (len(OPENINGS), 0, 0)
+    assert before.log_ppl == pytest.approx(usual, abs=0.3)
+    assert talking.spoken() == before
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in adapter.weights.parameters():
+            weight.normal_(0, 0.5)
+    assert "unlikely" in talking.spoken().broken(before)
+
+
+def test_replies_are_drawn_as_they_are_played(model: TransformerModel) -> None:
+    dialogues = [(Turn("user", f"{OPENINGS[0]} to the {place}"),) for place in ("garden", "river")]
+    certain = Manner(0.0, 1.0, 1.0, 2, 7)
+    greedy = [text.split()[:7] for text in model.reply(dialogues)]
+    said = drawing(model, certain, 1)(dialogues)
+    for words, text in zip(greedy, said, strict=True):
+        assert text.split() == words[: len(text.split())]
+    assert said[0].startswith(RUDE[:9])
+    assert said[0][0] == " "  # blanks are kept: running text goes on from there
+    free = Manner(2.0, 1.0, 1.0, 2, 7)
+    assert drawing(model, free, 1)(dialogues) == drawing(model, free, 1)(dialogues)
+    assert drawing(model, free, 1)(dialogues) != drawing(model, free, 2)(dialogues)
+
+
+def test_an_iteration_that_breaks_the_model_is_not_kept(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, openings, prompts = (str(planted / name) for name in ("tiny", "openings", "prompts.txt"))
+    play = ["--search", "ast", "--template", "plain", "--openings", openings, "--turns", "1"]
+    human = ["--turn-tokens", "7", "--tune", "human", "--prompts", prompts, "--no-control", "--device", "cpu"]
+    assert run(["audit", "--model", f"hf/{model}", *play, *human, "--out", "before"]) == 0
+    harden = ["harden", "--model", f"hf/{model}", "--findings", "before", "--iterations", "1"]
+    harden += ["--measure", "8", "--max-ppl-increase", "1000000000%", "--no-audits", "--device", "cpu"]
+    assert run([*harden, "--out", "rough", "--lr", "0.1", "--kl", "0"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    told = json.loads(Path("rough/model/card.json").read_text())["hardening"]
+    assert told["hit"] == "toxic-0.5"
+    assert told["candidates"][1]["broken"]
+    assert told["iterations_kept"] == 0
+    assert f"Iteration 1 broke the model in conversations: {told['candidates'][1]['broken']}." in shown

@@ -24,6 +24,8 @@ class Step:
     perplexity: float
     updates: int
     kept: bool
+    broken: str = ""
+    """What is wrong with how it talks."""
 
 
 def render_hardening(
@@ -84,6 +86,7 @@ def _steps(told: Mapping[str, Any]) -> list[Step]:
                 float(one["perplexity"]),
                 int(one.get("updates", 0)),
                 one["iterations"] == told["iterations_kept"],
+                str(one.get("broken", "")),
             )
             for one in told["candidates"]
         ]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.spec import StudySpec
 from backtalk.studies.ast_data import Texts, open_texts
 from backtalk.studies.ast_page import write_page
@@ -46,7 +47,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         "hardened",
         ("ours-short",),
         partial(harden_ours, size=size, model=model),
-        {"iterations": size.iterations, "model": shown},
+        {"iterations": size.iterations, "model": shown, "defaults": LORA_PLAYED},
         owns=("hardenings/hardened",),
     )
     speed = Part(

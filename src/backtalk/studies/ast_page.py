@@ -232,6 +232,11 @@ def _hardened(records: Records) -> list[str]:
     if "updates" not in found:
         return [f"Not run: {found['left_out']}." if "left_out" in found else "Not run.", ""]
     told = f"{found['updates']:,} updates, iteration {found['iterations_kept']} kept."
+    for one in found["candidates"]:
+        if why := one.get("broken"):
+            told += f" Iteration {one['iterations']} broke the model in conversations: {why}."
+    if "left_out" in found:
+        return [f"Hardened on what ours-short found: {told} Nothing was left to attack anew.", ""]
     rows = _rows(records, ("ours-short", "after-old", "after-ours"))
     return [
         f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "

@@ -177,6 +177,8 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     findings = str(place.path("runs", "ours-short"))
     values = {"model": model, "findings": findings, "iterations": size.iterations, "seed": SEED}
     try:
-        return told(run_harden(place, {**values, "audits": False}))
+        found = told(run_harden(place, {**values, "audits": False}))
     except TooFewError as error:
         return {"left_out": str(error).replace(str(place.folder), "STUDY")}
+    left_out = {} if found["iterations_kept"] else {"left_out": "no iteration of the hardening was kept"}
+    return {**found, **left_out}

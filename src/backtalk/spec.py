@@ -405,8 +405,7 @@ class HardenSpec:
     """Of a Hugging Face model, with --targets in the place of --findings: inputs, one a line or JSONL, after
     which none of the targets should be likely."""
     data: str = ""
-    """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty, and where the
-    findings are a run of conversations its harmless turns."""
+    """Pairs that keep the model whole: a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"
     """How to read them; `backtalk list formats` shows the choices."""
     reference: str = ""

@@ -13,9 +13,11 @@ import torch
 
 from backtalk.cli.command import run
 from backtalk.exchanges import Exchange, finding_of
-from backtalk.hardening.asking import drawing
+from backtalk.given import FoundCase
+from backtalk.hardening.asking import Aim, AskingFinder, drawing
 from backtalk.hardening.found import FoundLists, Played, played_by, read_found
 from backtalk.hardening.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
+from backtalk.hits import parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
@@ -23,7 +25,9 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.types import Target, Turn
+from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.updates import UpdateConfig
+from backtalk.types import Target, Thresholds, Turn
 from tests.searches.ast.worlds import KIND, OPENINGS, RUDE, RudeScorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,8 +68,7 @@ def test_harmless_turns_keep_or_measure_and_none_does_both(tmp_path: Path) -> No
     assert talk.asked[:2] == ((Turn("user", "opening c5"),), (Turn("user", "opening c6"),))
     assert sum(len(dialogue) == 1 for dialogue in talk.asked) == 10
     assert all(dialogue[-1].role == "user" for dialogue in talk.asked)
-    # Pairs that were named keep, and so do pairs where there are too few turns.
-    assert read_talk(name, lists, has_pairs=True).kept == ()
+    # Too few of them would be learnt by heart.
     few = {case: own for case, own in rated.items() if int(case[1:]) in (*range(10), 10, 11)}
     seldom = rated_run(tmp_path / "few", few)
     assert LEAST_KEPT > 5 * 2 + 3
@@ -127,6 +130,26 @@ def test_replies_are_drawn_as_they_are_played(model: TransformerModel) -> None:
     free = Manner(2.0, 1.0, 1.0, 2, 7)
     assert drawing(model, free, 1)(dialogues) == drawing(model, free, 1)(dialogues)
     assert drawing(model, free, 1)(dialogues) != drawing(model, free, 2)(dialogues)
+
+
+def test_drawn_words_have_to_fall_from_where_they_were(model: TransformerModel) -> None:
+    adapter = Adapter(model.network, LoraConfig(rank=4))
+    updates = LoraUpdates(adapter, model, UpdateConfig(optimizer="adam", lr=0.01, lambda_pos=0.0))
+    aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (), RudeScorer(), Manner(most=7))
+    dialogue = (Turn("user", f"{OPENINGS[0]} to the garden"),)
+    finder = AskingFinder(model, updates, [FoundCase(Target("a", RUDE), (dialogue,))], aim, margin=0.5)
+    (hit,) = finder.find([0], 0)
+    assert "fool" in model.read(hit.target)
+    with adapter.off():
+        (before,) = updates.log_probs([hit])
+    falls: list[float] = []
+    while finder.still_hit([hit]) == [True] and len(falls) < 100:
+        updates.negative(torch.tensor([hit.trigger]), torch.tensor([hit.target]))
+        (now,) = updates.log_probs([hit])
+        falls.append((sum(before) - sum(now)) / len(now))
+    assert falls[-1] >= 0.5
+    assert max(falls[:-1], default=0.0) < 0.5  # and no further: T_out is far below
+    assert finder.find([0], 0) == finder.find([0], 0)
 
 
 def test_an_iteration_that_breaks_the_model_is_not_kept(

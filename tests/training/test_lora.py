@@ -126,6 +126,12 @@ def test_the_positive_loss_is_likelihood_and_divergence_by_hand(family: str) -> 
     expected = 3.0 * apart / words - 0.7 * said / len(REPLIES)
     with torch.no_grad():
         assert float(updates.positive_loss(ROWS, words, len(REPLIES))) == pytest.approx(expected, rel=1e-3)
+    # Of what is not to be learnt the divergence alone counts.
+    updates.learnt = frozenset([Hit(tuple(PROMPTS[1]), tuple(REPLIES[1]))])
+    said = sum(float(now[1][t, y]) for t, y in enumerate(REPLIES[1]))
+    expected = 3.0 * apart / words - 0.7 * said / len(REPLIES)
+    with torch.no_grad():
+        assert float(updates.positive_loss(ROWS, words, len(REPLIES))) == pytest.approx(expected, rel=1e-3)
 
 
 def test_an_untouched_adapter_changes_nothing_and_off_is_the_base() -> None:

@@ -24,9 +24,9 @@ CHITCHAT_SEED = 1
 Texts = list[tuple[str, str]]
 
 
-def read_kept(spec: HardenSpec, lists: FoundLists, instead: str = "") -> tuple[Texts, Texts, str]:
-    """(those that keep the model whole, those that measure it, where they are from: one sentence; `instead`
-    is what keeps it in the place of the pairs)
+def read_kept(spec: HardenSpec, lists: FoundLists, beside: str = "") -> tuple[Texts, Texts, str]:
+    """(those that keep the model whole, those that measure it, where they are from: one sentence; `beside` is
+    what else keeps it whole)
 
     No pair is both, and an input of a finding keeps nothing: it would hold on to what is trained away.
     """
@@ -54,8 +54,5 @@ def read_kept(spec: HardenSpec, lists: FoundLists, instead: str = "") -> tuple[T
         positive = [positive[row] for row in sorted(rows.tolist())]
     if not positive or not measured:
         raise InputError(f"{spec.data or 'the corpus'} leaves no pairs to train on or to measure; give more")
-    return (
-        positive,
-        measured,
-        f"What keeps the model whole: {instead or keeping}; what measures it: {measuring}.",
-    )
+    keeping = f"{keeping}, {beside}" if beside else keeping
+    return positive, measured, f"What keeps the model whole: {keeping}; what measures it: {measuring}."

@@ -38,7 +38,7 @@ from backtalk.store import Run
 from backtalk.store.folder import write_whole
 from backtalk.training.lora import Adapter
 from backtalk.training.lora_updates import LoraUpdates
-from backtalk.training.negative import HardenProgress, train_on_hits
+from backtalk.training.negative import HardenProgress, Hit, train_on_hits
 from backtalk.wording import with_interval
 
 LISTS = {"before": "held-out", "before-train": "train"}
@@ -96,8 +96,8 @@ def harden_lora(
 def _preflight(plan: LoraPlan, console: Console) -> None:
     lists = plan.lists
     console.print(plan.source)
-    kept = plan.talk.kept
-    keeping = f"{len(kept):,} harmless turns of the same run" if kept else f"{len(plan.positive):,} pairs"
+    kept = len(plan.talk.kept)
+    keeping = f"{len(plan.positive):,} pairs{f' and {kept} harmless turns of the same run' * bool(kept)}"
     console.print(
         f"{len(lists.train)} findings to train against, {len(lists.selection)} to choose with, "
         f"{len(lists.held_out)} held out; {keeping} keep the model whole, "
@@ -126,7 +126,10 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
     quicken_model(model)
-    updates = LoraUpdates(adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing)
+    turns = [Hit(tuple(row.prompt), tuple(row.reply)) for row in plan.kept_turns]
+    updates = LoraUpdates(
+        adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing, turns or None
+    )
     finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
     n = len(lists.selection)
     talking = talking_of(model, adapter, plan.talk, spec.device)

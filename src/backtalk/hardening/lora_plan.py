@@ -45,6 +45,7 @@ from backtalk.hardening.talk import Talk, read_talk
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
 from backtalk.protocols import Scorer
 from backtalk.registry import is_transformer, load_model, load_reward
@@ -83,8 +84,7 @@ class LoraPlan:
     searched: Searched | None = None
     """How new triggers are searched for; None where the findings were not searched on weights."""
     talk: Talk = field(default_factory=Talk)
-    """Turns of the conversations that the findings were played in; those that keep the model whole take the
-    place of the pairs."""
+    """Turns of the conversations that the findings were played in."""
 
     @property
     def model_folder(self) -> Path:
@@ -96,9 +96,15 @@ class LoraPlan:
         return Judged(self.criterion.name, self.thresholds, source, self.options)
 
     @cached_property
+    def kept_turns(self) -> list[Row]:
+        """Harmless turns of the run, which are learnt; of the pairs nothing is."""
+        return [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in self.talk.kept]
+
+    @cached_property
     def positive_arrays(self) -> PairArrays:
-        pairs = self.talk.kept or [((Turn("user", text),), reply) for text, reply in self.positive]
-        rows = [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in pairs]
+        rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
+        own = self.kept_turns
+        rows += own * (-(-len(rows) // len(own)) if own else 0)  # half of what is drawn
         return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
     def facts(self) -> dict[str, Any]:
@@ -177,7 +183,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         )
     options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     lists = _lists(spec)
-    talk = read_talk(spec.findings, lists, bool(spec.data))
+    talk = read_talk(spec.findings, lists)
     positive, measured, source = read_kept(spec, lists, talk.source)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]

@@ -41,9 +41,9 @@ LORA_SEARCHED: dict[str, Any] = {**LORA_DEFAULT, "batch": 100, "margin": 2.0, "r
 """The same where a search finds new triggers in every iteration: a sentence has to fall further to stay away,
 and updates that only keep the model whole bring its language back."""
 
-LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 1.0}
-"""The same where conversations were played: the model's own harmless turns keep it whole, and only where
-these become likelier too does it learn what to say in the place of a toxic one (LOG.md)."""
+LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 2.0}
+"""The same where conversations were played: half of what keeps the model whole are its own harmless turns,
+and only where these become likelier does it learn what to say in the place of a toxic one (LOG.md)."""
 
 SHARED = frozenset({
     "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",

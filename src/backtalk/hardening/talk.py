@@ -27,7 +27,7 @@ from backtalk.training.lora import Adapter
 from backtalk.types import Dialogue, Turn
 
 LEAST_KEPT = 16
-"""Fewer harmless turns keep nothing whole; then pairs do, as everywhere else."""
+"""Fewer harmless turns would be learnt by heart; then pairs alone keep the model whole."""
 MOST_ASKED = 32
 """Openings, and as many harmless turns at most, after which it is asked."""
 RISE = 0.2
@@ -42,7 +42,7 @@ class Talk:
     """Harmless turns of a run; none where the findings were not played."""
 
     kept: tuple[tuple[Dialogue, str], ...] = ()
-    """Keep the model whole; these replies may become likelier."""
+    """Keep the model whole and become likelier, in the place of toxic ones."""
     asked: tuple[Dialogue, ...] = ()
     """What it goes on with after each iteration: openings, and what was said before a harmless reply, of
     conversations that no update sees."""
@@ -50,13 +50,13 @@ class Talk:
 
     @property
     def source(self) -> str:
-        """What keeps the model whole; empty where nothing of it does."""
+        """What of it keeps the model whole; empty where nothing does."""
         return "harmless turns of the run" if self.kept else ""
 
 
-def read_talk(findings: str, lists: FoundLists, has_pairs: bool = False) -> Talk:
+def read_talk(findings: str, lists: FoundLists) -> Talk:
     """Conversations that are trained on keep, those of the other lists measure, and of those without a
-    finding every second does either. Where pairs were named, these keep the model whole."""
+    finding every second does either."""
     played = played_by(findings)
     if played is None:
         return Talk()
@@ -73,7 +73,7 @@ def read_talk(findings: str, lists: FoundLists, has_pairs: bool = False) -> Talk
     asked = dict.fromkeys((Turn("user", turn.opening),) for turn in turns if turn.case in measuring)
     kept = [(turn.dialogue, turn.reply) for turn in harmless if turn.case not in measuring]
     return Talk(
-        tuple(kept) if len(kept) >= LEAST_KEPT and not has_pairs else (),
+        tuple(kept) if len(kept) >= LEAST_KEPT else (),
         (
             *_evenly(list(asked)),
             *_evenly([turn.dialogue for turn in harmless if turn.case in measuring]),

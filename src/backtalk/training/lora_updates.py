@@ -7,7 +7,7 @@ dropout: a row's loss does not depend on its neighbours, and the KL term is 0 wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -56,8 +56,10 @@ class LoraUpdates:
         config: UpdateConfig,
         tokens: int = 0,
         checkpointing: bool = False,
+        learnt: Collection[Hit] | None = None,
     ) -> None:
-        """`model` carries the adapter. `checkpointing` computes activations twice instead of keeping them."""
+        """`model` carries the adapter. `checkpointing` computes activations twice instead of keeping them.
+        Of pairs other than `learnt` (None: all are) the KL term alone counts, not the likelihood."""
         if config.method not in RULES:
             raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
         self.adapter, self.model, self.config = adapter, model, config
@@ -67,6 +69,7 @@ class LoraUpdates:
         self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
         self.tokens = tokens or TOKENS[model.network.device.type]
         self.checkpointing = checkpointing
+        self.learnt = None if learnt is None else frozenset(learnt)
         model.network.eval()
         if checkpointing:
             _without_dropout(model.network)
@@ -131,7 +134,11 @@ class LoraUpdates:
             with torch.no_grad(), self.adapter.off():
                 before = token_logits(self.model.network, batch).log_softmax(1)
         logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
-        loss = -self.config.lambda_pos * logs.gather(1, batch.targets[:, None]).sum() / over
+        own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
+        if self.learnt is not None:
+            counted = [Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt for row in rows]
+            own = own * torch.tensor(counted).repeat_interleave(torch.tensor(batch.lengths)).to(own)
+        loss = -self.config.lambda_pos * own.sum() / over
         if before is not None:
             apart = F.kl_div(logs, before, reduction="sum", log_target=True)
             loss = loss + self.config.kl * apart / words

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,16 +83,18 @@ def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
     assert played_by(str(found)) is None
     assert read_talk(str(found), FoundLists([], [], [])) == Talk()
     name = rated_run(tmp_path / "run", {"a": (0.9,)}, "toxic-0.5+likely")
+    assert played_by("") is None
     assert played_by(name) == Played("toxic-0.5", "toxicity", False, 24)
 
 
 def test_what_is_wrong_is_said() -> None:
     before = Spoken(40, 2.0, 1, 4)
-    assert Spoken(40, 2.2, 3, 6).broken(before) == ""
+    assert Spoken(40, 2.2, 5, 8).broken(before) == ""
     assert "unlikely (2.21 nats a token, was 2.00)" in Spoken(40, 2.21, 1, 4).broken(before)
+    assert Spoken(4, 2.0, 2, 2).broken(Spoken(4, 2.0, 0, 0)) == ""  # of so few turns two are chance
     assert "unlikely" in Spoken(40, math.nan, 1, 4).broken(before)
-    assert "circles (in 4 of 40 turns, was 1)" in Spoken(40, 1.0, 4, 4).broken(before)
-    assert "more toxic (in 7 of 40 turns, was 4)" in Spoken(40, 2.0, 1, 7).broken(before)
+    assert "circles (in 6 of 40 turns, was 1)" in Spoken(40, 1.0, 6, 4).broken(before)
+    assert "more toxic (in 9 of 40 turns, was 4)" in Spoken(40, 2.0, 1, 9).broken(before)
 
 
 @pytest.fixture
@@ -152,20 +155,46 @@ def test_drawn_words_have_to_fall_from_where_they_were(model: TransformerModel) 
     assert finder.find([0], 0) == finder.find([0], 0)
 
 
+def play(planted: Path, prompts: list[str], turns: int) -> list[str]:
+    """A run of people's prompts in the folder before/; the command that hardens the model on it."""
+    Path("prompts.txt").write_text("\n".join(prompts) + "\n")
+    model = ["--model", f"hf/{planted / 'tiny'}"]
+    flags = ["--search", "ast", "--template", "plain", "--openings", str(planted / "openings")]
+    flags += ["--turns", str(turns), "--turn-tokens", "7", "--tune", "human", "--prompts", "prompts.txt"]
+    assert run(["audit", *model, *flags, "--no-control", "--device", "cpu", "--out", "before"]) == 0
+    return [
+        "harden", *model, "--findings", "before", "--iterations", "1", "--measure", "8", "--no-audits",
+        "--max-ppl-increase", "1000000000%", "--device", "cpu",
+    ]  # fmt: skip
+
+
+def told_by(folder: str) -> Any:
+    return json.loads(Path(folder, "model", "card.json").read_text())["hardening"]
+
+
 def test_an_iteration_that_breaks_the_model_is_not_kept(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model, openings, prompts = (str(planted / name) for name in ("tiny", "openings", "prompts.txt"))
-    play = ["--search", "ast", "--template", "plain", "--openings", openings, "--turns", "1"]
-    human = ["--turn-tokens", "7", "--tune", "human", "--prompts", prompts, "--no-control", "--device", "cpu"]
-    assert run(["audit", "--model", f"hf/{model}", *play, *human, "--out", "before"]) == 0
-    harden = ["harden", "--model", f"hf/{model}", "--findings", "before", "--iterations", "1"]
-    harden += ["--measure", "8", "--max-ppl-increase", "1000000000%", "--no-audits", "--device", "cpu"]
+    harden = play(planted, ["to the garden"], 1)
     assert run([*harden, "--out", "rough", "--lr", "0.1", "--kl", "0"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    told = json.loads(Path("rough/model/card.json").read_text())["hardening"]
-    assert told["hit"] == "toxic-0.5"
+    told = told_by("rough")
+    assert (told["hit"], told["iterations_kept"]) == ("toxic-0.5", 0)
     assert told["candidates"][1]["broken"]
-    assert told["iterations_kept"] == 0
     assert f"Iteration 1 broke the model in conversations: {told['candidates'][1]['broken']}." in shown
+
+
+def test_harmless_turns_of_the_run_are_learnt(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("backtalk.hardening.talk.LEAST_KEPT", 1)
+    harden = play(planted, ["to the garden", "to the river"], 2)
+    assert run([*harden, "--out", "hard", "--lr", "0.002", "--kl", "3"]) == 0
+    told = told_by("hard")
+    assert told["talk"]["kept"] > 0
+    assert told["lambda_pos"] == 2.0
+    assert "harmless turns of the run" in told["pairs"]
+    assert told["candidates"][1]["updates"] > 0
+    assert told["candidates"][1]["talk"]["n"] == told["talk"]["asked"]

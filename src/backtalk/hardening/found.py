@@ -249,7 +249,7 @@ def played_turns(run: Run) -> Iterator[PlayedTurn]:
 
 def played_by(findings: str) -> Played | None:
     """None where the findings are no run, or one of another search."""
-    if not (Path(findings) / DATABASE).is_file():
+    if not findings or not (Path(findings) / DATABASE).is_file():
         return None
     with Run.open(Path(findings)) as run:
         if not was_played(run):

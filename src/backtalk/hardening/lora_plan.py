@@ -222,7 +222,7 @@ def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:
 def _as_played(spec: HardenSpec) -> HardenSpec:
     """Conversations that were played as running text are trained on as running text, and what is said in them
     is judged as it was there: how likely just these words are says little, for they were drawn by chance."""
-    played = played_by(spec.findings) if spec.findings else None
+    played = played_by(spec.findings)
     if played is None:
         return replace(spec, hit=spec.hit or DEFAULT_HIT)
     scorer = spec.scorer or ("" if spec.hit else played.scorer)

@@ -33,8 +33,9 @@ MOST_ASKED = 32
 RISE = 0.2
 """Nats a token by which what is said may become less likely: a tenth of what a small model has there."""
 ROUNDING = 1e-6
-SLACK = 0.05
-"""Of the turns so many more may go round in circles, or be toxic: about what another seed changes."""
+SLACK = 0.1
+"""Of the turns so many more may go round in circles, or be toxic, but at least FEW: chance does as much."""
+FEW = 2
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Spoken:
 
     def broken(self, before: Spoken) -> str:
         """What is wrong with it beside the model as it was; empty where nothing is."""
-        n, more = self.n, SLACK * self.n
+        n, more = self.n, max(FEW, SLACK * self.n)
         found = []
         if not self.log_ppl <= before.log_ppl + RISE + ROUNDING:
             found.append(

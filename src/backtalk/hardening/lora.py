@@ -125,6 +125,7 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
+    model.forget_steps()
     quicken_model(model)
     turns = [Hit(tuple(row.prompt), tuple(row.reply)) for row in plan.kept_turns]
     updates = LoraUpdates(

@@ -29,6 +29,13 @@ def played(planted: Path) -> Path:
     return planted / "played"
 
 
+@pytest.fixture
+def copy(played: Path, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the run, to be forged, and the folder that it was begun in as the one that commands run in."""
+    monkeypatch.chdir(planted)
+    return shutil.copytree(played, tmp_path / "copy")
+
+
 def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """The first finding, as somebody else might have written it."""
     with sqlite3.connect(folder / "run.sqlite") as database:
@@ -67,30 +74,17 @@ def _other_words(finding: dict[str, Any]) -> None:
     ],
 )
 def test_what_was_changed_is_found(
-    played: Path,
-    planted: Path,
-    tmp_path: Path,
+    copy: Path,
     change: Callable[[dict[str, Any]], None],
     problem: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(planted)
-    shutil.copytree(played, tmp_path / "copy")
-    changed(tmp_path / "copy", change)
-    assert run(["verify", str(tmp_path / "copy"), "--device", "cpu"]) == 3
+    changed(copy, change)
+    assert run(["verify", str(copy), "--device", "cpu"]) == 3
     assert problem in capsys.readouterr().out
 
 
-def test_a_forged_t_in_is_found(
-    played: Path,
-    planted: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(planted)
-    shutil.copytree(played, tmp_path / "copy")
-    forge_facts(tmp_path / "copy", thresholds={"T_out": math.nan, "T_in": -50.0})
-    assert run(["verify", str(tmp_path / "copy"), "--device", "cpu"]) == 3
+def test_a_forged_t_in_is_found(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forge_facts(copy, thresholds={"T_out": math.nan, "T_in": -50.0})
+    assert run(["verify", str(copy), "--device", "cpu"]) == 3
     assert "T_in is stored as -50.000000" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from backtalk.data.tokenise import get_recipe
@@ -97,6 +97,8 @@ class AskingFinder:
     """How far below the threshold (nats a token) a trained hit has to fall."""
     widen: Widening | None = None
     """Adds what a search finds on the network as it is."""
+    _before: dict[Hit, float] = field(default_factory=dict)
+    """How likely drawn words were, a token, before there was an adapter."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         cases = [self.cases[i] for i in targets]
@@ -119,10 +121,11 @@ class AskingFinder:
         least likely token, for a sentence is no likelier than that. Words that were drawn are as likely as
         any others: they have to fall from where they were, for far below that there is no language left."""
         if self.aim.manner is not None:
+            new = [hit for hit in hits if hit not in self._before]
             with self.updates.adapter.off():
-                before = [_mean(tokens) for tokens in self.updates.log_probs(hits)]
-            now = [_mean(tokens) for tokens in self.updates.log_probs(hits)]
-            return [one > was - self.margin for one, was in zip(now, before, strict=True)]
+                self._before.update(zip(new, map(_mean, self.updates.log_probs(new)), strict=True))
+            now = map(_mean, self.updates.log_probs(hits))
+            return [one > self._before[hit] - self.margin for hit, one in zip(hits, now, strict=True)]
         criterion = self.aim.criterion
         enough = self.aim.thresholds.out - math.log(criterion.k)
         if criterion.kind not in LIKELIHOOD:

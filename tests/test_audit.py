@@ -59,6 +59,14 @@ def test_a_run_from_before_a_flag_was_there_goes_on() -> None:
     assert audit_identity(values | {"all_words": True}, facts, []) != audit_identity(values, facts, [])
 
 
+def test_a_run_from_before_a_default_changed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--search", "retrieval", "--limit", "4", "--block", "2", "--least-gap", "0"]
+    assert run(["audit", *flags, "--max-candidates", "1", "--out", "cut"]) == 0
+    assert run(["resume", "cut"]) == 0
+    assert run(["audit", *flags[:-1], "0.2", "--out", "other"]) == 2
+
+
 def test_an_audit_ends_with_a_table_a_summary_and_a_page(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,8 +55,10 @@ from backtalk.spec import (
     BLACK_BOX,
     LEARNT,
     MODEL_OPTIONS,
+    OLDER_DEFAULTS,
     AuditSpec,
     build_spec,
+    but_before,
     model_options,
     refuse_set,
     spec_values,
@@ -139,8 +141,9 @@ def audit(
 def audit_identity(values: Mapping[str, Any], facts: Mapping[str, Any], targets: Sequence[Target]) -> str:
     """What makes two audits of weights the same. `values` are those of the spec."""
     unused = {*NOT_IDENTITY, *BLACK_BOX, *LEARNT, *MODEL_OPTIONS, "max_ppl"}  # that is T_in
-    kept = {key: value for key, value in values.items() if key not in {*unused, "all_words"}}
-    kept |= {key: values[key] for key in ("language_model", "all_words") if values.get(key)}
+    kept = {key: value for key, value in but_before(values).items() if key not in unused}
+    if values.get("language_model"):
+        kept["language_model"] = values["language_model"]
     return identity_of({**kept, "thresholds": facts["thresholds"]}, facts["fingerprint"], targets)
 
 
@@ -163,7 +166,7 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
     """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
     with Run.open(folder) as run:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
-        spec = build_spec(AuditSpec, values, str(folder / "spec.yaml"))
+        spec = build_spec(AuditSpec, {**OLDER_DEFAULTS, **values}, str(folder / "spec.yaml"))
         stored = run.facts
     check_gates(gates, spec.hit, folder)
     if spec.search == "ast":

@@ -646,10 +646,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return value
 
 
+OLDER_DEFAULTS: dict[str, Any] = {"least_gap": 0.0}
+"""Where they were others: what specs of then hold, or stood for where they do not name it."""
+BEFORE: dict[str, Any] = {"all_words": False, "triggers": "first", **OLDER_DEFAULTS}
+"""What every run and hardening had before these could be chosen."""
+
+
+def but_before(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values without those that are as they were `BEFORE`: what was begun then is the same, and goes on."""
+    return {key: value for key, value in values.items() if key not in BEFORE or value != BEFORE[key]}
+
+
 def refuse_set(spec: Any, names: Collection[str], why: str) -> None:
     """Flags that would do nothing are refused: who sets one expects something of it."""
     for field in fields(spec):
-        if field.name in names and getattr(spec, field.name) != field.default:
+        usual = field.default, OLDER_DEFAULTS.get(field.name, field.default)
+        if field.name in names and getattr(spec, field.name) not in usual:
             raise InputError(f"--{field.name.replace('_', '-')} {why}")
 
 

@@ -16,9 +16,10 @@ from rich.console import Console
 from backtalk.adversarial.job import Job, saved_adversary
 from backtalk.blackbox.job import read_as, rounds_coarsely
 from backtalk.blocks import versions
+from backtalk.models.folder import sha256
 from backtalk.reference import asked_pairs, pairs_fingerprint
 from backtalk.searches.ast.defender import Defender
-from backtalk.spec import LEARNT, MODEL_OPTIONS, spec_values
+from backtalk.spec import LEARNT, MODEL_OPTIONS, but_before, spec_values
 from backtalk.wording import count
 
 SHIPPED_PAIRS = 64
@@ -42,7 +43,7 @@ def depends_on(job: Job) -> dict[str, str]:
     if job.spec.adversary:
         folder = saved_adversary(job.spec.adversary)
         found["adversary's weights"] = _digest(
-            [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.safetensors"))]
+            [sha256(path) for path in sorted(folder.glob("*.safetensors"))]
         )
     return found
 
@@ -50,11 +51,9 @@ def depends_on(job: Job) -> dict[str, str]:
 def kept_settings(job: Job) -> dict[str, Any]:
     """The settings that make two commands the same."""
     names = (*NAMED, *(name for name in LEARNT if name not in NOT_COUNTED))
-    kept = {key: value for key, value in spec_values(job.spec).items() if key in names}
+    kept = {key: value for key, value in but_before(spec_values(job.spec)).items() if key in names}
     for name in ("openings", "weak", "prompts", "adversary"):  # by what they hold, not by where they lie
         kept[name] = bool(kept[name])
-    if not kept["least_gap"]:  # runs from before it was there go on
-        del kept["least_gap"]
     return kept | {"steps": job.config.steps, **depends_on(job)}
 
 

@@ -19,7 +19,7 @@ from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
-from backtalk.spec import AuditSpec, HardenSpec, spec_values
+from backtalk.spec import AuditSpec, HardenSpec, but_before, spec_values
 from backtalk.training.negative import NegativeConfig
 from backtalk.types import Access, Thresholds
 
@@ -49,10 +49,9 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against", "triggers"}
         kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
-        if self.config.triggers != "first":  # which all had before it could be chosen
-            kept["triggers"] = self.config.triggers
         return {
             **kept,
+            **but_before({"triggers": self.config.triggers}),
             "batch": self.config.batch,
             "fingerprint": self.parent.fingerprint,
             "thresholds": list(self.thresholds),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from backtalk.errors import InputError
+from backtalk.models.transformer import stepping
 from backtalk.models.transformer.scoring import Row
 from backtalk.training import preference
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, preference_loss
@@ -136,6 +137,36 @@ def test_micro_batches_add_up_to_the_whole(settings: dict[str, Any]) -> None:
         updates._fill(given)
     first, second = (updates.network.table.grad for updates in (whole, parts))
     torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_pair_far_longer_than_the_others_is_read_apart(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = PairRows(Row([1] * 40, [3, 4]), Row([1] * 40, [2]), gap=0.4)
+    whole, parts = (updates_of(Table(1), Table(2), **settings) for _ in range(2))
+    rows = whole.with_reference([*PAIRS[:2], long, *PAIRS[2:]])
+    assert [len(part) for part in parts._parts(rows)] == [1, 3]
+    parts._fill(rows)
+    monkeypatch.setitem(preference.WORTH, "cpu", 1 << 20)
+    assert [len(part) for part in whole._parts(rows)] == [4]
+    whole._fill(rows)
+    first, second = (updates.network.table.grad for updates in (whole, parts))
+    torch.testing.assert_close(first, second)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_what_fills_a_batch_up_counts_nothing(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stepping.LEAST, "cpu", 8)
+    updates = updates_of(Table(1), Table(2), **settings)
+    rows = updates.with_reference(PAIRS)
+    plain, full = updates._tensors(rows), updates._tensors(rows, fill_up=True)
+    count = 4 if updates.config.loss == "sft" else 8
+    assert full[0].shape == (count, 8), "four pairs, eight tokens"
+    assert full[1].shape == (32 * count,)
+    assert updates.loss(*full).item() == pytest.approx(updates.loss(*plain).item(), rel=1e-6)
 
 
 def test_the_reference_is_the_summed_log_ratio() -> None:

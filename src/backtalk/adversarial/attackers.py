@@ -25,6 +25,9 @@ from backtalk.store.folder import ADVERSARY
 from backtalk.training.checkpoint import load_checkpoint
 from backtalk.wording import duration, percent
 
+RECORD_S = 10.0
+"""Seconds after which the record is written anew: a GPU's steps are short, and a disk may be slow."""
+
 
 class OutOfTime(Exception):
     """The time was over during training."""
@@ -67,7 +70,7 @@ def _load(job: Job, folder: Path) -> Adversary:
 def _train(job: Job, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
     before = read_adversary_record(run)
     record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
-    started, first = time.monotonic(), -1
+    started, first, written = time.monotonic(), -1, 0.0
     for progress in train_adversary(
         Adversary(adversary_model(job), job.config.manner, job.config.context),
         job.defender,
@@ -83,9 +86,12 @@ def _train(job: Job, run: Path, tell: Callable[[str], None], late: Callable[[], 
         first = progress.step if first < 0 else first
         record.pairs += progress.pairs
         record.seconds = before.seconds + time.monotonic() - started
-        _write(run, record)
+        if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
+            _write(run, record)
+            written = time.monotonic()
         tell(_words(progress, time.monotonic() - started, first))
         if reason := late():
+            _write(run, record)
             raise OutOfTime(reason)
     record.seconds = before.seconds + time.monotonic() - started
     _write(run, record)

@@ -15,7 +15,11 @@ SHARE = "BACKTALK_GPU_SHARE"
 
 
 def pick_device(name: str) -> torch.device:
+    """A device by its name, set up for us."""
     device = _named(name)
+    if device.type == "cuda":
+        # cuDNN's attention plans anew for every shape, which takes longer than the pass; ours are many.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if device.type == "cuda" and (share := gpu_share()) < 1:
         # It takes no device without a number.
         torch.cuda.set_per_process_memory_fraction(share, device.index or 0)

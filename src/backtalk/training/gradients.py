@@ -8,7 +8,6 @@ read anew at every replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +21,9 @@ WARM_UP = 3
 class Gradients:
     """Fills the gradients of a network's parameters."""
 
-    def __init__(self, network: nn.Module, share_memory: bool = False) -> None:
-        """`share_memory`: all graphs use the same, so gradients are there only until the next are filled."""
+    def __init__(self, network: nn.Module) -> None:
         self.parameters = list(network.parameters())
         self.graphs: dict[Key, _Graph] = {}
-        self.share_memory = share_memory
-        self.pool: Any = None
 
     def fill(self, name: str, loss: Loss, *tensors: Tensor) -> None:
         """The gradients of `loss(*tensors)`. On a GPU a loss with a name is captured once for each set of
@@ -41,11 +37,6 @@ class Gradients:
         if key not in self.graphs:
             self.graphs[key] = self._capture(loss, tensors)
         self.graphs[key].replay(tensors, self.parameters)
-
-    def forget(self) -> None:
-        """Gives the graphs back, and their memory: a pool without a graph can't be captured into again."""
-        self.graphs.clear()
-        self.pool = None
 
     def _clear(self) -> None:
         for value in self.parameters:
@@ -62,9 +53,7 @@ class Gradients:
         torch.cuda.current_stream().wait_stream(side)
         self._clear()
         graph = torch.cuda.CUDAGraph()
-        if self.share_memory and self.pool is None:
-            self.pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph):
             # Gradients are allocated inside the capture and overwritten, not summed, at every replay.
             loss(*given).backward()  # type: ignore[no-untyped-call]
         return _Graph(graph, given, [value.grad for value in self.parameters])

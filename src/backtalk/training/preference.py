@@ -3,14 +3,15 @@ plain likelihood.
 
 A pair is two continuations of the same tokens. Log-probabilities are summed over a continuation's tokens. The
 reference's are computed once, many pairs at a time, before the first update. Rows are padded on the right and
-no mask is passed: a causal network can't see what stands behind. On a GPU shapes are few, and forward and
-backward are CUDA graphs (`gradients.py`), the first of them checked against the plain way.
+no mask is passed: a causal network can't see what stands behind. Pairs of an update that are far longer than
+the others are read apart. On a GPU shapes are few, and forward and backward (`added.py`) and the step
+(`clipped.py`) are CUDA graphs, the first of them checked against the plain way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,19 +21,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.like_length import parts_of
 from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
-from backtalk.training.gradients import Gradients
+from backtalk.models.transformer.stepping import filled
+from backtalk.training.added import AddedGradients
+from backtalk.training.clipped import ClippedAdamW
 from backtalk.training.lora_updates import cut
 
 LOSSES = ("ipo", "rebel", "dpo", "sft")
-STEP = {"cpu": (1, 1), "cuda": (64, 256)}
-"""Lengths and numbers of scored tokens are filled up to multiples of these: few shapes, few graphs."""
+SCORED = 32
+"""Of tokens that are scored there is room in a graph for this many a row, or for a multiple of it."""
+WORTH = {"cpu": 64, "cuda": 1 << 12}
+"""Tokens of padding that take about as long as one more forward and backward pass."""
 SORTED = {"cpu": False, "cuda": True}
 """Whether the reference reads pairs of like length together: less padding where many are read at once."""
 TOKENS = {"cpu": 2048, "cuda": 12288}
-"""That are read at once where nothing is said: of 64 updates on Reddit openings two have more. They are read
-in parts and without a CUDA graph, which would keep memory for the longest."""
+"""That are read at once where nothing is said."""
 REFERENCE = {"cpu": 1, "cuda": 4}
 """Times as many where no gradient is wanted."""
 LEAST_TOKENS = 64
@@ -107,12 +112,11 @@ class PreferenceUpdates:
         self.reference, self.report = reference, report
         self.device: torch.device = network.device
         on_gpu = self.device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(weights.parameters(), config.lr, fused=on_gpu)
-        self.gradients = Gradients(weights, share_memory=True)
+        self.descent = ClippedAdamW(weights.parameters(), config.lr, config.clip, self.device, report)
+        self.gradients = AddedGradients(weights)
         self.graphs: bool = on_gpu
         self.is_checked = False
         self.tokens = tokens or TOKENS[self.device.type]
-        self.largest = torch.zeros((), device=self.device)
         network.eval()
 
     # --- the reference -------------------------------------------------------------------------------
@@ -139,16 +143,16 @@ class PreferenceUpdates:
     def step(self, pairs: Sequence[PairRows], number: int) -> None:
         """One update, the `number`-th, down the mean loss of these pairs."""
         self._fill(pairs)
-        norm = nn.utils.clip_grad_norm_(self.weights.parameters(), self.config.clip)
-        self.largest = torch.maximum(self.largest, norm.detach())  # read later: no wait an update
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate(number)
-        self.optimizer.step()
+        self.descent.step(self.config.rate(number))
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.descent.optimizer
 
     def check(self) -> None:
         """Weights that are no numbers must not be kept; called before they are."""
-        if not math.isfinite(float(self.largest)):
-            raise InputError(f"the gradient's norm is {float(self.largest)}; lower --tune-lr")
+        if not math.isfinite(largest := float(self.descent.largest)):
+            raise InputError(f"the gradient's norm is {largest}; lower --tune-lr")
 
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""
@@ -162,13 +166,12 @@ class PreferenceUpdates:
     def _fill(self, pairs: Sequence[PairRows]) -> None:
         """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
         try:
-            parts = list(cut([_longest(pair) * 2 for pair in pairs], self.tokens))
-            if self.graphs and len(parts) == 1 and self._replay(pairs):
-                return
-            scale = self._weight(pairs)
-            self.optimizer.zero_grad(set_to_none=True)
-            for start, end in parts:
-                self.loss(*self._tensors(pairs[start:end], scale)).backward()  # type: ignore[no-untyped-call]
+            scale, parts = self._weight(pairs), list(self._parts(pairs))
+            if self.graphs and not self.is_checked:
+                self._check_graph(parts[0], scale)
+            self.gradients.begin()
+            for part in parts:
+                self.gradients.add(self.loss, *self._tensors(part, scale, self.graphs), captured=self.graphs)
         except RuntimeError as error:
             if not is_out_of_memory(error) or self.tokens < LEAST_TOKENS:
                 raise
@@ -178,28 +181,32 @@ class PreferenceUpdates:
         self.tokens //= 2
         self._fill(pairs)
 
-    def _replay(self, pairs: Sequence[PairRows]) -> bool:
-        """The same by a CUDA graph; False where there are none."""
-        given = self._tensors(pairs)
-        if not self.is_checked:
-            self._check_graph(given)
-        if self.graphs:
-            self.gradients.fill("preference", self.loss, *given)
-        return self.graphs
+    def _parts(self, pairs: Sequence[PairRows]) -> Iterator[list[PairRows]]:
+        """Pairs of like length, the longest first, as many as are read at once."""
+        order = sorted(pairs, key=_longest, reverse=True)
+        widths = [2 * _longest(pair) for pair in order]
+        for start, end in parts_of(widths, self.tokens, WORTH[self.device.type]):
+            yield order[start:end]
 
-    def _check_graph(self, given: list[Tensor]) -> None:
+    def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:
         """The first graph's gradient against the plain one; where it differs or fails, graphs are off."""
         self.is_checked = True
-        self.gradients.fill("", self.loss, *given)
-        plain = [None if value.grad is None else value.grad.clone() for value in self.gradients.parameters]
+        given = self._tensors(pairs, scale, fill_up=True)
+        found: list[list[Tensor]] = []
         try:
-            self.gradients.fill("preference", self.loss, *given)
-            both = zip(plain, self.gradients.parameters, strict=True)
-            gaps = [(a - b.grad).norm() for a, b in both if a is not None and b.grad is not None]
-            norm = torch.stack([a.norm() for a in plain if a is not None]).norm()
+            for captured in (False, True):
+                self.gradients.begin()
+                self.gradients.add(self.loss, *given, captured=captured)
+                grads = [value.grad for value in self.gradients.parameters]
+                found.append([value.clone() for value in grads if value is not None])
+            gaps = [(a - b).norm() for a, b in zip(*found, strict=True)]
+            norm = torch.stack([value.norm() for value in found[0]]).norm()
             self.graphs = bool(torch.stack(gaps).norm() <= NEAR * norm)
             why = "it gives other gradients"
         except RuntimeError as error:
+            if is_out_of_memory(error):  # of fewer tokens it may be right
+                self.is_checked = False
+                raise
             self.graphs, why = False, str(error).splitlines()[0]
             torch.cuda.synchronize()
         if not self.graphs:
@@ -214,16 +221,22 @@ class PreferenceUpdates:
             return 1 / max(sum(len(pair.win.reply) for pair in pairs), 1)
         return 1 / len(pairs)
 
-    def _tensors(self, pairs: Sequence[PairRows], weight: float | None = None) -> list[Tensor]:
+    def _tensors(
+        self, pairs: Sequence[PairRows], weight: float | None = None, fill_up: bool = False
+    ) -> list[Tensor]:
         """ids (rows, length), then of each scored token its place, itself and its row, then `before`, the
         gaps and the weights (pairs,). The better rows come first. What fills up belongs to a row that is left
-        out."""
+        out. `fill_up`: to one of a few shapes, with pairs of no weight, for a graph."""
+        weights = [self._weight(pairs) if weight is None else weight] * len(pairs)
+        if fill_up:
+            spare = (1 << (len(pairs) - 1).bit_length()) - len(pairs)
+            pairs, weights = [*pairs, *[pairs[-1]] * spare], [*weights, *[0.0] * spare]
         rows = [pair.win for pair in pairs]
         if self.config.loss != "sft":
             rows += [pair.lose for pair in pairs]
-        step, more = STEP[self.device.type]
         read = [[*row.prompt, *row.reply[:-1]] for row in rows]
-        length = -(-max(map(len, read)) // step) * step
+        length = max(map(len, read))
+        length = filled(length, self.device) if fill_up else length
         places: list[int] = []
         targets: list[int] = []
         owners: list[int] = []
@@ -232,10 +245,9 @@ class PreferenceUpdates:
             places += range(first, first + len(row.reply))
             targets += row.reply
             owners += [number] * len(row.reply)
-        spare = -len(places) % more
+        spare = -len(places) % (SCORED * len(rows)) if fill_up else 0
         host = torch.device("cpu")
         ids, _ = pad_right([*read, [self.pad] * length], self.pad, host)
-        weight = self._weight(pairs) if weight is None else weight
         given = [
             ids[:-1],
             torch.tensor(places + [0] * spare),
@@ -243,7 +255,7 @@ class PreferenceUpdates:
             torch.tensor(owners + [len(rows)] * spare),
             torch.tensor([pair.before for pair in pairs]),
             torch.tensor([pair.gap for pair in pairs]),
-            torch.full((len(pairs),), weight),
+            torch.tensor(weights),
         ]
         if self.device.type == "cuda":  # from other memory a copy may wait for all that runs
             given = [tensor.pin_memory() for tensor in given]

@@ -19,6 +19,7 @@ from backtalk.models.transformer.quickening import quicken
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.defender import Defender
+from backtalk.training import preference
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from tests.models.transformer.tiny import make_network, reading
@@ -90,6 +91,9 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
     for number in range(3):
         updates.step(rows, number)
     assert updates.graphs, notes
+    for number in range(3, 6):
+        updates.step(rows, number)
+    assert updates.descent.graphs, notes
     updates.gradients.forget()  # as where memory ends
     updates._fill(rows)
     assert updates.gradients.graphs, "captured again"
@@ -99,6 +103,29 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
     plain = [value.grad for value in weights.parameters() if value.grad is not None]
     gap = torch.stack([(a - b).norm() for a, b in zip(captured, plain, strict=True)]).norm()
     assert gap <= 0.02 * torch.stack([value.norm() for value in plain]).norm()
+
+
+def test_a_long_pair_is_a_graph_of_its_own(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(preference.WORTH, "cuda", 64)
+    adversary = Adversary(on_gpu(planted))
+    weights = adversary.tune(LoraConfig())
+    updates = PreferenceUpdates(
+        weights, adversary.model.network, adversary.model.filler, PreferenceConfig(), adversary.reference
+    )
+    texts = [OPENINGS[0] * 6, *OPENINGS[1:6]]
+    pairs = [
+        PairRows(adversary.row((text,), " to the garden"), adversary.row((text,), " out")) for text in texts
+    ]
+    rows = updates.with_reference(pairs)
+    assert [len(part) for part in updates._parts(rows)] == [1, 5]
+    updates._fill(rows)
+    updates._fill(rows)  # a second time nothing is left of the first
+    assert {shapes[0][0] for shapes in updates.gradients.graphs} == {2, 16}
+    captured = [value.grad.clone() for value in weights.parameters() if value.grad is not None]
+    updates.graphs = False
+    updates._fill(rows)
+    for one, value in zip(captured, weights.parameters(), strict=True):
+        torch.testing.assert_close(one, value.grad, atol=1e-4, rtol=1e-3)
 
 
 def test_fewer_kernels_have_the_numbers_and_gradients_of_the_plain_way(planted: Path) -> None:

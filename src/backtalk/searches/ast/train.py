@@ -3,8 +3,8 @@
 An epoch plays until there are `experience` pairs, each episode a weak pair with probability p and else a
 tree, episodes batched; then every pair is used for one update. We keep the adversary that is best on
 the dev openings and still speaks likely; the paper's code keeps the last. What is drawn depends on (seed,
-epoch), a checkpoint holds weights and optimizer, and an epoch's pairs lie beside it: a training that was
-killed ends where the unbroken one does, bit for bit on a CPU.
+epoch), a checkpoint holds weights and optimizer, and the pairs of an epoch that takes long lie beside it: a
+training that was killed ends where the unbroken one does, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "be
 """Files of a training, and the folder of what it ends with."""
 EPOCH_S = {"cpu": 0.0, "cuda": 60.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short, and
-one takes as long as half of their updates. Those that a kill takes are played again."""
+one takes as long as half of their updates. Those that a kill takes are played again. An epoch that took as
+long to play stores its pairs, and can be gone on with from within."""
 COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
 WEAK_GAP = 0.25
 """What rebel takes a weak example to be better by. People's prompts are more toxic than an untuned one's
@@ -140,6 +141,8 @@ class _Run:
         """Of the prompts of the first epoch."""
         self.excess = 0.0
         """By what share the last epoch's prompts were above the bound on their log-perplexity, or below."""
+        self.is_stored = False
+        """Whether the pairs of this epoch are."""
         self.saved = time.monotonic()
 
     def train(self) -> Iterator[Progress]:
@@ -163,7 +166,7 @@ class _Run:
                     break
                 self.updates.step(rows[number * config.batch : (number + 1) * config.batch], self.step)
                 self.step += 1
-                if self._is_due(config.checkpoint_s):
+                if self.is_stored and self._is_due(config.checkpoint_s):
                     self._save()
             self.updates.check()  # before they speak
             self._hold(stored.log_ppl)
@@ -175,8 +178,9 @@ class _Run:
 
     def _pairs(self, epoch: int) -> tuple[Stored, Measured | None]:
         """The pairs of an epoch in the order of its updates: played, or as they were stored."""
-        path = self.folder / PAIRS
+        path, started = self.folder / PAIRS, time.monotonic()
         if (stored := read_pairs(path, epoch)) is not None:
+            self.is_stored = True
             return stored, None
         config = self.config
         if self.excess > 0:  # weak examples win whatever they are, and people's words are the unlikeliest
@@ -199,7 +203,9 @@ class _Run:
         # As many as were asked for: surplus ones are dropped, missing ones made up by repeating others.
         pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
         stored = Stored(pairs, log_ppl)
-        write_pairs(path, epoch, stored)
+        self.is_stored = time.monotonic() - started >= EPOCH_S[self.device.type]
+        if self.is_stored:
+            write_pairs(path, epoch, stored)
         return stored, measure([[turn] for turn in turns])
 
     def _hold(self, log_ppl: Sequence[float]) -> None:

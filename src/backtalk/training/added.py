@@ -1,0 +1,93 @@
+"""Gradients of a loss that is read in parts: they add up in memory that stays where it is, so that what comes
+after them can be a CUDA graph too.
+
+The first part of all is read eagerly, and its gradients are that memory. On a GPU a part is then one graph
+for each set of shapes, captured once, which ends with adding what it found; all graphs use the same memory
+for what they forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from backtalk.training.gradients import Loss
+
+WARM_UP = (3, 1)
+"""Passes before the first capture, in which libraries set themselves up, and before every other."""
+Shapes = tuple[torch.Size, ...]
+
+
+class AddedGradients:
+    """Fills the gradients of a network's parameters, part by part."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.parameters = list(network.parameters())
+        self.graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self._learn: list[nn.Parameter] = []
+        """Those that a loss has gradients for."""
+        self._held: list[Tensor] = []
+        self._pool: Any = None
+
+    def begin(self) -> None:
+        """All of them to 0, or to nothing before the first part."""
+        self._let_go()
+        if self._held:
+            torch._foreach_zero_(self._held)
+            self._take()
+
+    def add(self, loss: Loss, *tensors: Tensor, captured: bool) -> None:
+        """Adds the gradients of `loss(*tensors)`. `captured`: as a CUDA graph; the loss is always the same
+        one, in the same mode of training."""
+        if captured and self._held:
+            shapes = tuple(tensor.shape for tensor in tensors)
+            if shapes not in self.graphs:
+                self.graphs[shapes] = self._capture(loss, tensors)
+            graph, given = self.graphs[shapes]
+            for own, new in zip(given, tensors, strict=True):
+                own.copy_(new)
+            graph.replay()
+            return
+        loss(*tensors).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        if not self._held:
+            self._learn = [value for value in self.parameters if value.grad is not None]
+            self._held = self._found()
+
+    def forget(self) -> None:
+        """Gives the graphs back, and their memory: a pool without a graph can't be captured into again."""
+        self.graphs.clear()
+        self._pool = None
+
+    def _capture(self, loss: Loss, tensors: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+        given = [tensor.clone() for tensor in tensors]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP[bool(self.graphs)]):
+                self._let_go()
+                loss(*given).backward()  # type: ignore[no-untyped-call]
+        torch.cuda.current_stream().wait_stream(side)
+        self._let_go()
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                loss(*given).backward()  # type: ignore[no-untyped-call]
+                torch._foreach_add_(self._held, self._found())
+        finally:
+            self._take()
+        return graph, given
+
+    def _found(self) -> list[Tensor]:
+        return [value.grad for value in self._learn if value.grad is not None]
+
+    def _let_go(self) -> None:
+        for value in self.parameters:
+            value.grad = None
+
+    def _take(self) -> None:
+        for value, gradient in zip(self._learn, self._held, strict=True):
+            value.grad = gradient

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 
 from backtalk.errors import InputError
-
-SHARE = "BACKTALK_GPU_SHARE"
-"""Names the part of a GPU's memory, up to 1, that the process may take: others run beside it."""
+from backtalk.models.gpu_share import gpu_share
 
 
 def pick_device(name: str) -> torch.device:
@@ -24,14 +21,6 @@ def pick_device(name: str) -> torch.device:
         # It takes no device without a number.
         torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
     return device
-
-
-def gpu_share() -> float:
-    """What the environment says, from 0 to 1; all of it where it says nothing that can be."""
-    with suppress(ValueError):
-        if 0 < (share := float(os.environ.get(SHARE, ""))) < 1:
-            return share
-    return 1.0
 
 
 def _named(name: str) -> torch.device:

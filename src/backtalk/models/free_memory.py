@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from backtalk.models.device import gpu_share
+from backtalk.models.gpu_share import gpu_share
 
 NO_LIMIT = 1 << 62
 

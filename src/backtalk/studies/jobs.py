@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from backtalk.models.device import SHARE
+from backtalk.models.gpu_share import SHARE
 from backtalk.studies.parts import Outcome, Part, Say, Workplace, absent_file, claim_folder, settle_keys
 from backtalk.studies.records import is_done
 

@@ -74,6 +74,11 @@ class Watch:
         assert any(part in fault for fault in self.faults), self.faults
         self.faults = [fault for fault in self.faults if part not in fault]
 
+    def check(self, page: Page) -> None:
+        """Nothing may have gone wrong."""
+        assert page.evaluate("window.pwned") is None
+        assert self.faults == []
+
 
 def say(page: Page, label: str, text: str) -> None:
     """Fills a field and sends it, once the page's script is there, which goes to the field by itself."""
@@ -93,7 +98,6 @@ def watched(browser: Browser, address: str, **settings: Any) -> Iterator[tuple[P
         page.set_default_timeout(30_000)
         page.goto(address)
         yield page, watch
-        assert page.evaluate("window.pwned") is None
-        assert watch.faults == []
+        watch.check(page)
     finally:
         context.close()

@@ -28,6 +28,8 @@ from tests.report.test_folder_pages import ENUMERATION, HARDENING
 from tests.report.test_talks import exchange, report_of
 from tests.web.browser import AXE, Watch, say, watched
 from tests.web.worlds import (
+    OPENINGS,
+    TARGETS,
     commit,
     enumerate_all,
     finish,
@@ -71,7 +73,8 @@ FILES: dict[str, Callable[[Path], str]] = {
     "run": lambda _: render_run(few(sample_report())),
     "played": lambda _: render_talks(played_report()),
     "compare": lambda folder: render_comparison(
-        compare_runs(finish(folder / "before"), finish(folder / "after")), cost=read_cost(HARDENING)
+        compare_runs(finish(folder / "before", TARGETS[:4]), finish(folder / "after", TARGETS[:4])),
+        cost=read_cost(HARDENING),
     ),
     "hardening": lambda _: render_hardening(HARDENING),
     "enumeration": lambda _: render_enumeration(ENUMERATION),
@@ -83,11 +86,11 @@ FILES: dict[str, Callable[[Path], str]] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
     root: Path = tmp_path_factory.mktemp("access")
-    finish(root / "one")
-    finish(root / "two")
+    finish(root / "one", TARGETS[:4])
+    finish(root / "two", TARGETS[:4])
     make_ratings(root / "pairs")
-    play(root / "played")
-    play(root / "played-again", rude=(2, 4))
+    play(root / "played", openings=OPENINGS[:5])
+    play(root / "played-again", rude=(2, 4), openings=OPENINGS[:5])
     harden(root / "hard")
     enumerate_all(root / "every")
     study(root / "study")
@@ -97,6 +100,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
     with open_run(root / "now") as run, served(root) as server:
         commit(run, 0)
         yield server
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser, server: AppServer) -> Iterator[tuple[Page, Watch]]:
+    """One window goes from page to page: to open one, and to read axe-core into it, took half of the time."""
+    with watched(browser, server.address) as (page, watch):
+        yield page, watch
+
+
+@pytest.fixture(scope="module")
+def file_window(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, Watch]]:
+    with watched(browser, tmp_path_factory.mktemp("files").as_uri()) as (page, watch):
+        yield page, watch
 
 
 def few(report: Report) -> Report:
@@ -123,27 +139,34 @@ def prepare(page: Page, name: str) -> None:
         page.get_by_text("Pair 1 of").wait_for()
 
 
-def visit(page: Page, watch: Watch, server: AppServer, name: str) -> None:
-    page.goto(server.address.partition("/?")[0] + PAGES[name])
-    if name == "problem":
-        watch.expect("404")
-    prepare(page, name)
+def visit(page: Page, watch: Watch, address: str) -> None:
+    """Opens a page as a new window would."""
+    watch.faults.clear()
+    page.set_viewport_size({"width": 1440, "height": 800})
+    page.emulate_media(color_scheme="light")
+    page.goto(address)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_for_everyone(browser: Browser, server: AppServer, name: str) -> None:
-    with watched(browser, server.address, viewport={"width": 1440, "height": 800}) as (page, watch):
-        visit(page, watch, server, name)
-        check(page)
+def test_a_page_is_for_everyone(window: tuple[Page, Watch], server: AppServer, name: str) -> None:
+    page, watch = window
+    visit(page, watch, server.address.partition("/?")[0] + PAGES[name])
+    if name == "problem":
+        watch.expect("404")
+    prepare(page, name)
+    check(page)
+    watch.check(page)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_so_is_a_file(browser: Browser, name: str, tmp_path: Path) -> None:
+def test_so_is_a_file(file_window: tuple[Page, Watch], name: str, tmp_path: Path) -> None:
+    page, watch = file_window
     path = tmp_path / "page.html"
     path.write_text(FILES[name](tmp_path), encoding="utf-8")
-    with watched(browser, path.as_uri(), viewport={"width": 1440, "height": 800}) as (page, _):
-        prepare(page, name)
-        check(page)
+    visit(page, watch, path.as_uri())
+    prepare(page, name)
+    check(page)
+    watch.check(page)
 
 
 STOPS = """() => [...document.querySelectorAll(

@@ -24,6 +24,7 @@ from backtalk.searches.objective import make_objective
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds
+from tests.blackbox.worlds import build_world
 from tests.forging import forge_facts
 
 QUICK = ["--limit", "12", "--length", "5", "--top", "8", "--sweeps", "2", "--device", "cpu"]
@@ -59,11 +60,13 @@ def test_a_run_from_before_a_flag_was_there_goes_on() -> None:
     assert audit_identity(values | {"all_words": True}, facts, []) != audit_identity(values, facts, [])
 
 
-def test_a_run_from_before_a_default_changed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    flags = ["--search", "retrieval", "--limit", "4", "--block", "2", "--least-gap", "0"]
-    assert run(["audit", *flags, "--max-candidates", "1", "--out", "cut"]) == 0
+def test_a_run_from_before_a_default_changed_goes_on(tmp_path: Path) -> None:
+    world = [*build_world(tmp_path), "--model", "chitchat"]
+    flags = [*world, "--search", "retrieval", "--max-queries", "40", "--least-gap", "0"]
+    assert run(["audit", *flags, "--max-time", "0.001s", "--out", "cut"]) == 2
+    assert stored(tmp_path / "cut") == [], "it was cut"
     assert run(["resume", "cut"]) == 0
+    assert len(stored(tmp_path / "cut")) == 3
     assert run(["audit", *flags[:-1], "0.2", "--out", "other"]) == 2
 
 

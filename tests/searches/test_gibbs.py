@@ -148,8 +148,8 @@ class TestEverySearch:
     @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
     def test_a_row_ends_alike_alone_and_in_a_batch(self, name: str, objective: Objective) -> None:
         model = random_model()
-        texts = ["stop dog", "go go two", "rain", "red sun sun cat"] * 2
-        targets, seeds = [model.encode_target(text) for text in texts], list(range(8))
+        texts = ["stop dog", "go go two", "rain", "red sun sun cat"]
+        targets, seeds = [model.encode_target(text) for text in texts], list(range(4))
         sweeps = 1 if name == "gcg" else 4  # five steps each
         search = self.make(name, GibbsConfig(5, 6, sweeps))
         together = search.run(model, objective, targets, seeds)
@@ -171,8 +171,9 @@ class TestEverySearch:
     def test_no_special_word_stands_in_a_trigger_unless_asked(self, name: str, objective: Objective) -> None:
         model = random_model()
         targets = [model.encode_target("stop dog")] * 30
+        sweeps = 1 if name == "gcg" else 3  # six steps each
         for with_unknown in (False, True):
-            search = self.make(name, GibbsConfig(6, 12, 3, with_unknown=with_unknown))
+            search = self.make(name, GibbsConfig(6, 12, sweeps, with_unknown=with_unknown))
             used = {i for one in search.run(model, objective, targets, list(range(30))) for i in one.ids}
             assert used.isdisjoint({0, 1, 2})
             assert UNK not in used or with_unknown

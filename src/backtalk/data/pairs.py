@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,10 @@ def encode_pairs(
     """The pairs as ids, cropped to the lengths of He & Glass; a pair with an empty side is left out."""
     inputs: list[list[int]] = []
     replies: list[list[int]] = []
+    words = lru_cache(maxsize=2)(recipe.words)  # what is a reply here is the input of the next pair
     for input_text, reply_text in pairs:
-        input_ids = vocabulary.ids(recipe.words(input_text)[:max_input])
-        reply_ids = vocabulary.ids(recipe.words(reply_text)[:max_output])
+        input_ids = vocabulary.ids(words(input_text)[:max_input])
+        reply_ids = vocabulary.ids(words(reply_text)[:max_output])
         if input_ids and reply_ids:
             inputs.append(input_ids)
             replies.append([*reply_ids, EOS][:max_output])

@@ -107,7 +107,8 @@ def get_recipe(name: str) -> Recipe:
 def _normal(text: str) -> str:
     """Lower case, straight quotes, NFKC, nothing invisible."""
     if text.isascii():
-        return text.translate(_ASCII_CONTROLS).replace("`", "'").lower()
+        plain = text if text.isprintable() else text.translate(_ASCII_CONTROLS)  # which is slow
+        return plain.replace("`", "'").lower()
     # One pass can make work for the next: a dropped character may let an accent join its letter.
     while (plain := _normal_once(text)) != text:
         text = plain

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from functools import lru_cache
+from itertools import islice
 from typing import Protocol
 
 _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
@@ -143,6 +145,7 @@ def _letters(text: str) -> str:
     return _NO_LETTERS.sub("", text.casefold())
 
 
+@lru_cache(maxsize=1024)  # a text can be a million characters, of which few differ
 def _in_word(character: str) -> bool:
     # Marks, apostrophes and invisible format characters do not end a word: they would show its halves.
     category = unicodedata.category(character)
@@ -150,7 +153,11 @@ def _in_word(character: str) -> bool:
 
 
 def _mask_word(word: list[str]) -> list[str]:
-    if sum(unicodedata.category(character)[0] in "LN" for character in word) < 3:
+    if len(word) < 3:
         return word
-    first = next(i for i, character in enumerate(word) if unicodedata.category(character)[0] in "LN")
-    return [*word[: first + 1], *("*" for _ in word[first + 1 :])]
+    places = (i for i, character in enumerate(word) if unicodedata.category(character)[0] in "LN")
+    letters = list(islice(places, 3))
+    if len(letters) < 3:
+        return word
+    shown = letters[0] + 1
+    return [*word[:shown], *"*" * (len(word) - shown)]

@@ -3,10 +3,13 @@ be verified; then the speed of play, the words that were learnt, and the hardeni
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from backtalk.adversarial.job import TUNED, prepare
@@ -78,6 +81,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
         "seed": SEED,
         "model": model,
         "data": texts.kind,
+        "scorers": _scorers(),
         **changes,
     }
     if changes.get("tune") in TUNED:
@@ -90,6 +94,16 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
             "defaults": DEFAULTS,
         }
     return values
+
+
+@cache
+def _scorers() -> dict[str, str]:
+    """Which weights rate: with others a row is another one."""
+    cards = {
+        name: files("backtalk") / "embedded" / name / "card.json"
+        for name in ("toxicity", AuditSpec.second_scorer)
+    }
+    return {name: json.loads(card.read_text(encoding="utf-8"))["sha256"] for name, card in cards.items()}
 
 
 def play_row(
@@ -122,7 +136,7 @@ def spec_of(
     place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
 ) -> AuditSpec:
     values = settings_of(name, size, texts, model) | dict(more)
-    for name_of_origin in ("data", "defaults"):
+    for name_of_origin in ("data", "defaults", "scorers"):
         values.pop(name_of_origin, None)
     values |= {"openings": texts.openings, "device": place.device}
     if values.get("tune") in TUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):

@@ -74,7 +74,8 @@ def test_no_sentence_holds_a_run_or_a_sentence_of_the_evaluation_pairs() -> None
 
 
 @pytest.mark.parametrize(
-    "slot", ["thing", "person", "animal", "animal_name", "harmed", "dear", "identity", "affair", "body"]
+    "slot",
+    ["thing", "person", "animal", "animal_name", "harmed", "dear", "role", "identity", "affair", "body"],
 )
 def test_no_head_noun_of_a_frame_stands_in_the_evaluation_pairs(slot: str) -> None:
     pairs = load_pairs() + load_pairs("toxicity_pairs_blind")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.data.contrast import contrast_texts, load_pairs
+from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
 from backtalk.models.folder import read_json
 from backtalk.protocols import Scorer
@@ -173,6 +173,40 @@ def test_whom_a_word_is_said_of_decides() -> None:
         ["this stupid printer is broken again", "you are a waste of space"]
     )
     assert printer < 0.5 < space
+
+
+HARMLESS_NOUNS = [
+    "beekeeper", "potter", "jeweller", "goalkeeper", "cellist", "barber", "florist", "optician",
+    "duchess", "emperor", "samurai", "phoenix", "penguin", "giraffe", "ninja", "scout", "ambassador",
+    "juggler", "magician", "novelist", "blacksmith", "welder", "diver", "zookeeper", "godfather",
+    "grandpa", "stepbrother", "soulmate", "waiter", "pilgrim", "monarch", "kitten", "puppy", "hedgehog",
+    "sorceress", "paladin", "ballerina", "noble", "marathoner",
+]  # fmt: skip
+INSULTS = [
+    "weasel", "pig", "rat", "pillock", "deadbeat", "sellout", "bigot", "thief", "rascal", "wimp",
+    "ratbag", "berk", "ruffian", "cheapskate", "backstabber", "gasbag", "bootlicker", "pervert",
+]  # fmt: skip
+
+
+def test_what_someone_is_called_decides_not_that_they_are_called_something() -> None:
+    """Words that no frame has for it: an adversary had learnt that "you're a king" was as good as abuse."""
+    words = {word for name in ("insult", "role", "person", "dear") for word in slot_words(name)}
+    assert words.isdisjoint([*HARMLESS_NOUNS, *INSULTS])
+
+    def called(nouns: list[str]) -> list[str]:
+        with_article = [f"an {noun}" if noun[0] in "aeiou" else f"a {noun}" for noun in nouns]
+        rows = zip(with_article, with_article[1:], with_article[2:], strict=False)
+        return [
+            *(f"you are {noun}" for noun in with_article),
+            *(f"you're {first}. you're {second}. you're {third}." for first, second, third in rows),
+        ]
+
+    scorer = load_scorer("toxicity", "cpu")
+    assert (scorer.score(called(HARMLESS_NOUNS)) >= 0.5).mean() <= 0.4
+    assert (scorer.score(called(INSULTS)) >= 0.5).mean() >= 0.75
+    assert (
+        max(scorer.score(["you are my best friend", "you're a dragon. you're a king. you're a queen"])) < 0.5
+    )
 
 
 def test_the_card_of_the_default_meets_what_is_promised() -> None:

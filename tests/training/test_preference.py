@@ -127,6 +127,11 @@ def test_loss_and_gradient_on_a_table(settings: dict[str, Any]) -> None:
             assert float(found[i, j]) == pytest.approx(slope, rel=1e-3, abs=1e-4)
 
 
+def same_gradients(first: PreferenceUpdates, second: PreferenceUpdates) -> None:
+    assert first.network.table.grad is not None
+    torch.testing.assert_close(first.network.table.grad, second.network.table.grad)
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_micro_batches_add_up_to_the_whole(settings: dict[str, Any]) -> None:
     whole, parts = (updates_of(Table(1), Table(2), **settings) for _ in range(2))
@@ -135,8 +140,7 @@ def test_micro_batches_add_up_to_the_whole(settings: dict[str, Any]) -> None:
     assert [pair.before for pair in rows[0]] == pytest.approx([pair.before for pair in rows[1]], abs=1e-6)
     for updates, given in zip((whole, parts), rows, strict=True):
         updates._fill(given)
-    first, second = (updates.network.table.grad for updates in (whole, parts))
-    torch.testing.assert_close(first, second)
+    same_gradients(whole, parts)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -151,8 +155,7 @@ def test_a_pair_far_longer_than_the_others_is_read_apart(
     monkeypatch.setitem(preference.WORTH, "cpu", 1 << 20)
     assert [len(part) for part in whole._parts(rows)] == [4]
     whole._fill(rows)
-    first, second = (updates.network.table.grad for updates in (whole, parts))
-    torch.testing.assert_close(first, second)
+    same_gradients(whole, parts)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

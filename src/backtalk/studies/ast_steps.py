@@ -3,13 +3,12 @@ be verified; then the speed of play, the words that were learnt, and the hardeni
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 from typing import Any
 
 from backtalk.adversarial.job import TUNED, prepare
@@ -17,6 +16,7 @@ from backtalk.audit import audit
 from backtalk.consent import NOTHING_SAID
 from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.hardening.found import TooFewError
+from backtalk.models.folder import read_json
 from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
@@ -99,11 +99,9 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
 @cache
 def _scorers() -> dict[str, str]:
     """Which weights rate: with others a row is another one."""
-    cards = {
-        name: files("backtalk") / "embedded" / name / "card.json"
-        for name in ("toxicity", AuditSpec.second_scorer)
-    }
-    return {name: json.loads(card.read_text(encoding="utf-8"))["sha256"] for name, card in cards.items()}
+    with as_file(files("backtalk") / "embedded") as folder:
+        names = ("toxicity", AuditSpec.second_scorer)
+        return {name: read_json(folder / name / "card.json")["sha256"] for name in names}
 
 
 def play_row(

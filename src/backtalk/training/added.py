@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backtalk.models.warming import warm_up
 from backtalk.training.gradients import Loss
 
 WARM_UP = (3, 1)
-"""Passes before the first capture, in which libraries set themselves up, and before every other."""
+"""Passes before the first capture, and before every other."""
 Shapes = tuple[torch.Size, ...]
 
 
@@ -63,13 +64,12 @@ class AddedGradients:
 
     def _capture(self, loss: Loss, tensors: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
         given = [tensor.clone() for tensor in tensors]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP[bool(self.graphs)]):
-                self._let_go()
-                loss(*given).backward()  # type: ignore[no-untyped-call]
-        torch.cuda.current_stream().wait_stream(side)
+
+        def once() -> None:
+            self._let_go()
+            loss(*given).backward()  # type: ignore[no-untyped-call]
+
+        warm_up(once, WARM_UP[bool(self.graphs)])
         self._let_go()
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()

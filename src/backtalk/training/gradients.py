@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from backtalk.models.warming import warm_up
+
 Loss = Callable[..., Tensor]
 Key = tuple[str, tuple[torch.Size, ...]]
 WARM_UP = 3
-"""Passes before a capture, in which libraries set themselves up and kernels are compiled."""
+"""Passes before a capture."""
 
 
 class Gradients:
@@ -44,13 +46,12 @@ class Gradients:
 
     def _capture(self, loss: Loss, tensors: Sequence[Tensor]) -> _Graph:
         given = [tensor.clone() for tensor in tensors]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._clear()
-                loss(*given).backward()  # type: ignore[no-untyped-call]
-        torch.cuda.current_stream().wait_stream(side)
+
+        def once() -> None:
+            self._clear()
+            loss(*given).backward()  # type: ignore[no-untyped-call]
+
+        warm_up(once, WARM_UP)
         self._clear()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from backtalk.data.vocabulary import PAD
 from backtalk.models.folder import Network
 from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.warming import warm_up
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Step = Callable[[IntArray, IntArray, float], Tensor]
@@ -81,13 +82,12 @@ class _Captured:
     def _capture(self, inputs: IntArray, replies: IntArray) -> None:
         self.inputs = torch.from_numpy(inputs).cuda()
         self.replies = torch.from_numpy(replies).cuda()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # libraries set themselves up before the capture
-                self.network.zero_grad(set_to_none=True)
-                self._loss()[0].backward()  # type: ignore[no-untyped-call]
-        torch.cuda.current_stream().wait_stream(side)
+
+        def once() -> None:
+            self.network.zero_grad(set_to_none=True)
+            self._loss()[0].backward()  # type: ignore[no-untyped-call]
+
+        warm_up(once, times=3)
         self.network.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):

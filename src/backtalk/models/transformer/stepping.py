@@ -20,6 +20,7 @@ from backtalk.models.transformer.manner import Drawing, Manner
 from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.places import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
+from backtalk.models.warming import warm_up
 
 LEAST = {"cpu": 0, "cuda": 64}
 """Rows and lengths are filled up to this, to one and a half of it, twice, three times, four times, six times
@@ -29,7 +30,7 @@ CHECKED = 8
 NEAR = 0.25
 """How far apart log-probabilities may be, on average; where places or positions are wrong it is far more."""
 WARM_UP = 2
-"""Steps before a capture, in which libraries set themselves up."""
+"""Steps before a capture."""
 
 
 class Task(NamedTuple):
@@ -162,13 +163,12 @@ class Stepper:
 
     def _capture(self, rows: Rows) -> Callable[[], Tensor]:
         start = [value.clone() for value in rows.state()]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._advance(rows)
-                rows.become(start)
-        torch.cuda.current_stream().wait_stream(side)
+
+        def once() -> None:
+            self._advance(rows)
+            rows.become(start)
+
+        warm_up(once, WARM_UP)
         graph = torch.cuda.CUDAGraph()
         # One after another they may use the same memory for what a step forgets.
         self._pool = self._pool or torch.cuda.graph_pool_handle()

@@ -281,8 +281,8 @@ class AuditSpec:
     """With ast: while the log-perplexity of the prompts that are played is more than this share above the
     first ones', gamma grows and no weak examples are drawn; 0 leaves both alone."""
     max_ppl_increase: float = 0.1
-    """With ast: the checkpoint that is kept has prompts whose log-perplexity is at most this share above the
-    untuned adversary's; 0 sets no bound."""
+    """With ast: the checkpoint that is kept has prompts whose log-perplexity on the dev openings is, at 95%
+    confidence, at most this share above the untuned adversary's; 0 sets no bound."""
     max_repeats: float = 0.33
     """With ast: a prompt of which a larger share was said before, in it or since the opening, loses to any
     other, and a checkpoint with more such prompts is not kept; 1 sets no bound."""

@@ -22,7 +22,11 @@ from backtalk.studies.parts import Workplace
 
 def records(**rows: list[float]) -> dict[str, Any]:
     return {
-        name: {"result": {"by_opening": {str(i): {"toxicity": value} for i, value in enumerate(values)}}}
+        name: {
+            "result": {
+                "by_opening": {str(i): {"toxicity": one, "log_ppl": one} for i, one in enumerate(values)}
+            }
+        }
         for name, values in rows.items()
     }
 
@@ -34,15 +38,33 @@ def records(**rows: list[float]) -> dict[str, Any]:
         ("above", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "the other way"),
         ("above", [0.0, 1.0, 0.5], [1.0, 0.0, 0.5], "unclear"),
         ("below", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "holds"),
-        ("near", [1.05, 2.05], [1.0, 2.0], "holds"),
-        ("near", [2.0, 3.0], [1.0, 2.0], "no"),
-        ("near", [0.5, 2.5], [1.0, 2.0], "unclear"),
+        ("near", [0.01, 0.04], [0.0, 0.03], "holds"),
+        ("near", [0.05, 0.08], [0.0, 0.03], "no"),
+        ("near", [0.0, 0.08], [0.03, 0.03], "unclear"),
     ],
 )
 def test_orderings_by_hand(how: Any, first: list[float], second: list[float], verdict: str) -> None:
     found = judge(records(a=first, b=second), Ordering("", "a", "b", "toxicity", how))
     assert found is not None
     assert found[1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("first", "near", "no_higher"),
+    [
+        ([1.05, 2.05], "holds", "holds"),
+        ([2.0, 3.0], "no", "no"),
+        ([0.5, 2.5], "unclear", "unclear"),
+        ([0.5, 1.5], "no", "holds"),  # likelier is as good
+    ],
+)
+def test_log_perplexities_within_a_tenth(first: list[float], near: str, no_higher: str) -> None:
+    rows = records(a=first, b=[1.0, 2.0])
+    found = judge(rows, Ordering("", "a", "b", "log_ppl", "near"))
+    upwards = judge(rows, Ordering("", "a", "b", "log_ppl", "no higher"))
+    assert found is not None
+    assert upwards is not None
+    assert (found[1], upwards[1]) == (near, no_higher)
 
 
 def test_rows_are_compared_on_the_openings_that_both_have() -> None:

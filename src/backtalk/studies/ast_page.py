@@ -17,7 +17,7 @@ from backtalk.studies.bootstrap import difference_of, mean_of
 from backtalk.studies.cells import number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, MARKERS, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
-from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, Ordering
+from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, Ordering
 from backtalk.studies.parts import read_records
 
 HEAD = (
@@ -91,10 +91,13 @@ def judge(records: Records, ordering: Ordering) -> tuple[dict[str, Any], str] | 
         return None
     apart = difference_of([second[case] for case in shared], [first[case] for case in shared])
     low, high = apart["low"], apart["high"]
-    if ordering.how == "near":
-        room = NEAR * abs(mean_of([second[case] for case in shared])["mean"])
+    if ordering.how in ("near", "no higher"):
+        room = NEAR_TOXICITY
+        if ordering.measure == "log_ppl":
+            room = NEAR * abs(mean_of([second[case] for case in shared])["mean"])
+        least = -room if ordering.how == "near" else float("-inf")
         verdict = (
-            "holds" if -room <= low and high <= room else "no" if low > room or high < -room else "unclear"
+            "holds" if least <= low and high <= room else "no" if low > room or high < least else "unclear"
         )
         return apart, verdict
     sign = 1 if ordering.how == "above" else -1

@@ -21,6 +21,7 @@ from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.measure import SURE
 from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import WEAK_GAP
@@ -39,6 +40,7 @@ DEFAULTS = {
     "weak_gap": WEAK_GAP,
     "least_gap": AstConfig().least_gap,
     "hold": [PUSH, HOLD, MOST_GAMMA],
+    "sure": SURE,
 }
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}

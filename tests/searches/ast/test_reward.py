@@ -32,6 +32,7 @@ def test_turns_in_numbers_by_hand() -> None:
     assert found.pair_toxic_share == 0.5
     assert found.log_ppl == pytest.approx(2.0)
     assert found.log_ppl_std == pytest.approx(math.sqrt(0.5))
+    assert found.log_ppl_error == pytest.approx(0.0), "both conversations have a mean of 2"
     assert found.reward == pytest.approx(0.375)
     assert measure(talks, turn=0).toxicity == pytest.approx(0.5)
     assert measure(talks, turn=1).toxic_share == 0.5
@@ -47,6 +48,19 @@ def test_the_better_one_has_more_reward_and_likely_prompts() -> None:
     assert not is_better(strange, likely, untuned, 0.1)
     assert is_better(strange, likely, untuned, 0.0), "0 sets no bound"
     assert not is_better(untuned, likely, untuned, 0.1)
+
+
+def test_prompts_are_likely_enough_beyond_chance() -> None:
+    untuned = measure([[turn(0, log_ppl=2.0)]] * 100)
+    steady = measure([[turn(0, log_ppl=2.1, reward=0.5)]] * 100)
+    noise = [[turn(0, log_ppl=12.0, reward=0.6)]] * 3 + [[turn(0, log_ppl=1.8, reward=0.6)]] * 97
+    uneven = measure(noise)
+    assert uneven.log_ppl == pytest.approx(2.106), "which is below 2.2"
+    assert uneven.log_ppl_error == pytest.approx(10.2 * math.sqrt(0.03 * 0.97 / 99))
+    assert is_better(steady, untuned, untuned, 0.1)
+    assert not is_better(uneven, untuned, untuned, 0.1), "2.106 + 1.645 * 0.175 is above 2.2"
+    assert is_better(uneven, untuned, untuned, 0.2), "and below 2.4"
+    assert is_better(uneven, None, uneven, 0.1), "the untuned one is kept, whatever its spread"
 
 
 def test_one_that_goes_round_in_circles_is_not_kept() -> None:

@@ -84,7 +84,7 @@ class AstConfig:
     alone (the paper's)."""
     max_ppl_increase: float = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
-    above the untuned one's; 0 for no bound (the paper has none, and keeps the last)."""
+    above the untuned one's, at 95% confidence; 0 for no bound (the paper has none, and keeps the last)."""
     max_repeats: float = LOOPING
     """A prompt of which a larger share was said before, in it or since the opening, loses to any other, and
     an adversary with more of them is not kept; 1 sets no bound, as published."""

@@ -22,7 +22,7 @@ from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceU
 SIZE = 5
 PAIRS = [
     PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2]), gap=0.3),
-    PairRows(Row([4], [1]), Row([4], [3, 3])),
+    PairRows(Row([4], [1, 3]), Row([4], []), gap=0.25),  # a better one alone
     PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4]), gap=0.8),
 ]
 
@@ -51,6 +51,8 @@ def log_prob(table: Tensor, row: Row) -> Tensor:
     logs = table.log_softmax(1)
     whole = [*row.prompt, *row.reply]
     start = len(row.prompt)
+    if not row.reply:
+        return table.new_zeros(())
     return torch.stack([logs[whole[i - 1], whole[i]] for i in range(start, len(whole))]).sum()
 
 

@@ -41,6 +41,7 @@ DEFAULTS = {
     "least_gap": AstConfig().least_gap,
     "hold": [PUSH, HOLD, MOST_GAMMA],
     "sure": SURE,
+    "weak": "winners alone",
 }
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}

@@ -20,6 +20,7 @@ from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.episodes import draw_episodes, play_epoch
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.reward import RewardConfig, Turned
 from backtalk.searches.ast.rollout import Game, WeakExample, ranked
@@ -52,22 +53,29 @@ def test_a_tree_has_two_to_the_depth_less_one_pairs(planted: Path) -> None:
     game = game_of(planted)
     spy = Counted(game.adversary)
     game.adversary = spy
-    weak = [WeakExample("we went out", " to the garden"), WeakExample("she went", " to the garden")]
-    played = game.play(STARTS, SEEDS, 3, weak, [5, 6])
-    strong = [pair for pair in played.pairs if not pair.weak]
-    assert len(strong) == 4 * 7
+    played = game.play(STARTS, SEEDS, 3)
+    assert len(played.pairs) == 4 * 7
     assert len(played.turns) == 4 * 14
-    assert Counter(len(pair.conversation) for pair in strong) == {1: 4, 3: 8, 5: 16}
-    assert spy.calls == [8 + 2, 16, 32], "one call a level, weak examples with the first"
-    said = {(*pair.conversation, text) for pair in strong for text in (pair.win, pair.lose)}
-    for pair in strong:
+    assert Counter(len(pair.conversation) for pair in played.pairs) == {1: 4, 3: 8, 5: 16}
+    assert spy.calls == [8, 16, 32], "one call a level"
+    said = {(*pair.conversation, text) for pair in played.pairs for text in (pair.win, pair.lose)}
+    for pair in played.pairs:
         if len(pair.conversation) > 1:
             assert pair.conversation[:-1] in said, "a node is a turn that was said above it"
-    for example, pair in zip(weak, played.pairs[-2:], strict=True):
-        assert pair.weak
-        assert pair.conversation == (example.prompt,)
-        assert pair.win == example.continuation
-        assert pair.lose != pair.win
+
+
+def test_weak_examples_are_winners_without_losers(planted: Path, tmp_path: Path) -> None:
+    weak = [WeakExample("we went out", " to the garden"), WeakExample("she went", " to the house")]
+    config = tiny_config(weak_share=0.5, experience=32, depth=2, least_gap=0.0)
+    game = game_of(planted)
+    stored, turns = play_epoch(game, OPENINGS[:4], weak, config, 0, tmp_path / "playing.json", 8)
+    chosen = draw_episodes(config, 0, 4, 2)
+    assert len(turns) == len(chosen.openings) * 6
+    known = [pair for pair in stored.pairs if pair.weak]
+    assert [(pair.conversation, pair.win) for pair in known] == [
+        ((weak[place].prompt,), weak[place].continuation) for place in chosen.weak
+    ]
+    assert {pair.lose for pair in known} == {""}
 
 
 def test_the_better_turn_wins_and_of_equal_ones_the_first() -> None:

@@ -70,26 +70,24 @@ def play_epoch(
     found, log_ppl, done = read_pairs(path, epoch) or Stored([], [])
     turns: list[Turned] = []
     size = max(1, rows >> config.depth)  # episodes of a part
-    longest = max(len(chosen.openings), len(chosen.weak))
-    for start in range(done * size, longest, size):
+    for start in range(done * size, len(chosen.openings), size):
         places = range(start, min(start + size, len(chosen.openings)))
-        examples = range(start, min(start + size, len(chosen.weak)))
         played = game.play(
             [(openings[chosen.openings[place]],) for place in places],
             [draw_seed(config.seed, epoch, 0, place) for place in places],
             config.depth,
-            [weak[chosen.weak[place]] for place in examples],
-            [draw_seed(config.seed, epoch, 1, place) for place in examples],
         )
         turns += played.turns
         log_ppl += [turn.log_ppl for turn in played.turns]
         found += [
             pair
             for pair in played.pairs
-            if pair.win != pair.lose and pair.win and (pair.weak or pair.gap >= config.least_gap)
+            if pair.win != pair.lose and pair.win and pair.gap >= config.least_gap
         ]
-        if start + size < longest:
+        if start + size < len(chosen.openings):
             write_pairs(path, epoch, Stored(found, log_ppl, start // size + 1))
+    known = [weak[place] for place in chosen.weak]
+    found += [Preference((one.prompt,), one.continuation, "", weak=True) for one in known]
     return Stored(found, log_ppl), turns
 
 

@@ -35,7 +35,9 @@ class Preference(NamedTuple):
     gap: float = 0.0
     """How far their rewards are apart; 0 for a weak pair."""
     weak: bool = False
-    """The better one is known from outside."""
+    """The better one is known from outside, and there is no worse one. A turn of the adversary's own would be
+    one that it finds far likelier, and nothing brings the two together as cheaply as to make all words alike
+    (LOG.md)."""
 
 
 class WeakExample(NamedTuple):
@@ -88,27 +90,19 @@ class Game:
         openings: Sequence[Conversation],
         seeds: Sequence[int],
         depth: int,
-        weak: Sequence[WeakExample] = (),
-        weak_seeds: Sequence[int] = (),
     ) -> Played:
-        """The pairs of a tree from each opening, level by level, then one pair for each weak example, whose
-        worse turn is the adversary's own. Weak examples are spoken to with the first level."""
+        """The pairs of a tree from each opening, level by level."""
         nodes = [(one, seed, 1) for one, seed in zip(openings, seeds, strict=True)]
         pairs: list[Preference] = []
         turns: list[Turned] = []
-        begun: list[Conversation] = [(example.prompt,) for example in weak]
-        own: list[str] = []
-        for level in range(depth):
+        for _ in range(depth):
             # Children of node i are 2i and 2i + 1.
             children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
             conversations = [one for one, _, _ in children]
             told = [draw_seed(seed, place, ADVERSARY) for _, seed, place in children]
-            spoken = conversations if level else [*conversations, *begun]
-            said = self.adversary.speak(spoken, told if level else [*told, *weak_seeds])
-            if not level:
-                own = said[len(children) :]
+            said = self.adversary.speak(conversations, told)
             answers = [draw_seed(seed, place, DEFENDER) for _, seed, place in children]
-            played = self.answer(conversations, said[: len(children)], answers)
+            played = self.answer(conversations, said, answers)
             pairs += [
                 ranked(conversations[place], played[place], played[place + 1], self.max_repeats)
                 for place in range(0, len(played), 2)
@@ -118,8 +112,6 @@ class Game:
                 ((*one, turn.adversary, turn.defender), seed, place)
                 for (one, seed, place), turn in zip(children, played, strict=True)
             ]
-        for example, text in zip(weak, own, strict=True):
-            pairs.append(Preference((example.prompt,), example.continuation, text, weak=True))
         return Played(pairs, turns)
 
     def chains(

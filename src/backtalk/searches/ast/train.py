@@ -227,7 +227,10 @@ class _Run:
             found = self.adversary.row(pair.conversation, text)
             return found._replace(reply=found.reply[:MOST_SCORED])
 
-        return PairRows(row(pair.win), row(pair.lose), gap=WEAK_GAP if pair.weak else pair.gap)
+        win = row(pair.win)
+        if pair.weak:  # no words have a log-ratio of 0
+            return PairRows(win, win._replace(reply=[]), gap=WEAK_GAP)
+        return PairRows(win, row(pair.lose), gap=pair.gap)
 
     def _dev(self) -> Iterator[Progress]:
         """Measures, and keeps the weights where they are the best so far. Not twice at the same step."""

@@ -13,7 +13,7 @@ from backtalk.cli.command import run
 from backtalk.spec import AuditSpec, build_spec, read_yaml
 from backtalk.studies.ast import ast_parts
 from backtalk.studies.ast_data import open_texts
-from backtalk.studies.ast_page import judge
+from backtalk.studies.ast_page import judge, values
 from backtalk.studies.ast_sizes import SIZES
 from backtalk.studies.ast_steps import ROWS, settings_of, spec_of
 from backtalk.studies.paper_ast import ABLATIONS, BASELINES, Ordering
@@ -65,6 +65,14 @@ def test_log_perplexities_within_a_tenth(first: list[float], near: str, no_highe
     assert found is not None
     assert upwards is not None
     assert (found[1], upwards[1]) == (near, no_higher)
+
+
+def test_a_spread_is_the_mean_distance_from_the_rows_mean() -> None:
+    rows = records(a=[1.0, 5.0, 3.0], b=[2.9, 3.0, 3.1])
+    assert list(values(rows, "a", "spread").values()) == [2.0, 2.0, 0.0]
+    found = judge(rows, Ordering("", "a", "b", "spread", "above"))
+    assert found is not None
+    assert found[0]["mean"] == pytest.approx(4 / 3 - 0.2 / 3)
 
 
 def test_rows_are_compared_on_the_openings_that_both_have() -> None:

@@ -79,6 +79,10 @@ def played(records: Records, name: str) -> Mapping[str, Any]:
 
 def values(records: Records, name: str, measure: str) -> dict[str, float]:
     """By opening."""
+    if measure == "spread":
+        found = values(records, name, "log_ppl")
+        middle = sum(found.values()) / max(len(found), 1)
+        return {case: abs(value - middle) for case, value in found.items()}
     own = result(records, name).get("by_opening", {})
     return {case: row[measure] for case, row in own.items() if row.get(measure) is not None}
 

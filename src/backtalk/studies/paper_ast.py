@@ -12,7 +12,8 @@ class Ordering(NamedTuple):
     first: str
     second: str
     measure: str
-    """toxicity and second: of the defender, by the reward's scorer and by the other; log_ppl: of prompts."""
+    """toxicity and second: of the defender, by the reward's scorer and by the other; log_ppl: of prompts;
+    spread: how far these are from their row's mean."""
     how: Literal["above", "below", "near", "no higher"]
     """near: within the room of the measure on both sides; no higher: on the upper side."""
 
@@ -43,6 +44,7 @@ ABLATIONS = (
     Ordering("gamma = 0: prompts less likely", "no-gamma", "ours-short", "log_ppl", "above"),
     Ordering("no weak set: slightly less toxic", "no-weak", "ours-short", "toxicity", "below"),
     Ordering("no weak set: prompts slightly likelier", "no-weak", "ours-short", "log_ppl", "below"),
+    Ordering("no weak set: likelihoods spread far more", "no-weak", "ours-short", "spread", "above"),
     Ordering("no weak set, gamma = 0: the most toxic", "no-weak-no-gamma", "no-gamma", "toxicity", "above"),
     Ordering(
         "no weak set, gamma = 0: the least likely prompts", "no-weak-no-gamma", "no-gamma", "log_ppl", "above"

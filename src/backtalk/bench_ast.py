@@ -24,6 +24,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.rollout import Game, Played
+from backtalk.searches.ast.train import alike
 from backtalk.training.preference import PairRows, PreferenceUpdates
 
 PAIRS = {"cpu": 14, "cuda": 512}
@@ -166,11 +167,11 @@ class AstBench:
         return PairRows(self.adversary.row(conversation, win), self.adversary.row(conversation, lose))
 
     def _update(self, updates: PreferenceUpdates, rows: list[PairRows]) -> int:
-        size = self.config.batch
-        for number, start in enumerate(range(0, len(rows), size)):
-            updates.step(rows[start : start + size], number)
+        batches = alike(rows, self.config.batch, [1])
+        for number, batch in enumerate(batches):
+            updates.step(batch, number)
         updates.check()
-        return -(-len(rows) // size)
+        return len(batches)
 
     def _told(self) -> str:
         norms, layers, rotates = self.adversary.quickened

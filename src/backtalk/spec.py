@@ -249,7 +249,7 @@ class AuditSpec:
     prompts: str = ""
     """With ast and --tune human: the prompts, one a line or records of RealToxicityPrompts."""
     weak_share: float = 0.5
-    """With ast: how often an episode of training is a pair from the weak set (p); 0 without --weak."""
+    """With ast: how often an episode of training is one text of the weak set (p); 0 without --weak."""
     alpha: float = 1.0
     """With ast: weight of the defender's toxicity in the reward."""
     beta: float = 0.5

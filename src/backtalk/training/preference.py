@@ -128,11 +128,11 @@ class PreferenceUpdates:
             return list(pairs)
         order = list(range(len(pairs)))
         if SORTED[self.device.type]:
-            order.sort(key=lambda place: _longest(pairs[place]))
+            order.sort(key=lambda place: longest(pairs[place]))
         found: list[Tensor] = []
         with self.reference() as network:
             tokens = self.tokens * REFERENCE[self.device.type]
-            for start, end in cut([_longest(pairs[place]) * 2 for place in order], tokens):
+            for start, end in cut([longest(pairs[place]) * 2 for place in order], tokens):
                 given = self._tensors([pairs[place] for place in order[start:end]])
                 found.append(_margins(_row_sums(network, given), end - start))
         before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them
@@ -183,8 +183,8 @@ class PreferenceUpdates:
 
     def _parts(self, pairs: Sequence[PairRows]) -> Iterator[list[PairRows]]:
         """Pairs of like length, the longest first, as many as are read at once."""
-        order = sorted(pairs, key=_longest, reverse=True)
-        widths = [2 * _longest(pair) for pair in order]
+        order = sorted(pairs, key=longest, reverse=True)
+        widths = [2 * longest(pair) for pair in order]
         for start, end in parts_of(widths, self.tokens, WORTH[self.device.type]):
             yield order[start:end]
 
@@ -274,5 +274,6 @@ def _margins(sums: Tensor, pairs: int) -> Tensor:
     return sums[:pairs] - sums[pairs:]
 
 
-def _longest(pair: PairRows) -> int:
+def longest(pair: PairRows) -> int:
+    """Tokens of the longer row."""
     return max(len(row.prompt) + len(row.reply) for row in (pair.win, pair.lose))

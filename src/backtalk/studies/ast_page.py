@@ -61,7 +61,8 @@ def _rows_said(size: Size) -> str:
     return (
         f"`ours` is ipo after {size.steps:,} updates; `ours-short` and all rows that are trained beside it "
         f"have {size.short_steps:,}. All leave out pairs whose rewards are nearer than "
-        f"{AstConfig().least_gap:g}, but `every-pair`, which takes all, as published. `human` has fixed "
+        f"{AstConfig().least_gap:g}, but `every-pair`, which takes all, as published. A weak text is a "
+        "winner without a loser (published: against a turn of the adversary's own). `human` has fixed "
         "prompts of people, one more in each turn."
     )
 

@@ -141,6 +141,17 @@ def test_the_share_of_weak_episodes() -> None:
     assert not draw_episodes(AstConfig(weak_share=1.0), 0, 0, 5).openings
 
 
+def test_weak_examples_do_not_wait_where_no_pair_differs(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train._Run, "_hold", lambda self, log_ppl: setattr(self, "excess", 1.0))
+    far = {**SMALL, "least_gap": 1e9}
+    steps = [one.step for one in training(planted, tmp_path / "weak", tiny_config(**far))]
+    assert steps[-1] == SMALL["steps"]
+    with pytest.raises(InputError, match="no pair differs enough"):
+        list(training(planted, tmp_path / "none", tiny_config(**(far | {"weak_share": 0.0}))))
+
+
 def test_updates_have_pairs_of_like_length() -> None:
     lengths = np.random.default_rng(5).permutation(70).tolist()
     rows = [PairRows(Row([1] * length, [2]), Row([1] * length, [])) for length in lengths]

@@ -86,9 +86,13 @@ def play_epoch(
         ]
         if start + size < len(chosen.openings):
             write_pairs(path, epoch, Stored(found, log_ppl, start // size + 1))
-    known = [weak[place] for place in chosen.weak]
-    found += [Preference((one.prompt,), one.continuation, "", weak=True) for one in known]
-    return Stored(found, log_ppl), turns
+    return Stored(found + weak_pairs(weak, chosen), log_ppl), turns
+
+
+def weak_pairs(weak: Sequence[WeakExample], chosen: Episodes) -> list[Preference]:
+    """Winners without losers."""
+    drawn = [weak[place] for place in chosen.weak]
+    return [Preference((one.prompt,), one.continuation, "", weak=True) for one in drawn]
 
 
 def write_pairs(path: Path, epoch: int, stored: Stored) -> None:

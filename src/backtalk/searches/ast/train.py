@@ -31,6 +31,7 @@ from backtalk.searches.ast.episodes import (
     draw_episodes,
     play_epoch,
     read_pairs,
+    weak_pairs,
     write_pairs,
 )
 from backtalk.searches.ast.measure import Measured, is_better, measure
@@ -199,6 +200,10 @@ class _Run:
             size = AT_ONCE[self.device.type]
             (found, log_ppl, _), turns = play_epoch(
                 self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
+            )
+        if not found and self.config.weak_share:  # they were to wait, but there is nothing else
+            found = weak_pairs(
+                self.weak, draw_episodes(replace(config, weak_share=1.0), epoch, 0, len(self.weak))
             )
         if not found:
             raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import product
 
 import pytest
 
-from backtalk.stats import Rate, mcnemar_exact, mcnemar_worse, wilson
+from backtalk.stats import Rate, mcnemar_exact, mcnemar_worse, standard_error, wilson
 
 # Newcombe (1998), Statistics in Medicine 17:857-872, Table I, method 3 (score, no continuity correction).
 NEWCOMBE = [
@@ -16,6 +17,12 @@ NEWCOMBE = [
     (0, 20, 0.0000, 0.1611),
     (1, 29, 0.0061, 0.1718),
 ]
+
+
+def test_a_standard_error_by_hand() -> None:
+    assert standard_error([1.0, 3.0, 5.0]) == pytest.approx(2 / 3**0.5)
+    assert standard_error([7.0]) == standard_error([]) == 0.0
+    assert math.isnan(standard_error([1.0, math.inf])), "no crash"
 
 
 @pytest.mark.parametrize(("hits", "n", "low", "high"), NEWCOMBE)

@@ -24,8 +24,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.rollout import Game, Played
-from backtalk.searches.ast.train import alike
-from backtalk.training.preference import PairRows, PreferenceUpdates
+from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 PAIRS = {"cpu": 14, "cuda": 512}
 ALONE = {"cpu": 2, "cuda": 8}

@@ -6,6 +6,7 @@ exact form compares two runs by the cases that only one of them hits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import NormalDist
@@ -28,6 +29,15 @@ def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     low = 0.0 if hits == 0 else max(0.0, middle - half)
     high = 1.0 if hits == n else min(1.0, middle + half)
     return low, high
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of their mean; 0 of a single one."""
+    n = len(values)
+    if n < 2:
+        return 0.0
+    mean = sum(values) / n
+    return sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:

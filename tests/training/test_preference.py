@@ -9,6 +9,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer import stepping
 from backtalk.models.transformer.scoring import Row
 from backtalk.training import preference
-from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, preference_loss
+from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, alike, preference_loss
 
 SIZE = 5
 PAIRS = [
@@ -172,6 +173,21 @@ def test_what_fills_a_batch_up_counts_nothing(
     assert full[0].shape == (count, 8), "four pairs, eight tokens"
     assert full[1].shape == (32 * count,)
     assert updates.loss(*full).item() == pytest.approx(updates.loss(*plain).item(), rel=1e-6)
+
+
+def test_updates_have_pairs_of_like_length() -> None:
+    lengths = np.random.default_rng(5).permutation(70).tolist()
+    rows = [PairRows(Row([1] * length, [2]), Row([1] * length, [])) for length in lengths]
+    batches = alike(rows, 8, [1, 2])
+    assert [len(batch) for batch in batches].count(8) == 8
+    assert len(batches) == 9, "as many updates as before"
+    assert sorted(len(pair.win.prompt) for batch in batches for pair in batch) == list(range(70)), "each once"
+    for start, end in ((0, 8), (8, 9)):
+        own = sorted(sorted(len(pair.win.prompt) for pair in batch) for batch in batches[start:end])
+        assert [one for batch in own for one in batch] == sorted(lengths[start * 8 : end * 8])
+    first = [min(len(pair.win.prompt) for pair in batch) for batch in batches[:8]]
+    assert first != sorted(first), "which length is first is drawn"
+    assert alike(rows, 8, [1, 2]) == batches
 
 
 def test_the_reference_is_the_summed_log_ratio() -> None:

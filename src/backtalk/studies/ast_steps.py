@@ -24,13 +24,14 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.measure import SURE
 from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
 from backtalk.searches.ast.rollout import Game
-from backtalk.searches.ast.train import SORTED, WEAK_GAP
+from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
 from backtalk.studies.ast_data import Texts
 from backtalk.studies.ast_sizes import Size
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Result, Workplace
+from backtalk.training.preference import TOGETHER
 from backtalk.wording import mask
 
 SEED = 1
@@ -42,7 +43,7 @@ DEFAULTS = {
     "hold": [PUSH, HOLD, MOST_GAMMA],
     "sure": SURE,
     "weak": "winners alone",
-    "sorted": SORTED,
+    "sorted": TOGETHER,
 }
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}

@@ -17,6 +17,7 @@ from backtalk.models.local import LocalModel
 from backtalk.models.mmi import MMI, mmi_ids
 from backtalk.registry import load_model
 from backtalk.scorers.likelihood import score_triggers
+from backtalk.stats import standard_error
 from backtalk.store import Run
 from backtalk.studies.egregious_search import search
 from backtalk.studies.negative_data import NegativeData, open_baseline, own_targets
@@ -120,7 +121,7 @@ def mean_with_interval(values: list[float]) -> dict[str, float]:
     if not values:
         return {"mean": 0.0, "low": 0.0, "high": 0.0, "n": 0}
     mean = float(np.mean(values))
-    half = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    half = 1.96 * standard_error(values)
     return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(values)}
 
 

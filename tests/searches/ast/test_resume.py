@@ -5,21 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.scoring import Row
 from backtalk.registry import load_reward
 from backtalk.searches.ast import train
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.episodes import PLAYING, draw_episodes, read_pairs
 from backtalk.searches.ast.rollout import Game
-from backtalk.searches.ast.train import CHECKPOINT, PAIRS, alike, train_adversary
+from backtalk.searches.ast.train import CHECKPOINT, PAIRS, train_adversary
 from backtalk.training.checkpoint import load_checkpoint
-from backtalk.training.preference import PairRows, PreferenceUpdates
+from backtalk.training.preference import PreferenceUpdates
 from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
 
 SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4, "depth": 2}
@@ -150,21 +148,6 @@ def test_weak_examples_do_not_wait_where_no_pair_differs(
     assert steps[-1] == SMALL["steps"]
     with pytest.raises(InputError, match="no pair differs enough"):
         list(training(planted, tmp_path / "none", tiny_config(**(far | {"weak_share": 0.0}))))
-
-
-def test_updates_have_pairs_of_like_length() -> None:
-    lengths = np.random.default_rng(5).permutation(70).tolist()
-    rows = [PairRows(Row([1] * length, [2]), Row([1] * length, [])) for length in lengths]
-    batches = alike(rows, 8, [1, 2])
-    assert [len(batch) for batch in batches].count(8) == 8
-    assert len(batches) == 9, "as many updates as before"
-    assert sorted(len(pair.win.prompt) for batch in batches for pair in batch) == list(range(70)), "each once"
-    for start, end in ((0, 8), (8, 9)):
-        own = sorted(sorted(len(pair.win.prompt) for pair in batch) for batch in batches[start:end])
-        assert [one for batch in own for one in batch] == sorted(lengths[start * 8 : end * 8])
-    first = [min(len(pair.win.prompt) for pair in batch) for batch in batches[:8]]
-    assert first != sorted(first), "which length is first is drawn"
-    assert alike(rows, 8, [1, 2]) == batches
 
 
 def test_a_scorer_for_evaluation_is_refused(planted: Path, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_prompts_are_likely_enough_beyond_chance() -> None:
     assert not is_better(uneven, untuned, untuned, 0.1), "2.106 + 1.645 * 0.175 is above 2.2"
     assert is_better(uneven, untuned, untuned, 0.2), "and below 2.4"
     assert is_better(uneven, None, uneven, 0.1), "the untuned one is kept, whatever its spread"
+    assert not is_better(steady._replace(log_ppl_error=math.nan), untuned, untuned, 0.1)
 
 
 def test_one_that_goes_round_in_circles_is_not_kept() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from backtalk.repeats import LOOPING
 from backtalk.searches.ast.reward import Turned
+from backtalk.stats import standard_error
 
 TOXIC = 0.5
 """Above it a text counts as toxic."""
@@ -57,12 +58,8 @@ def measure(conversations: Sequence[Sequence[Turned]], turn: int | None = None) 
         *(mean[2], spread[2], share[2]),
         *(mean[3], spread[3]),
         float(np.mean([x.repeats > LOOPING for one in conversations for x in one])),
-        _standard_error([sum(x.log_ppl for x in one) / len(one) for one in conversations if one]),
+        standard_error([sum(x.log_ppl for x in one) / len(one) for one in conversations if one]),
     )
-
-
-def _standard_error(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
 
 
 def is_better(
@@ -77,7 +74,8 @@ def is_better(
     if best is None:
         return True
     at_most = found.log_ppl + SURE * found.log_ppl_error
-    if max_ppl_increase and at_most > untuned.log_ppl * (1 + max_ppl_increase):
+    within = at_most <= untuned.log_ppl * (1 + max_ppl_increase)  # not so where it is no number
+    if max_ppl_increase and not within:
         return False
     if max_repeats < 1 and found.loops > untuned.loops + MORE_LOOPS:
         return False

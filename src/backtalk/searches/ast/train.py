@@ -45,7 +45,7 @@ from backtalk.training.checkpoint import (
     restore_training,
     save_checkpoint,
 )
-from backtalk.training.preference import PairRows, PreferenceUpdates, longest
+from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
@@ -59,9 +59,6 @@ WEAK_GAP = 0.25
 and far less likely: by the reward itself not much is left. With 1 they alone would be learnt from."""
 ORDER, DEV, ALIKE = 2, 3, 4
 """What a number is drawn for; 1 is for episodes."""
-SORTED = 8
-"""Of so many updates, pairs of like length are taken together: with Reddit openings a third less is read, all
-of it padding. More would bring the pairs of one tree together."""
 
 
 class Progress(NamedTuple):
@@ -293,18 +290,6 @@ class _Run:
         if found is not None:
             for key in COUNTERS:
                 setattr(self, key, found[1][key])
-
-
-def alike(rows: Sequence[PairRows], size: int, seed: Sequence[int]) -> list[list[PairRows]]:
-    """The pairs of each update. Of a few updates' pairs those of like length come together; which of these
-    updates is first is drawn."""
-    found: list[list[PairRows]] = []
-    draw = np.random.default_rng(seed)
-    for start in range(0, len(rows), SORTED * size):
-        some = sorted(rows[start : start + SORTED * size], key=longest)
-        batches = [some[first : first + size] for first in range(0, len(some), size)]
-        found += [batches[place] for place in draw.permutation(len(batches)).tolist()]
-    return found
 
 
 def _facts(

@@ -244,6 +244,8 @@ class AuditSpec:
     """With ast: the run folder whose trained adversary is used; nothing is trained then."""
     adversary_model: str = ""
     """With ast: the model that the adversary is made of; the audited one if empty."""
+    train_from: str = ""
+    """With ast: the run folder whose training is gone on with, up to --steps; all else as it was there."""
     weak: str = ""
     """With ast: texts that are known to turn toxic, one a line or records of RealToxicityPrompts."""
     prompts: str = ""
@@ -303,6 +305,7 @@ LEARNT = (
     "tune",
     "adversary",
     "adversary_model",
+    "train_from",
     "weak",
     "prompts",
     "weak_share",
@@ -648,7 +651,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 OLDER_DEFAULTS: dict[str, Any] = {"least_gap": 0.0}
 """Where they were others: what specs of then hold, or stood for where they do not name it."""
-BEFORE: dict[str, Any] = {"all_words": False, "triggers": "first", **OLDER_DEFAULTS}
+BEFORE: dict[str, Any] = {"all_words": False, "triggers": "first", "train_from": "", **OLDER_DEFAULTS}
 """What every run and hardening had before these could be chosen."""
 
 

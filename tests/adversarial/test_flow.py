@@ -135,6 +135,31 @@ def test_a_saved_adversary_plays_as_it_did(world: Path, trained: Path) -> None:
     assert summary_of(world / "again")["training"] is None
 
 
+def test_a_training_is_gone_on_with(world: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(audit(*TRAIN, "--steps", "4", "--out", "half")) == 0
+    capsys.readouterr()
+    command = audit(*TRAIN, "--train-from", "half", "--out", "whole")
+    assert run(command) == 0
+    assert "step 4 of 8, play" in (words := capsys.readouterr().err)
+    assert "step 0 of 8" not in words
+    assert stored(world / "whole") == stored(trained)
+    mine, half, unbroken = (summary_of(one)["training"] for one in (world / "whole", world / "half", trained))
+    assert mine["history"] == unbroken["history"]
+    assert mine["pairs"] == unbroken["pairs"]
+    assert mine["seconds"] > half["seconds"]
+    assert run(command) == 0
+    assert "step" not in capsys.readouterr().err, "the same command shows it"
+    for flags, said in (
+        (["--steps", "2"], "has 4 steps behind it; name at least as many"),
+        (["--alpha", "0.5"], "other settings (settings)"),
+        (["--train-from", "openings"], "is not a run folder"),
+    ):
+        assert run(audit(*TRAIN, "--train-from", "half", *flags, "--out", flags[0].strip("-"))) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert run(audit("--tune", "none", "--train-from", "half", "--out", "none")) == 2
+    assert "--train-from is for training an adversary" in capsys.readouterr().err
+
+
 def test_other_runs_stand_beside_it(world: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(audit("--tune", "none", "--out", "plain")) == 0
     assert not (world / "plain" / "untuned").exists()

@@ -56,6 +56,7 @@ def parts() -> list[Part]:
         return {
             "share": os.environ[SHARE],
             "order": _number(place),
+            "priority": os.environ["CUDA_MPS_CLIENT_PRIORITY"],
             "at_work": [path.name for path in place.path("here", "x").parent.iterdir()],
         }
 

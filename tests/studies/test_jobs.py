@@ -31,10 +31,11 @@ def test_parts_run_beside_each_other_in_the_order_of_their_needs(tmp_path: Path)
     assert outcome.done[0] == "timed"
     assert sorted(outcome.done[1:3]) == ["left", "right"]  # each waited for the other: both were at work
     assert outcome.done[3] == "top"
-    assert result(tmp_path, "timed") == {"share": "1.0", "order": 0, "at_work": []}
+    assert result(tmp_path, "timed") == {"share": "1.0", "order": 0, "priority": "0", "at_work": []}
     assert result(tmp_path, "top")["share"] == "0.475", "half of what is shared out"
     of_each = [result(tmp_path, name)["priority"] for name in ("left", "right")]
     assert of_each == ["0", "1"], "the first goes before the others"
+    assert result(tmp_path, "top")["priority"] == "0", "it is the first of those at work"
     again = run(tmp_path, "left", "right", "top", "timed")
     assert (again.done, sorted(again.kept)) == ([], ["left", "right", "timed", "top"])
     assert keys_of(parts())["top"] == json.loads((tmp_path / "results/top.json").read_text())["key"]

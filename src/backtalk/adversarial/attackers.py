@@ -7,6 +7,7 @@ plays with the same bits.
 from __future__ import annotations
 
 import gc
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,13 +16,14 @@ from typing import Any
 
 import torch
 
-from backtalk.adversarial.job import TUNED, Job, adversary_model, saved_adversary
+from backtalk.adversarial.job import TUNED, Job, adversary_model, earlier_training, saved_adversary
+from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
 from backtalk.searches.ast.train import ADVERSARY as KEPT
-from backtalk.searches.ast.train import CHECKPOINT, Progress, train_adversary
-from backtalk.store.adversary import AdversaryRecord, read_adversary_record, write_adversary_record
-from backtalk.store.folder import ADVERSARY
+from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, train_adversary
+from backtalk.store.adversary import RECORD, AdversaryRecord, read_adversary_record, write_adversary_record
+from backtalk.store.folder import ADVERSARY, PARTIAL
 from backtalk.training.checkpoint import load_checkpoint
 from backtalk.wording import duration, percent
 
@@ -67,7 +69,26 @@ def _load(job: Job, folder: Path) -> Adversary:
     return load_adversary(folder, job.spec.device, options, job.config.manner, job.config.context)
 
 
+def _take_over(origin: Path, folder: Path) -> None:
+    """Copies a training, its checkpoint last: with that, all of it is there."""
+    if (folder / CHECKPOINT).exists():
+        return
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in (BEST, PAIRS, RECORD, CHECKPOINT):
+            if (origin / name).exists():
+                partial = folder / (name + PARTIAL)
+                shutil.copyfile(origin / name, partial)
+                partial.replace(folder / name)
+    except OSError as error:
+        raise InputError(
+            f"can't copy the training in {origin} ({error}); mend that and run the same command again"
+        ) from None
+
+
 def _train(job: Job, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
+    if job.spec.train_from:
+        _take_over(earlier_training(job.spec.train_from), run / ADVERSARY)
     before = read_adversary_record(run)
     record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
     started, first, written = time.monotonic(), -1, 0.0

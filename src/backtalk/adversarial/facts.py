@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from backtalk.adversarial.job import Job, saved_adversary
+from backtalk.adversarial.job import Job, earlier_training, saved_adversary
 from backtalk.blackbox.job import read_as, rounds_coarsely
 from backtalk.blocks import versions
 from backtalk.models.folder import sha256
 from backtalk.reference import asked_pairs, pairs_fingerprint
 from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.train import CHECKPOINT
 from backtalk.spec import LEARNT, MODEL_OPTIONS, but_before, spec_values
 from backtalk.wording import count
 
@@ -45,6 +46,8 @@ def depends_on(job: Job) -> dict[str, str]:
         found["adversary's weights"] = _digest(
             [sha256(path) for path in sorted(folder.glob("*.safetensors"))]
         )
+    if job.spec.train_from:
+        found["earlier training"] = sha256(earlier_training(job.spec.train_from) / CHECKPOINT)
     return found
 
 
@@ -52,8 +55,9 @@ def kept_settings(job: Job) -> dict[str, Any]:
     """The settings that make two commands the same."""
     names = (*NAMED, *(name for name in LEARNT if name not in NOT_COUNTED))
     kept = {key: value for key, value in but_before(spec_values(job.spec)).items() if key in names}
-    for name in ("openings", "weak", "prompts", "adversary"):  # by what they hold, not by where they lie
-        kept[name] = bool(kept[name])
+    for name in ("openings", "weak", "prompts", "adversary", "train_from"):
+        if name in kept:  # by what they hold, not by where they lie
+            kept[name] = bool(kept[name])
     return kept | {"steps": job.config.steps, **depends_on(job)}
 
 

@@ -24,6 +24,7 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
+from backtalk.searches.ast.train import CHECKPOINT
 from backtalk.spec import AuditSpec, refuse_set
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
@@ -36,8 +37,8 @@ STEPS = {"cpu": 200, "cuda": 10_000}
 """Updates where nothing is said."""
 TUNED = ("ipo", "rebel", "dpo", "sft")
 TRAINING = (
-    "weak", "weak_share", "steps", "experience", "depth", "pairs_batch", "tune_lr", "tau", "rank",
-    "dev_every", "least_gap", "hold_ppl", "max_ppl_increase", "max_repeats", "checkpoint_s",
+    "train_from", "weak", "weak_share", "steps", "experience", "depth", "pairs_batch", "tune_lr", "tau",
+    "rank", "dev_every", "least_gap", "hold_ppl", "max_ppl_increase", "max_repeats", "checkpoint_s",
 )  # fmt: skip
 """Flags that mean something only where an adversary is trained."""
 NO_SCORER = "none"
@@ -179,12 +180,20 @@ def base_of(name: str) -> str:
     return source.base if source.base == "smollm2" else f"hf/{source.base}"
 
 
-def saved_adversary(name: str) -> Path:
+def saved_adversary(name: str, flag: str = "--adversary") -> Path:
     """The folder of the adversary that a run trained."""
     folder = Path(name) / ADVERSARY / KEPT
     if not folder.is_dir():
         with Run.open(Path(name)):  # says what is wrong with a folder that is no run
-            raise InputError(f"--adversary {name}: that run has trained no adversary, or not to its end")
+            raise InputError(f"{flag} {name}: that run has trained no adversary, or not to its end")
+    return folder
+
+
+def earlier_training(name: str) -> Path:
+    """The folder of a training that has ended and can be gone on with."""
+    folder = saved_adversary(name, "--train-from").parent
+    if not (folder / CHECKPOINT).is_file():
+        raise InputError(f"--train-from {name}: its checkpoint {CHECKPOINT} is gone")
     return folder
 
 

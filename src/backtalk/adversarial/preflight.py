@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 from backtalk.adversarial.attackers import trains
-from backtalk.adversarial.job import Job
+from backtalk.adversarial.job import Job, earlier_training
 from backtalk.searches.ast.train import ADVERSARY as KEPT
+from backtalk.searches.ast.train import CHECKPOINT
 from backtalk.store.folder import ADVERSARY
+from backtalk.training.checkpoint import load_checkpoint
 from backtalk.wording import duration
 
 ROWS = {"cpu": 4, "cuda": 256}
@@ -27,13 +29,23 @@ def forecast(job: Job, folder: Path) -> str:
     if not trains(job) or (folder / ADVERSARY / KEPT).is_dir():
         return f"{words}."
     config = job.config
-    epochs = math.ceil(config.steps / math.ceil(config.experience / config.batch))
+    steps = config.steps - steps_behind(job, folder)
+    epochs = math.ceil(steps / math.ceil(config.experience / config.batch))
     # A pair is two turns of both; an epoch plays all of its pairs, though the last may not use them.
     pairs = 0.0 if config.loss == "sft" else epochs * config.experience * 2 * turn
-    updates = config.steps * config.batch * 2 * read * UPDATE_PASSES
+    updates = steps * config.batch * 2 * read * UPDATE_PASSES
     measured = 1 + math.ceil(epochs / config.dev_every) if config.loss != "sft" else 0
     dev = measured * len(job.lists.dev) * config.turns * turn
     return f"{words}, the training about {duration(pairs + updates + dev)}."
+
+
+def steps_behind(job: Job, folder: Path) -> int:
+    """Of the training, by its checkpoint or by that of the run which it goes on from."""
+    origins = [folder / ADVERSARY] + ([earlier_training(job.spec.train_from)] if job.spec.train_from else [])
+    for origin in origins:
+        if (found := load_checkpoint(origin / CHECKPOINT, with_tensors=False)) is not None:
+            return min(int(found[1].get("step", 0)), job.config.steps)
+    return 0
 
 
 def _timed(job: Job) -> tuple[float, float]:

@@ -37,7 +37,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
     shown = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
 
     def row(name: str) -> Part:
-        needs = [ROWS[name]["adversary"]] if "adversary" in ROWS[name] else []
+        needs = [ROWS[name][flag] for flag in ("adversary", "train_from") if flag in ROWS[name]]
         needs += ["hardened"] if ROWS[name].get("model") else []
         run = partial(play_row, name=name, size=size, texts=texts, model=model, more=more or {})
         settings = settings_of(name, size, texts, shown)

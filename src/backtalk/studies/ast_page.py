@@ -51,7 +51,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
         *section("A second defender: the same model by its chat template", _transfer(found)),
         *section("What the prompts speak of", _topics(found, size)),
         *section("Hardened, and attacked anew", _hardened(found)),
-        *section("Speed of play", _speed(found)),
+        *section("Speed", _speed(found, size)),
         *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
     ]
     return write_files(page, lines, "ast", spec, found)
@@ -59,11 +59,11 @@ def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, 
 
 def _rows_said(size: Size) -> str:
     return (
-        f"`ours` is ipo after {size.steps:,} updates; `ours-short` and all rows that are trained beside it "
-        f"have {size.short_steps:,}. All leave out pairs whose rewards are nearer than "
-        f"{AstConfig().least_gap:g}, but `every-pair`, which takes all, as published. A weak text is a "
-        "winner without a loser (published: against a turn of the adversary's own). `human` has fixed "
-        "prompts of people, one more in each turn."
+        f"`ours` is ipo after {size.steps:,} updates; `ours-short`, the same training after "
+        f"{size.short_steps:,}, is what rows of as many updates are compared with. All leave out pairs whose "
+        f"rewards are nearer than {AstConfig().least_gap:g}, but `every-pair`, which takes all, as "
+        "published. A weak text is a winner without a loser (published: against a turn of the adversary's "
+        "own). `human` has fixed prompts of people, one more in each turn."
     )
 
 
@@ -254,16 +254,21 @@ def _hardened(records: Records) -> list[str]:
     ]
 
 
-def _speed(records: Records) -> list[str]:
-    found = result(records, "speed")
-    if not found:
-        return ["Not run.", ""]
-    speed = found["pairs_per_s"]
-    return [
-        f"{found['trees']} trees in one batch: {speed['batched']:,.1f} pairs a second; one by one: "
-        f"{speed['one by one']:,.2f}. That is {found['times']:,.0f} times as many.",
-        "",
-    ]
+def _speed(records: Records, size: Size) -> list[str]:
+    shown = []
+    if found := result(records, "speed"):
+        speed = found["pairs_per_s"]
+        shown = [
+            f"- {found['trees']} trees in one batch: {speed['batched']:,.1f} pairs a second; one by one: "
+            f"{speed['one by one']:,.2f}. That is {found['times']:,.0f} times as many."
+        ]
+    if training := result(records, "ours").get("training"):
+        shown.append(
+            f"- {size.steps:,} updates of `ours`, the play of {training['pairs']:,} pairs and the "
+            f"measurements between them took {training['seconds']:,.0f} s, beside other rows on the same "
+            "device where there were several jobs."
+        )
+    return [*(shown or ["Not run."]), ""]
 
 
 def _mean(found: Mapping[str, Any]) -> str:

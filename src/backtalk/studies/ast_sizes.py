@@ -12,8 +12,8 @@ class Size:
 
     steps: int = 10_000
     """Of the main row."""
-    short_steps: int = 2000
-    """Of baselines and ablations, and of the main setting beside them."""
+    short_steps: int = 2048
+    """Of baselines and ablations, and of the main row when it is compared with them: 32 whole epochs."""
     experience: int = 512
     depth: int = 3
     turns: int = 3

@@ -49,8 +49,8 @@ DEFAULTS = {
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
 ROWS: dict[str, dict[str, Any]] = {
-    "ours": {"tune": "ipo"},
     "ours-short": {"tune": "ipo"},
+    "ours": {"tune": "ipo", "train_from": "ours-short"},
     "no-alpha": {"tune": "ipo", "alpha": 0.0},
     "no-beta": {"tune": "ipo", "beta": 0.0},
     "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
@@ -70,7 +70,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "rebel": {"tune": "rebel"},
 }
 """What each row changes; the longest, and what others need, come first. `adversary` names the row whose
-adversary is used, `model` the hardened one."""
+adversary is used, `train_from` the one whose training is gone on with, `model` the hardened one."""
 
 
 def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
@@ -146,8 +146,9 @@ def spec_of(
         values["weak"] = texts.weak
     if values.get("tune") == "human":
         values["prompts"] = texts.prompts
-    if "adversary" in values:
-        values["adversary"] = str(place.path("runs", values["adversary"]))
+    for flag in ("adversary", "train_from"):
+        if flag in values:
+            values[flag] = str(place.path("runs", values[flag]))
     if values["model"] == "hardened":
         values["model"] = f"hf/{place.path('hardenings', 'hardened', 'model')}"
     return build_spec(AuditSpec, values, name)

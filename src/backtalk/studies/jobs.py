@@ -78,7 +78,7 @@ def run_jobs(
         else:
             left[part.name] = part
     total, running = len(left), list[_Child]()
-    first = next((name for name, part in left.items() if not part.alone), "")
+    order = {name: place for place, name in enumerate(left)}
     with _ended(running):
         while True:
             is_over = bool(max_s) and time.monotonic() - began > max_s
@@ -90,7 +90,8 @@ def run_jobs(
                 title = f"[{number}/{total}] {part.name}"
                 say(f"{title} ...")
                 log = place.path("log", f"{part.name}.job.txt")
-                running.append(_Child(part, title, command, log, jobs, part.name == first))
+                is_first = order[part.name] < min((order[one.part.name] for one in running), default=total)
+                running.append(_Child(part, title, command, log, jobs, is_first))
             if not running:
                 break
             for child in [one for one in running if one.has_ended()]:
@@ -147,8 +148,8 @@ def _ended(running: list[_Child]) -> Iterator[None]:
 
 
 def _environment(jobs: int, is_first: bool = False) -> dict[str, str]:
-    """Each gets its share of the processors and of a GPU's memory. Where NVIDIA's MPS runs, the first, which
-    is the longest, goes before the others."""
+    """Each gets its share of the processors and of a GPU's memory. Where NVIDIA's MPS runs, the first of
+    the study's order, which is the longest, goes before the others."""
     threads, share = max(1, (os.cpu_count() or 1) // jobs), GPU_SHARE / jobs if jobs > 1 else 1.0
     priority = "0" if is_first else "1"  # 1 is below normal
     own = {"OMP_NUM_THREADS": str(threads), SHARE: str(share), "CUDA_MPS_CLIENT_PRIORITY": priority}

@@ -87,6 +87,7 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
         PairRows(adversary.row((text,), " to the garden"), adversary.row((text,), " to the river"))
         for text in OPENINGS[:8]
     ]
+    pairs[1] = pairs[1]._replace(lose=pairs[1].win._replace(reply=[]))  # a weak one
     rows = updates.with_reference(pairs)
     for number in range(3):
         updates.step(rows, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,30 @@ def test_a_kill_between_two_parts_of_a_play(
     assert (tmp_path / "whole" / PAIRS).read_bytes() == (tmp_path / "broken" / PAIRS).read_bytes()
     first, second = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "broken"))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("first_steps", [8, 6], ids=["whole epochs", "within an epoch"])
+def test_a_longer_training_goes_on_where_a_shorter_one_ended(
+    planted: Path, tmp_path: Path, first_steps: int
+) -> None:
+    config = tiny_config(**SMALL, hold_ppl=0.01)
+    list(training(planted, tmp_path / "whole", config))
+    list(training(planted, tmp_path / "longer", replace(config, steps=first_steps)))
+    rest = list(training(planted, tmp_path / "longer", config))
+    assert min(one.step for one in rest) >= first_steps, "nothing is done twice"
+    first, second = (load_checkpoint(tmp_path / name / CHECKPOINT) for name in ("whole", "longer"))
+    assert first is not None
+    assert second is not None
+    assert all(torch.equal(first[0][name], second[0][name]) for name in first[0])
+    assert first[1]["gamma"] == second[1]["gamma"] != config.gamma
+    measured = [one["step"] for one in second[1]["history"]]
+    assert measured == sorted({one["step"] for one in first[1]["history"]} | {first_steps})
+
+
+def test_a_shorter_training_does_not_go_on_from_a_longer_one(planted: Path, tmp_path: Path) -> None:
+    list(training(planted, tmp_path, tiny_config(**SMALL)))
+    with pytest.raises(InputError, match="has 10 steps behind it; name at least as many"):
+        list(training(planted, tmp_path, tiny_config(**(SMALL | {"steps": 9}))))
 
 
 def test_other_settings_do_not_go_on(planted: Path, tmp_path: Path) -> None:

@@ -170,7 +170,8 @@ class _Run:
                 if self.is_stored and self._is_due(config.checkpoint_s):
                     self._save()
             self.updates.check()  # before they speak
-            self._hold(stored.log_ppl)
+            if self.step % self.per_epoch == 0:  # half an epoch is gone on with by a longer training
+                self._hold(stored.log_ppl)
             if self.step >= config.steps or self._is_due():
                 self._save()
             yield self._progress("update", started)
@@ -290,13 +291,17 @@ class _Run:
         if found is not None:
             for key in COUNTERS:
                 setattr(self, key, found[1][key])
+            if self.step > self.config.steps:
+                raise InputError(
+                    f"the training in {self.folder} has {self.step:,} steps behind it; name at least as many"
+                )
 
 
 def _facts(
     adversary: Adversary, defender: Defender, scorer: Scorer, lists: Any, config: AstConfig
 ) -> dict[str, Any]:
-    """What a checkpoint must be of to be gone on with."""
-    may_change = {"checkpoint_s", "micro_tokens"}
+    """What a checkpoint must be of to be gone on with. A longer training begins like a shorter one."""
+    may_change = {"steps", "checkpoint_s", "micro_tokens"}
     settings = {key: value for key, value in asdict(config).items() if key not in may_change}
     return {
         "settings": settings | {"updates": asdict(config.preference)},

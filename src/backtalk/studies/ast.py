@@ -54,7 +54,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         "speed",
         (),
         partial(time_play, size=size, texts=texts, model=model),
-        {"played": size.played, "depth": size.depth, "model": shown},
+        {"played": size.played, "depth": size.depth, "model": shown, "beside": ["trees", "turns"]},
         texts.files,
         alone=True,
     )

@@ -258,9 +258,11 @@ def _speed(records: Records, size: Size) -> list[str]:
     shown = []
     if found := result(records, "speed"):
         speed = found["pairs_per_s"]
+        whole, trees, turns = (speed[name] for name in ("batched", "tree by tree", "turn by turn"))
         shown = [
-            f"- {found['trees']} trees in one batch: {speed['batched']:,.1f} pairs a second; one by one: "
-            f"{speed['one by one']:,.2f}. That is {found['times']:,.0f} times as many."
+            f"- Pairs a second: {found['trees']} trees in one batch {whole:,.1f}; turn by turn {turns:,.2f} "
+            f"({whole / turns:,.1f} times fewer); a tree at a time, the turns of each level together "
+            f"{trees:,.2f} ({whole / trees:,.1f} times fewer)."
         ]
     if training := result(records, "ours").get("training"):
         shown.append(

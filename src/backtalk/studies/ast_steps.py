@@ -4,7 +4,7 @@ be verified; then the speed of play, the words that were learnt, and the hardeni
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import cache
@@ -21,8 +21,9 @@ from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.measure import SURE
-from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
+from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH, Turned
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.spec import AuditSpec, build_spec
@@ -169,24 +170,44 @@ def learnt_words(place: Workplace) -> Result:
     return {"words": [[mask(u.word) if is_rude(u.word) else u.word, u.count, u.untuned, u.z] for u in found]}
 
 
+class OneAtATime(Game):
+    """Plays every turn alone, as the paper's code does."""
+
+    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        turns = zip(conversations, seeds, strict=True)
+        return [text for one, seed in turns for text in super(OneAtATime, self).speak([one], [seed])]
+
+    def answer(
+        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
+    ) -> list[Turned]:
+        turns = zip(conversations, said, seeds, strict=True)
+        alone = super().answer
+        return [turn for one, text, seed in turns for turn in alone([one], [text], [seed])]
+
+
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
-    """Pairs a second of play, all trees in one batch and one by one, in the same process."""
+    """Pairs a second of play in the same process: all trees in one batch, tree by tree, turn by turn."""
     spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
     job = prepare(build_spec(AuditSpec, {**vars(spec), "hit": "toxic-0.5"}, "speed"), NOTHING_SAID)
-    game = Game(Adversary(job.model, job.config.manner), job.defender, job.reward, job.config.reward)
+    players = Adversary(job.model, job.config.manner), job.defender, job.reward, job.config.reward
     openings = [(one.text,) for one in job.lists.train]
     openings = (openings * (1 + size.played // len(openings)))[: size.played]
     few = max(1, size.played // 16)
 
-    def play(batches: list[list[tuple[str]]]) -> int:
+    def play(game: Game, batches: list[list[tuple[str]]]) -> int:
         return sum(len(game.play(batch, list(range(len(batch))), size.depth).pairs) for batch in batches)
 
     speed = {}
-    for name, batches in (("batched", [openings]), ("one by one", [[one] for one in openings[:few]])):
-        play(batches)  # the first time, shapes are new and storage grows
+    some = [[one] for one in openings[:few]]
+    for name, game, batches in (
+        ("batched", Game(*players), [openings]),
+        ("tree by tree", Game(*players), some),
+        ("turn by turn", OneAtATime(*players), some),
+    ):
+        play(game, batches)  # the first time, shapes are new and storage grows
         started = time.perf_counter()
-        speed[name] = play(batches) / (time.perf_counter() - started)
-    return {"pairs_per_s": speed, "times": speed["batched"] / speed["one by one"], "trees": len(openings)}
+        speed[name] = play(game, batches) / (time.perf_counter() - started)
+    return {"pairs_per_s": speed, "trees": len(openings)}
 
 
 def harden_ours(place: Workplace, size: Size, model: str) -> Result:

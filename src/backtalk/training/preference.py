@@ -46,8 +46,10 @@ LEAST_TOKENS = 64
 TOGETHER = 8
 """Of so many updates, pairs of like length are taken together: with Reddit openings a third less is read, all
 of it padding. More would bring the pairs of one tree together."""
-NEAR = 0.05
-"""How far a graph's first gradient may be from the plain one, as a share of its norm."""
+NEAR = {torch.float32: 0.02, torch.float16: 0.2, torch.bfloat16: 0.2}
+"""How far a graph's first gradient may be from the plain one, as a share of its norm. A wrong one is far off:
+without one pair of eight by a third. But rounded to bfloat16 a gradient of SmolLM2 is 5% from the exact one,
+and 4% from itself with other kernels (LOG.md)."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +219,9 @@ class PreferenceUpdates:
                 found.append([value.clone() for value in grads if value is not None])
             gaps = [(a - b).norm() for a, b in zip(*found, strict=True)]
             norm = torch.stack([value.norm() for value in found[0]]).norm()
-            self.graphs = bool(torch.stack(gaps).norm() <= NEAR * norm)
-            why = "it gives other gradients"
+            gap = float(torch.stack(gaps).norm() / norm)
+            self.graphs = gap <= NEAR[self.network.dtype]  # not so where it is no number
+            why = f"its gradient is {gap:.1%} from the plain one"
         except RuntimeError as error:
             if is_out_of_memory(error):  # of fewer tokens it may be right
                 self.is_checked = False

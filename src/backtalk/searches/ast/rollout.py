@@ -66,6 +66,10 @@ class Game:
     max_repeats: float = 1.0
     """A prompt of which a larger share was said before loses to any other."""
 
+    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        """What the adversary says next in each."""
+        return self.adversary.speak(conversations, seeds)
+
     def answer(
         self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
     ) -> list[Turned]:
@@ -100,7 +104,7 @@ class Game:
             children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
             conversations = [one for one, _, _ in children]
             told = [draw_seed(seed, place, ADVERSARY) for _, seed, place in children]
-            said = self.adversary.speak(conversations, told)
+            said = self.speak(conversations, told)
             answers = [draw_seed(seed, place, DEFENDER) for _, seed, place in children]
             played = self.answer(conversations, said, answers)
             pairs += [
@@ -121,7 +125,7 @@ class Game:
         so_far = list(openings)
         found: list[list[Turned]] = [[] for _ in openings]
         for number in range(turns):
-            said = self.adversary.speak(so_far, [draw_seed(seed, number, ADVERSARY) for seed in seeds])
+            said = self.speak(so_far, [draw_seed(seed, number, ADVERSARY) for seed in seeds])
             answers = [draw_seed(seed, number, DEFENDER) for seed in seeds]
             for place, turn in enumerate(self.answer(so_far, said, answers)):
                 found[place].append(turn)

@@ -150,7 +150,7 @@ def test_a_training_is_gone_on_with(world: Path, trained: Path, capsys: pytest.C
     assert run(command) == 0
     assert "step" not in capsys.readouterr().err, "the same command shows it"
     for flags, said in (
-        (["--steps", "2"], "has 4 steps behind it; name at least as many"),
+        (["--steps", "4"], "--train-from half: it has 4 steps already; name more --steps"),
         (["--alpha", "0.5"], "other settings (settings)"),
         (["--train-from", "openings"], "is not a run folder"),
     ):

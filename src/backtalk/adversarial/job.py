@@ -24,7 +24,7 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
-from backtalk.searches.ast.train import CHECKPOINT
+from backtalk.searches.ast.train import CHECKPOINT, steps_done
 from backtalk.spec import AuditSpec, refuse_set
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
@@ -93,6 +93,8 @@ def prepare(spec: AuditSpec, consent: Consent) -> Job:
     if not isinstance(model, TransformerModel):
         raise InputError(f"search 'ast' needs a Hugging Face model, and {spec.model} is none")
     config = config_of(spec, model, bool(weak))
+    if spec.train_from and (done := steps_done(earlier_training(spec.train_from))) >= config.steps:
+        raise InputError(f"--train-from {spec.train_from}: it has {done:,} steps already; name more --steps")
     reward = load_reward(spec.scorer or DEFAULT_SCORER, spec.device)
     lists, left_out = without_toxic(lists, reward)
     return Job(

@@ -9,9 +9,8 @@ from pathlib import Path
 from backtalk.adversarial.attackers import trains
 from backtalk.adversarial.job import Job, earlier_training
 from backtalk.searches.ast.train import ADVERSARY as KEPT
-from backtalk.searches.ast.train import CHECKPOINT
+from backtalk.searches.ast.train import steps_done
 from backtalk.store.folder import ADVERSARY
-from backtalk.training.checkpoint import load_checkpoint
 from backtalk.wording import duration
 
 ROWS = {"cpu": 4, "cuda": 256}
@@ -40,12 +39,9 @@ def forecast(job: Job, folder: Path) -> str:
 
 
 def steps_behind(job: Job, folder: Path) -> int:
-    """Of the training, by its checkpoint or by that of the run which it goes on from."""
-    origins = [folder / ADVERSARY] + ([earlier_training(job.spec.train_from)] if job.spec.train_from else [])
-    for origin in origins:
-        if (found := load_checkpoint(origin / CHECKPOINT, with_tensors=False)) is not None:
-            return min(int(found[1].get("step", 0)), job.config.steps)
-    return 0
+    """Of the training, or of the one that it goes on from."""
+    done = steps_done(folder / ADVERSARY)
+    return done or (steps_done(earlier_training(job.spec.train_from)) if job.spec.train_from else 0)
 
 
 def _timed(job: Job) -> tuple[float, float]:

@@ -76,6 +76,12 @@ class Progress(NamedTuple):
     """What it took."""
 
 
+def steps_done(folder: Path) -> int:
+    """How many steps the training in a folder has behind it, by its checkpoint."""
+    found = load_checkpoint(folder / CHECKPOINT, with_tensors=False)
+    return 0 if found is None else int(found[1].get("step", 0))
+
+
 def train_adversary(
     adversary: Adversary,
     defender: Defender,

@@ -23,12 +23,12 @@ from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
-from backtalk.searches.ast.rollout import Game, Played
+from backtalk.searches.ast.rollout import Game, OneAtATime, Played
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 PAIRS = {"cpu": 14, "cuda": 512}
-ALONE = {"cpu": 2, "cuda": 8}
-"""Turns that are played one at a time."""
+ALONE = {"cpu": 1, "cuda": 4}
+"""Pairs whose turns are played one at a time."""
 SENTENCES, SPREAD = 6, 0.92
 """Of an opening: half have some sixty tokens, one in ten three times as many, one in a hundred eight times,
 as Reddit's have."""
@@ -145,17 +145,15 @@ class AstBench:
 
     def _alone(self) -> float:
         """Pairs a second where every turn is a batch of its own."""
-        count, openings = ALONE[self.device.type], self._openings(1)
+        openings = self._openings(1)[: ALONE[self.device.type]]
+        game = OneAtATime(self.adversary, self.defender, self.game.scorer)
 
-        def turns() -> None:
-            for place in range(count):
-                talk = openings[place % len(openings)]
-                said = self.adversary.speak([talk], [place])
-                self.game.answer([talk], said, [place])
+        def play() -> Played:
+            return game.play(openings, range(len(openings)), 1)
 
-        turns()
-        seconds, _ = self._timed(turns)
-        return count / 2 / seconds
+        play()
+        seconds, played = self._timed(play)
+        return len(played.pairs) / seconds
 
     def _tokens(self, played: Played) -> int:
         tokenizer = self.adversary.model.tokenizer

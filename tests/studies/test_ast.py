@@ -10,13 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.cli.command import run
-from backtalk.searches.ast.rollout import Game
 from backtalk.spec import AuditSpec, build_spec, read_yaml
 from backtalk.studies.ast import ast_parts
 from backtalk.studies.ast_data import open_texts
 from backtalk.studies.ast_page import judge, values
 from backtalk.studies.ast_sizes import SIZES
-from backtalk.studies.ast_steps import ROWS, OneAtATime, settings_of, spec_of
+from backtalk.studies.ast_steps import ROWS, settings_of, spec_of
 from backtalk.studies.paper_ast import ABLATIONS, BASELINES, Ordering
 from backtalk.studies.parts import Workplace
 
@@ -122,20 +121,6 @@ def test_recipes_are_the_rows_of_the_study() -> None:
         assert {key: getattr(spec, key) for key in changes} == changes
         assert spec.train_from == "", "a recipe stands alone"
         assert (spec.search, spec.template) == ("ast", "plain")
-
-
-def test_one_turn_at_a_time_is_played_as_all_of_them(tmp_path: Path) -> None:
-    pytest.importorskip("peft", reason="peft is not installed")
-    from tests.searches.ast.worlds import OPENINGS, RudeScorer, plant, speakers, tiny_config
-
-    plant(tmp_path, steps=20)
-    players = *speakers(tmp_path, tiny_config()), RudeScorer()
-    starts, seeds = [(text,) for text in OPENINGS[:3]], [1, 2, 3]
-    whole, alone = (kind(*players).play(starts, seeds, 2) for kind in (Game, OneAtATime))
-    assert len(alone.pairs) == 9
-    for one, other in zip(alone.turns, whole.turns, strict=True):
-        assert (one.adversary, one.defender) == (other.adversary, other.defender)
-        assert one.reward == pytest.approx(other.reward, abs=1e-4)
 
 
 def test_in_miniature(

@@ -59,8 +59,14 @@ def audit_anew(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Ane
         spec = _with_new_training(build_spec(AuditSpec, run.spec, str(source)))
         criterion, before = parse_criterion(spec.hit), run.findings()
         thresholds = thresholds_of(run)
-    spec = replace(spec, model=f"hf/{plan.model_folder}", device=plan.spec.device)
-    spec = replace(spec, max_time="", control=False, train_from="")
+    spec = replace(
+        spec,
+        model=f"hf/{plan.model_folder}",
+        max_time="",
+        control=False,
+        train_from="",
+        device=plan.spec.device,
+    )
     console.print("The same audit again, with a new adversary:")
     with redirect_stdout(io.StringIO()):  # its own table is in its folder
         audit(spec, Gates(), str(plan.out / FOLDER), consent=Consent(trust_remote_code=trust_remote_code))

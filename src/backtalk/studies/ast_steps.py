@@ -4,7 +4,7 @@ be verified; then the speed of play, the words that were learnt, and the hardeni
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import cache
@@ -21,10 +21,9 @@ from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.measure import SURE
-from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH, Turned
-from backtalk.searches.ast.rollout import Game
+from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
+from backtalk.searches.ast.rollout import Game, OneAtATime
 from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
@@ -168,21 +167,6 @@ def learnt_words(place: Workplace) -> Result:
             prompts[name] = [one.adversary for f in run.findings() for one in exchanges_of(f)]
     found = words_used_more(prompts["ours"], prompts["untuned"], 30)
     return {"words": [[mask(u.word) if is_rude(u.word) else u.word, u.count, u.untuned, u.z] for u in found]}
-
-
-class OneAtATime(Game):
-    """Plays every turn alone, as the paper's code does."""
-
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
-        turns = zip(conversations, seeds, strict=True)
-        return [text for one, seed in turns for text in super(OneAtATime, self).speak([one], [seed])]
-
-    def answer(
-        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
-    ) -> list[Turned]:
-        turns = zip(conversations, said, seeds, strict=True)
-        alone = super().answer
-        return [turn for one, text, seed in turns for turn in alone([one], [text], [seed])]
 
 
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:

@@ -23,7 +23,7 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.episodes import draw_episodes, play_epoch
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.reward import RewardConfig, Turned
-from backtalk.searches.ast.rollout import Game, WeakExample, ranked
+from backtalk.searches.ast.rollout import Game, OneAtATime, WeakExample, ranked
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from tests.searches.ast.worlds import OPENINGS, RudeScorer, speakers, tiny_config
@@ -97,6 +97,16 @@ def test_a_prompt_in_circles_loses_to_one_that_is_not() -> None:
         assert (near.win, near.gap) == (plain.adversary, 0.25), "however near their rewards are"
     worse = circle._replace(reward=0.5)
     assert ranked(("o",), worse, circle, 0.33).win == circle.adversary, "of two by reward"
+
+
+def test_one_turn_at_a_time_is_played_as_all_of_them(planted: Path) -> None:
+    game = game_of(planted)
+    whole = game.play(STARTS, SEEDS, 2)
+    alone = OneAtATime(game.adversary, game.defender, game.scorer, game.reward).play(STARTS, SEEDS, 2)
+    assert len(alone.pairs) == 12
+    for one, other in zip(alone.turns, whole.turns, strict=True):
+        assert (one.adversary, one.defender) == (other.adversary, other.defender)
+        assert one.reward == pytest.approx(other.reward, abs=1e-4)
 
 
 class Parrot:

@@ -133,6 +133,21 @@ class Game:
         return found
 
 
+class OneAtATime(Game):
+    """Plays every turn alone, as the paper's code does."""
+
+    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+        turns = zip(conversations, seeds, strict=True)
+        return [text for one, seed in turns for text in super(OneAtATime, self).speak([one], [seed])]
+
+    def answer(
+        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
+    ) -> list[Turned]:
+        turns = zip(conversations, said, seeds, strict=True)
+        alone = super().answer
+        return [turn for one, text, seed in turns for turn in alone([one], [text], [seed])]
+
+
 def ranked(conversation: Conversation, first: Turned, second: Turned, max_repeats: float = 1.0) -> Preference:
     """The turn with the higher reward wins; of equal ones the first. But one that goes round in circles loses
     to one that does not: it would win by its likelihood, and soon nothing else would be said."""

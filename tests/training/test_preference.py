@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
@@ -18,8 +18,17 @@ from backtalk.errors import InputError
 from backtalk.models.transformer import stepping
 from backtalk.models.transformer.scoring import Row
 from backtalk.training import preference
-from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates, alike, preference_loss
+from backtalk.training.added import AddedGradients
+from backtalk.training.preference import (
+    CHECKS,
+    PairRows,
+    PreferenceConfig,
+    PreferenceUpdates,
+    alike,
+    preference_loss,
+)
 
+Wrong = Callable[[Sequence[Tensor], Sequence[Tensor], int], tuple[Sequence[Tensor], float]]
 SIZE = 5
 PAIRS = [
     PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2]), gap=0.3),
@@ -248,3 +257,65 @@ def test_weights_that_are_no_numbers_are_refused() -> None:
 def test_an_unknown_loss_is_an_error() -> None:
     with pytest.raises(InputError, match="ipo, rebel, dpo, sft"):
         updates_of(Table(1), Table(2), loss="ppo")
+
+
+class Replayed(AddedGradients):
+    """As if there were graphs: `wrong` says what the n-th replay reads, of its capture's tensors and of those
+    that are given, and how many times too large its gradients are."""
+
+    def __init__(self, network: nn.Module, wrong: Wrong) -> None:
+        super().__init__(network)
+        self.wrong, self.captured = wrong, 0
+        self.first: dict[Any, Sequence[Tensor]] = {}
+
+    def add(self, loss: Any, *tensors: Tensor, captured: bool) -> Tensor:
+        if captured:
+            self.captured += 1
+            first = self.first.setdefault(tuple(tensor.shape for tensor in tensors), tensors)
+            read, times = self.wrong(first, tensors, self.captured)
+            return super().add(lambda *given: loss(*given) * times, *read, captured=False) / times
+        return super().add(loss, *tensors, captured=False)
+
+    def forget(self) -> None:
+        super().forget()
+        self.first.clear()
+
+
+def without_a_pair(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    weights = tensors[-1].clone()
+    weights[0] = 0
+    return [*tensors[:-1], weights]
+
+
+GRAPHS: dict[str, tuple[torch.dtype, bool, Wrong]] = {
+    "right": (torch.float32, True, lambda first, given, number: (given, 1.0)),
+    "the tokens of its capture": (torch.bfloat16, False, lambda first, given, number: (first, 1.0)),
+    "a pair is missing": (torch.float32, False, lambda first, given, number: (without_a_pair(given), 1.0)),
+    "rounded": (torch.bfloat16, True, lambda first, given, number: (given, 1.3)),
+    "rounded, but in float32": (torch.float32, False, lambda first, given, number: (given, 1.3)),
+    "twice as large": (torch.bfloat16, False, lambda first, given, number: (given, 2.0)),
+    "no number": (torch.bfloat16, False, lambda first, given, number: (given, math.nan)),
+    "far off in the first update": (
+        torch.bfloat16,
+        True,
+        lambda first, given, number: (given, 3.0 if number <= 2 else 1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_are_used_where_they_find_what_the_plain_way_finds(name: str) -> None:
+    dtype, is_used, wrong = GRAPHS[name]
+    plain, found = (updates_of(Table(1), Table(2)) for _ in range(2))
+    notes: list[str] = []
+    found.network.dtype, found.report = dtype, notes.append
+    found.graphs, found.gradients = True, Replayed(found.weights, wrong)
+    rows = plain.with_reference(PAIRS)
+    for _ in range(CHECKS):
+        for updates in (plain, found):
+            updates._fill(rows)
+        if not found.is_checked:
+            torch.testing.assert_close(found.network.table.grad, plain.network.table.grad)
+    assert found.graphs == found.is_checked == is_used
+    assert len(notes) == (not is_used)
+    assert all("updates run without a CUDA graph (its loss is " in note for note in notes)

@@ -46,10 +46,11 @@ LEAST_TOKENS = 64
 TOGETHER = 8
 """Of so many updates, pairs of like length are taken together: with Reddit openings a third less is read, all
 of it padding. More would bring the pairs of one tree together."""
-NEAR = {torch.float32: 0.02, torch.float16: 0.15, torch.bfloat16: 0.15}
-"""How far a graph's first gradient may be from the plain one, as a share of its norm. A wrong one is far off:
-without one pair of eight by 23 to 38%. But rounded to bfloat16 a gradient of SmolLM2 is 5% from the exact
-one, and 3% from itself where it is read in other shapes (LOG.md)."""
+NEAR = {torch.float32: (0.02, 0.02), torch.float16: (0.2, 0.5), torch.bfloat16: (0.2, 0.5)}
+"""How far a graph's first loss and gradient may be from the plain ones, as a share of these. In bfloat16 the
+gradient of a tuned SmolLM2 is up to 32% from itself where it is read in other shapes, its loss 1%: LOG.md."""
+CHECKS = 3
+"""Updates on which that is tried, before there are no graphs."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class PreferenceUpdates:
         self.descent = ClippedAdamW(weights.parameters(), config.lr, config.clip, self.device, report)
         self.gradients = AddedGradients(weights)
         self.graphs: bool = on_gpu
-        self.is_checked = False
+        self.is_checked, self.checks = False, CHECKS
         self.tokens = tokens or TOKENS[self.device.type]
         network.eval()
 
@@ -187,9 +188,10 @@ class PreferenceUpdates:
             scale, parts = self._weight(pairs), list(self._parts(pairs))
             if self.graphs and not self.is_checked:
                 self._check_graph(parts[0], scale)
+            captured = self.graphs and self.is_checked
             self.gradients.begin()
             for part in parts:
-                self.gradients.add(self.loss, *self._tensors(part, scale, self.graphs), captured=self.graphs)
+                self.gradients.add(self.loss, *self._tensors(part, scale, captured), captured=captured)
         except RuntimeError as error:
             if not is_out_of_memory(error) or self.tokens < LEAST_TOKENS:
                 raise
@@ -207,30 +209,36 @@ class PreferenceUpdates:
             yield order[start:end]
 
     def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:
-        """The first graph's gradient against the plain one; where it differs or fails, graphs are off."""
-        self.is_checked = True
+        """A graph against the plain way, on other tokens than it was captured with. Where it fails, or
+        differs again and again, graphs are off."""
         given = self._tensors(pairs, scale, fill_up=True)
-        found: list[list[Tensor]] = []
         try:
-            for captured in (False, True):
-                self.gradients.begin()
-                self.gradients.add(self.loss, *given, captured=captured)
-                grads = [value.grad for value in self.gradients.parameters]
-                found.append([value.clone() for value in grads if value is not None])
-            gaps = [(a - b).norm() for a, b in zip(*found, strict=True)]
-            norm = torch.stack([value.norm() for value in found[0]]).norm()
-            gap = float(torch.stack(gaps).norm() / norm)
-            self.graphs = gap <= NEAR[self.network.dtype]  # not so where it is no number
-            why = f"its gradient is {gap:.1%} from the plain one"
+            plain = self._gradient(given, captured=False)
+            self._gradient([given[0].flip(1), *given[1:]], captured=True)
+            gaps = _gaps(plain, self._gradient(given, captured=True))
+            near = NEAR[self.network.dtype]
+            self.is_checked = all(
+                gap <= most for gap, most in zip(gaps, near, strict=True)
+            )  # no number: not so
+            self.checks -= 1
+            why = f"its loss is {gaps[0]:.1%} from the plain one, its gradient {gaps[1]:.1%}"
         except RuntimeError as error:
             if is_out_of_memory(error):  # of fewer tokens it may be right
-                self.is_checked = False
                 raise
-            self.graphs, why = False, str(error).splitlines()[0]
+            self.checks, why = 0, str(error).splitlines()[0]
             torch.cuda.synchronize()
-        if not self.graphs:
+        if not self.is_checked:
             self.gradients.forget()
-            self.report(f"updates run without a CUDA graph ({why})")
+            self.graphs = self.checks > 0
+            if not self.graphs:
+                self.report(f"updates run without a CUDA graph ({why})")
+
+    def _gradient(self, given: Sequence[Tensor], captured: bool) -> list[Tensor]:
+        """The loss, then its gradients, of their own."""
+        self.gradients.begin()
+        loss = self.gradients.add(self.loss, *given, captured=captured)
+        grads = [value.grad for value in self.gradients.parameters]
+        return [loss.clone(), *[value.clone() for value in grads if value is not None]]
 
     # --- rows as tensors -----------------------------------------------------------------------------
 
@@ -286,6 +294,14 @@ def _row_sums(network: Any, given: Sequence[Tensor]) -> Tensor:
     ids, places, targets, owners = given[:4]
     flat = token_log_probs(network, Batch({"input_ids": ids}, places, targets, []))
     return flat.new_zeros(len(ids) + 1).index_add(0, owners, flat)[:-1]
+
+
+def _gaps(plain: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[float, float]:
+    """How far the loss and the gradients are from the plain ones, as shares of these."""
+    apart = [(a - b).norm() for a, b in zip(plain, found, strict=True)]
+    sizes = [value.norm() for value in plain]
+    gradient = torch.stack(apart[1:]).norm() / torch.stack(sizes[1:]).norm()
+    return float(apart[0] / sizes[0]), float(gradient)
 
 
 def _margins(sums: Tensor, pairs: int) -> Tensor:

@@ -291,9 +291,8 @@ class _Run:
 
     def _restore(self) -> None:
         updates = self.updates
-        found = restore_training(
-            self.folder / CHECKPOINT, "adversary", self.facts, COUNTERS, updates.weights, updates.optimizer
-        )
+        what, path = "training of an adversary", self.folder / CHECKPOINT
+        found = restore_training(path, what, self.facts, COUNTERS, updates.weights, updates.optimizer)
         if found is not None:
             for key in COUNTERS:
                 setattr(self, key, found[1][key])

@@ -27,6 +27,7 @@ from backtalk.hardening.iterations import train
 from backtalk.hardening.lora import harden_lora
 from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
+from backtalk.hardening.selection import why_unchanged
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.folder import load_folder
 from backtalk.outcome import Gates
@@ -166,8 +167,7 @@ def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
     kept, spec = card["hardening"]["iterations_kept"], plan.spec
     if not kept:
-        trained_at_all = any(one["updates"] for one in card["hardening"]["candidates"])
-        why = "no iteration was better within the bound" if trained_at_all else "no training target was hit"
+        why = why_unchanged(card["hardening"]["candidates"], "no training target was hit")
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
     if proof is not None:
         console.print(f"Targets trained against: {proof.trained.headline}")

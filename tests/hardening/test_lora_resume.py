@@ -47,6 +47,16 @@ def test_time_ends_training_and_what_it_came_to_is_measured(place: Path, planted
     assert 0 < len(read(Path("short/summary.json"))["hardening"]["candidates"]) < 500
 
 
+def test_time_that_ends_before_an_update_is_said(
+    place: Path, planted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--hit", "contains", "--max-time", "0.001s", "--no-audits", "--measure", "4"]
+    assert run(command(place, "hasty", *flags)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "is the model as it was: the time was over before its first update; give it more" in told
+    assert "was hit" not in told
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -24,7 +24,7 @@ from backtalk.hardening.folder import CHECKPOINT, REPORT, SELECTION, SUMMARY, cl
 from backtalk.hardening.frequent_plan import FrequentPlan, make_frequent_plan
 from backtalk.hardening.iterations import follow, say_candidate
 from backtalk.hardening.result import write_model
-from backtalk.hardening.selection import Candidate, Selection
+from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
@@ -195,8 +195,7 @@ def _show(plan: FrequentPlan, cost: Cost) -> None:
     told, spec = _hardening(plan), plan.spec
     kept = told["iterations_kept"]
     if not kept:
-        trained = any(one["updates"] for one in told["candidates"])
-        why = "no iteration was better within the bound" if trained else "no reply was trained on"
+        why = why_unchanged(told["candidates"], "no reply was trained on")
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
     print_cost(cost, plan.bound, console)
     before, after = (Rate.of(count, cost.pairs) for count in cost.commonest)

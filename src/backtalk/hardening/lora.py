@@ -29,7 +29,7 @@ from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.lora_result import load_hardened, write_adapter
 from backtalk.hardening.searching import widening_of
-from backtalk.hardening.selection import Candidate, Selection
+from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.talk import Spoken, talking_of
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
@@ -256,8 +256,7 @@ def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None
     told, spec = _card(plan)["hardening"], plan.spec
     kept = told["iterations_kept"]
     if not kept:
-        trained_at_all = any(one["updates"] for one in told["candidates"])
-        why = "no iteration was better within the bound" if trained_at_all else "no training finding was hit"
+        why = why_unchanged(told["candidates"], "no training finding was hit")
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
     if proof is not None:
         console.print(f"Findings trained against: {proof.trained.headline}")

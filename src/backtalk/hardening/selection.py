@@ -10,7 +10,7 @@ the candidate that it searched. Held-out targets are never looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,6 +72,15 @@ def training_hits(candidates: Sequence[Candidate], i: int) -> int:
     if i + 1 < len(candidates) and candidates[i + 1].whole:
         return candidates[i + 1].found
     return 0 if candidates[i].survived else max(0, candidates[i].found - 1)
+
+
+def why_unchanged(candidates: Sequence[Mapping[str, Any]], nothing_found: str) -> str:
+    """Why the model as it was is kept, by what a card says of the candidates."""
+    if any(one["updates"] for one in candidates):
+        return "no iteration was better within the bound"
+    if not candidates[0]["survived"]:
+        return "the time was over before its first update; give it more with --max-time"
+    return nothing_found
 
 
 class Measuring(Protocol):

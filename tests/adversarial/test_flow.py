@@ -151,7 +151,7 @@ def test_a_training_is_gone_on_with(world: Path, trained: Path, capsys: pytest.C
     assert "step" not in capsys.readouterr().err, "the same command shows it"
     for flags, said in (
         (["--steps", "4"], "--train-from half: it has 4 steps already; name more --steps"),
-        (["--alpha", "0.5"], "other settings (settings)"),
+        (["--alpha", "0.5"], "other settings (flags of the training)"),
         (["--train-from", "openings"], "is not a run folder"),
     ):
         assert run(audit(*TRAIN, "--train-from", "half", *flags, "--out", flags[0].strip("-"))) == 2

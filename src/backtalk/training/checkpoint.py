@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,10 +91,12 @@ def restore_training(
     keys: Collection[str],
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
+    names: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Fills network and optimizer from a checkpoint where there is one, and gives all that is in it.
 
-    It is refused if it is damaged, lacks one of `keys`, or is of (its `of`) other facts than these.
+    It is refused if it is damaged, lacks one of `keys`, or is of (its `of`) other facts than these, which
+    `names` has words for.
     """
     found = load_checkpoint(path)
     if found is None:
@@ -104,7 +106,9 @@ def restore_training(
     if not isinstance(state, dict) or not {*keys, "of"} <= state.keys():
         raise damaged
     if (known := state["of"]) != facts:
-        changed = [key for key in {**known, **facts} if known.get(key) != facts.get(key)]
+        changed = [
+            (names or {}).get(key, key) for key in {**known, **facts} if known.get(key) != facts.get(key)
+        ]
         raise InputError(
             f"{path.parent} holds a {what} with other settings ({', '.join(changed)}); "
             "use --fresh to start anew or --out for another folder"

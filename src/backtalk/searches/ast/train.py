@@ -57,6 +57,13 @@ COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
 WEAK_GAP = 0.25
 """What rebel takes a weak example to be better by. People's prompts are more toxic than an untuned one's
 and far less likely: by the reward itself not much is left. With 1 they alone would be learnt from."""
+FACTS = {
+    "settings": "flags of the training",
+    "lists_sha256": "openings or weak texts",
+    "adversary": "the adversary's model or its dtype",
+    "defender": "the defender or its dtype",
+}
+"""What a checkpoint is of, in words."""
 ORDER, DEV, ALIKE = 2, 3, 4
 """What a number is drawn for; 1 is for episodes."""
 
@@ -292,7 +299,7 @@ class _Run:
     def _restore(self) -> None:
         updates = self.updates
         what, path = "training of an adversary", self.folder / CHECKPOINT
-        found = restore_training(path, what, self.facts, COUNTERS, updates.weights, updates.optimizer)
+        found = restore_training(path, what, self.facts, COUNTERS, updates.weights, updates.optimizer, FACTS)
         if found is not None:
             for key in COUNTERS:
                 setattr(self, key, found[1][key])

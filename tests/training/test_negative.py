@@ -4,9 +4,8 @@ whether stopped or not, and a planted weakness that goes while the rest stays.""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from backtalk.training.negative import (
 )
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import RULES, HitShape, Updates, fill_up
-from tests.training.networks import CPU, WORDS, make_network, same, stopped_all_along, weights
+from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
 METHODS = sorted(RULES)
@@ -609,16 +608,16 @@ VARIANTS = [
 
 
 def run_until(
-    config: NegativeConfig, path: Path, stop_after: float = math.inf, calls: float = math.inf
+    config: NegativeConfig, path: Path, stops: Collection[HardenProgress] = (), calls: float = math.inf
 ) -> tuple[dict[str, Tensor], list[HardenProgress]]:
-    """The weights, and what was reported; from the checkpoint where there is one."""
+    """The weights, and what was reported; from the checkpoint where there is one, up to one of `stops`."""
     network = make_network(dropout=0.3)
     finder = Searching(network, SEARCHED, -2.66)
     finder.calls_left = calls
     reports = []
     for report in harden_network(network, SEARCHED, make_pairs(40), finder, config, path, {"a": 1}, CPU):
         reports.append(report)
-        if len(reports) >= stop_after:
+        if report in stops:
             break
     return weights(network), reports
 
@@ -629,12 +628,13 @@ def test_stopped_between_any_two_updates_it_ends_with_the_same_weights(
 ) -> None:
     config = replace(variant, checkpoint_s=0.0)
     whole, reports = run_until(config, tmp_path / "whole")
-    assert len(reports) > 12, "too few updates to stop between"
-    for first in (1, 2):  # after the odd ones, then after the even ones
-        path = tmp_path / f"stopped-{first}"
-        resumed, legs = stopped_all_along(partial(run_until, config, path), first)
-        assert same(whole, resumed)
-        assert len(legs) <= len(reports) // 2 + 2, "what was done is not done again"
+    left = set(reports)
+    assert len(left) == len(reports) > 12, "too few updates to stop between"
+    while left:  # stopped after each of them, and gone on with
+        _, some = run_until(config, tmp_path / "stopped", left)
+        left.remove(some[-1])
+        assert len(some) <= 2, "what was done is not done again"
+    assert same(whole, run_until(config, tmp_path / "stopped")[0])
 
 
 def test_killed_within_any_search_or_check_it_ends_with_the_same_weights(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ class PreferenceUpdates:
         self.descent = ClippedAdamW(weights.parameters(), config.lr, config.clip, self.device, report)
         self.gradients = AddedGradients(weights)
         self.graphs: bool = on_gpu
-        self.is_checked, self.checks = False, CHECKS
+        self.checks = CHECKS
+        """That are left before graphs are used, or are given up; 0 after either."""
         self.tokens = tokens or TOKENS[self.device.type]
         network.eval()
 
@@ -186,9 +187,9 @@ class PreferenceUpdates:
         """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
         try:
             scale, parts = self._weight(pairs), list(self._parts(pairs))
-            if self.graphs and not self.is_checked:
+            if self.graphs and self.checks:
                 self._check_graph(parts[0], scale)
-            captured = self.graphs and self.is_checked
+            captured = self.graphs and not self.checks
             self.gradients.begin()
             for part in parts:
                 self.gradients.add(self.loss, *self._tensors(part, scale, captured), captured=captured)
@@ -217,15 +218,15 @@ class PreferenceUpdates:
             self._gradient([given[0].flip(1), *given[1:]], captured=True)
             loss, gradient = _gaps(plain, self._gradient(given, captured=True))
             most = NEAR[self.network.dtype]
-            self.is_checked = loss <= most[0] and gradient <= most[1]  # not so where one is no number
-            self.checks -= 1
+            is_near = loss <= most[0] and gradient <= most[1]  # not so where one is no number
+            self.checks = 0 if is_near else self.checks - 1
             why = f"its loss is {loss:.1%} from the plain one, its gradient {gradient:.1%}"
         except RuntimeError as error:
             if is_out_of_memory(error):  # of fewer tokens it may be right
                 raise
-            self.checks, why = 0, str(error).splitlines()[0]
+            is_near, self.checks, why = False, 0, str(error).splitlines()[0]
             torch.cuda.synchronize()
-        if not self.is_checked:
+        if not is_near:
             self.gradients.forget()
             self.graphs = self.checks > 0
             if not self.graphs:

@@ -104,14 +104,25 @@ def test_words_and_topics_against_the_untuned() -> None:
     assert words_of("Don’t VOTE, vote-2 naïve") == ["don't", "vote", "vote", "naïve"]
     ours = ["you should vote for the president"] * 20 + ["the weather is fine"] * 5
     untuned = ["the weather is fine and the soup is good"] * 25
-    found = [use.word for use in words_used_more(ours, untuned)]
+    found = [use.word for use in words_used_more(ours, untuned, [0.0] * 25)]
     assert {"vote", "president"} <= set(found)
     assert not {"the", "weather", "soup"} & set(found)
-    assert words_used_more(untuned, untuned) == []
-    assert words_used_more(ours, []) == []
+    assert words_used_more(untuned, untuned, [0.0] * 25) == []
+    assert words_used_more(ours, [], [0.0] * 25) == []
     (politics, _, profanity) = topics_by_turn([["hello", "vote"], ["vote", "damn"]], [["a", "b"]], 2)
     assert (politics.shares, politics.untuned) == ([0.5, 1.0], [0.0, 0.0])
     assert profanity.shares == [0.0, 0.5]
+
+
+def test_words_that_stand_in_toxic_prompts_alone_are_masked() -> None:
+    ours = ["you are a dullard"] * 30 + ["you are a friend"] * 30 + ["damn rain"] * 30
+    untuned = ["the weather is fine and the soup is good"] * 90
+
+    def shown(toxicity: list[float]) -> set[str]:
+        return {use.shown() for use in words_used_more(ours, untuned, toxicity)}
+
+    assert shown([0.9] * 30 + [0.1] * 60) == {"you", "are", "a", "d******", "friend", "d***", "rain"}
+    assert shown([0.9] * 28 + [0.1] * 62) == {"you", "are", "a", "dullard", "friend", "d***", "rain"}  # 93%
 
 
 def test_toxic_turns_are_masked_until_asked() -> None:

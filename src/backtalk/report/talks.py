@@ -159,7 +159,9 @@ def build_talks(
             {name: by_turn} | {o: turn_rows([x for _, x in own]) for o, own in others.items()}
         ),
         talks=sorted(talks, key=lambda talk: (not talk.hit, -talk.danger, talk.id)),
-        words=words_used_more(_flat(own_prompts), _flat(base)),
+        words=words_used_more(
+            _flat(own_prompts), _flat(base), [one.adversary_toxicity for _, own in found for one in own]
+        ),
         topics=topics_by_turn(own_prompts, base or None, max((len(one) for one in own_prompts), default=0)),
         untried=len(targets) - len({finding.case for finding in findings}),
         t_in=thresholds.into,

@@ -12,9 +12,8 @@ from rich.text import Text
 
 from backtalk.report.console import rate_table
 from backtalk.report.talks import Spread, Talk, TalkReport, TurnRow
-from backtalk.report.topics import is_rude
 from backtalk.terminal import printable
-from backtalk.wording import chance, count, mask, mask_toxic, percent, shorten
+from backtalk.wording import chance, count, mask_toxic, percent, shorten
 
 LONGEST = 160
 """Characters of a turn that are shown."""
@@ -40,7 +39,7 @@ def print_talks(
     if report.topics and report.by_turn:
         parts.append(_topics(report))
     if report.words:
-        words = ", ".join(_word(use.word, unmask) for use in report.words[:12])
+        words = ", ".join(printable(use.word if unmask else use.shown()) for use in report.words[:12])
         parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
     parts += _top(report, top, unmask)
     for part in parts:
@@ -138,7 +137,3 @@ def _talk(talk: Talk, unmask: bool) -> RenderableType:
             shown = words if unmask else mask_toxic(words, toxicity, words)
             grid.add_row(who, Text(shorten(printable(shown), LONGEST) or "(says nothing)"))
     return Group(head, Padding(grid, (0, 0, 0, 2)))
-
-
-def _word(word: str, unmask: bool) -> str:
-    return printable(mask(word) if is_rude(word) and not unmask else word)

@@ -19,8 +19,8 @@ from backtalk.report.rows import FindingsPage, Index, Query
 from backtalk.report.spreadsheet import row_of
 from backtalk.report.talks import Talk, TalkReport
 from backtalk.report.talks_console import spread_words
-from backtalk.report.topics import is_rude
-from backtalk.wording import mask, mask_toxic
+from backtalk.report.topics import WordUse
+from backtalk.wording import mask_toxic
 
 MOST_TALKS = 200
 """A page of more conversations is slow to open; the rest is counted and stays in the run."""
@@ -108,5 +108,5 @@ def _veiled_said(text: str, toxicity: float, limit: int = 0) -> Markup:
     return both(mask_toxic(whole, toxicity, whole), whole, limit)
 
 
-def _veiled_word(word: str) -> Markup:
-    return both(mask(word) if is_rude(word) else word, word, 0)
+def _veiled_word(use: WordUse) -> Markup:
+    return both(use.shown(), use.word, 0)

@@ -2,7 +2,8 @@
 
 Words by the log-odds ratio with an informative Dirichlet prior (Monroe et al. 2008): a rare word does not win
 by chance. Topics by short word lists of our own for the three strategies that Hardy et al. (2024) describe.
-Lists count words, not meaning: take a share as a hint.
+Lists count words, not meaning: take a share as a hint. No list has every rude word, so one that is hardly
+ever used but in prompts that were rated toxic is masked too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from backtalk.wording import TOXIC, mask
+
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 LEAST_Z = 1.96
 """Words nearer to even than this may be chance."""
+RUDE = 0.95
+"""A word is masked where at least this share of the prompts that have it is toxic."""
 
 
 @lru_cache(maxsize=1)
@@ -29,11 +34,6 @@ def topics() -> dict[str, frozenset[str]]:
     return {str(row["topic"]): frozenset(map(str, row["words"])) for row in rows}
 
 
-def is_rude(word: str) -> bool:
-    """Whether a single word is one to mask."""
-    return word in topics()["profanity"] or word in topics()["sex"]
-
-
 @dataclass(frozen=True)
 class WordUse:
     """A word that is used more often than by the untuned model."""
@@ -42,6 +42,11 @@ class WordUse:
     count: int
     untuned: int
     z: float
+    is_rude: bool
+    """Masked until asked for."""
+
+    def shown(self) -> str:
+        return mask(self.word) if self.is_rude else self.word
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,16 @@ def words_of(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
 
 
-def words_used_more(prompts: Sequence[str], untuned: Sequence[str], most: int = 20) -> list[WordUse]:
-    """The likeliest to be no chance first."""
+def words_used_more(
+    prompts: Sequence[str], untuned: Sequence[str], toxicity: Sequence[float], most: int = 20
+) -> list[WordUse]:
+    """The likeliest to be no chance first. `toxicity` is that of `prompts`."""
     own, other = (Counter(word for text in texts for word in words_of(text)) for texts in (prompts, untuned))
     both = own + other
     total, n_own, n_other = both.total(), own.total(), other.total()
     if not n_own or not n_other or len(both) < 2:
         return []
+    rude = _rude(prompts, toxicity)
     found = []
     for word, prior in both.items():
         # Both sides are smoothed by the words of both, as many as there are on the smaller side.
@@ -74,8 +82,22 @@ def words_used_more(prompts: Sequence[str], untuned: Sequence[str], most: int = 
         second = (other[word] + weight) / (n_other + whole - other[word] - weight)
         z = math.log(first / second) / math.sqrt(1 / (own[word] + weight) + 1 / (other[word] + weight))
         if z >= LEAST_Z:
-            found.append(WordUse(word, own[word], other[word], z))
+            found.append(WordUse(word, own[word], other[word], z, word in rude))
     return sorted(found, key=lambda use: (-use.z, use.word))[:most]
+
+
+def _rude(prompts: Sequence[str], toxicity: Sequence[float]) -> set[str]:
+    """Words that stand in toxic prompts only, or nearly so, and those of our lists."""
+    uses: Counter[str] = Counter()
+    toxic: Counter[str] = Counter()
+    for text, value in zip(prompts, toxicity, strict=True):
+        words = set(words_of(text))
+        uses.update(words)
+        if value >= TOXIC:
+            toxic.update(words)
+    return (
+        {word for word in uses if toxic[word] >= RUDE * uses[word]} | topics()["profanity"] | topics()["sex"]
+    )
 
 
 def topics_by_turn(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.hardening.settings import LORA_PLAYED
+from backtalk.report.topics import RUDE
 from backtalk.spec import StudySpec
 from backtalk.studies.ast_data import Texts, open_texts
 from backtalk.studies.ast_page import write_page
@@ -58,6 +59,7 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         texts.files,
         alone=True,
     )
-    rows, words = [row(name) for name in ROWS], Part("words", ("ours", "untuned"), learnt_words)
+    words = Part("words", ("ours", "untuned"), learnt_words, {"masked_from": RUDE})
+    rows = [row(name) for name in ROWS]
     place = list(ROWS).index("after-ours")
     return [*rows[:place], hardened, *rows[place:], words, speed]

@@ -18,7 +18,7 @@ from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.hardening.found import TooFewError
 from backtalk.models.folder import read_json
 from backtalk.outcome import Gates, summarise
-from backtalk.report.topics import is_rude, topics_by_turn, words_used_more
+from backtalk.report.topics import topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.measure import SURE
@@ -32,7 +32,6 @@ from backtalk.studies.ast_sizes import Size
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Result, Workplace
 from backtalk.training.preference import TOGETHER
-from backtalk.wording import mask
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
@@ -161,12 +160,13 @@ def means(exchanges: list[Exchange]) -> dict[str, float]:
 
 def learnt_words(place: Workplace) -> Result:
     """Words that ours uses more than the untuned adversary, rude ones masked."""
-    prompts = {}
+    said = {}
     for name in ("ours", "untuned"):
         with Run.open(place.path("runs", name)) as run:
-            prompts[name] = [one.adversary for f in run.findings() for one in exchanges_of(f)]
-    found = words_used_more(prompts["ours"], prompts["untuned"], 30)
-    return {"words": [[mask(u.word) if is_rude(u.word) else u.word, u.count, u.untuned, u.z] for u in found]}
+            said[name] = [one for finding in run.findings() for one in exchanges_of(finding)]
+    ours, untuned = ([one.adversary for one in said[name]] for name in ("ours", "untuned"))
+    found = words_used_more(ours, untuned, [one.adversary_toxicity for one in said["ours"]], 30)
+    return {"words": [[use.shown(), use.count, use.untuned, use.z] for use in found]}
 
 
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:

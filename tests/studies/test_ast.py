@@ -13,10 +13,10 @@ from backtalk.cli.command import run
 from backtalk.spec import AuditSpec, build_spec, read_yaml
 from backtalk.studies.ast import ast_parts
 from backtalk.studies.ast_data import open_texts
-from backtalk.studies.ast_page import judge, values
+from backtalk.studies.ast_page import MIXED, ablations, judge, values
 from backtalk.studies.ast_sizes import SIZES
-from backtalk.studies.ast_steps import ROWS, settings_of, spec_of
-from backtalk.studies.paper_ast import ABLATIONS, BASELINES, Ordering
+from backtalk.studies.ast_steps import REPEATED, ROWS, play_row, settings_of, spec_of
+from backtalk.studies.paper_ast import ABLATIONS, BASELINES, WHY, Ordering
 from backtalk.studies.parts import Workplace
 
 
@@ -85,6 +85,32 @@ def test_rows_are_compared_on_the_openings_that_both_have() -> None:
 def test_every_claim_is_about_rows_of_the_study() -> None:
     for one in (*BASELINES, *ABLATIONS):
         assert {one.first, one.second} <= ROWS.keys()
+    assert WHY.keys() <= {one.claim for one in ABLATIONS}
+
+
+@pytest.mark.parametrize(
+    ("again", "verdict"), [([0.5, 0.6, 0.7], "holds"), ([0.2, 0.3, 0.0], MIXED), (None, "holds")]
+)
+def test_an_ablation_is_compared_with_both_trainings_of_the_main_row(
+    again: list[float] | None, verdict: str
+) -> None:
+    rows = {"no-alpha": [0.1, 0.2, 0.3], "ours-short": [0.5, 0.6, 0.7]}
+    lines = ablations(records(**rows, **({"ours-again": again} if again else {})))
+    (line,) = (line for line in lines if line.startswith("| alpha = 0: the defender is less toxic"))
+    assert line.endswith(f"| {verdict} |")
+    assert any("once more" in line for line in lines) == (again is not None)
+    reasons = [line for line in lines if line.startswith("- alpha = 0: the defender")]
+    assert bool(reasons) == (verdict == MIXED)
+
+
+def test_a_row_that_repeats_another_is_left_out_where_it_would_come_out_the_same(tmp_path: Path) -> None:
+    texts, place = open_texts("embedded", tmp_path), Workplace(tmp_path, "cpu")
+    for name, why in REPEATED.items():
+        assert play_row(place, name, SIZES["mini"], texts, "hf/nowhere", {}) == {"left_out": why}
+    same = {
+        name: settings_of(name, SIZES["paper"], texts, "smollm2") for name in ("ours-short", "ours-again")
+    }
+    assert same["ours-short"] == same["ours-again"]
 
 
 def test_parts_build_on_each_other_and_name_no_path(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from backtalk.hits import Criterion, parse_criterion
 from backtalk.repeats import loops
 from backtalk.report.build import RateRow, anchor_of
 from backtalk.report.explain import meaning
-from backtalk.report.topics import TopicUse, WordUse, topics_by_turn, words_used_more
+from backtalk.report.topics import Rated, TopicUse, WordUse, topics_by_turn, words_used_more
 from backtalk.stats import Rate
 from backtalk.types import Finding, Target, Thresholds
 from backtalk.wording import percent, percent_range
@@ -159,9 +159,7 @@ def build_talks(
             {name: by_turn} | {o: turn_rows([x for _, x in own]) for o, own in others.items()}
         ),
         talks=sorted(talks, key=lambda talk: (not talk.hit, -talk.danger, talk.id)),
-        words=words_used_more(
-            _flat(own_prompts), _flat(base), [one.adversary_toxicity for _, own in found for one in own]
-        ),
+        words=words_used_more(_rated(found), _rated(others.get(untuned, []))),
         topics=topics_by_turn(own_prompts, base or None, max((len(one) for one in own_prompts), default=0)),
         untried=len(targets) - len({finding.case for finding in findings}),
         t_in=thresholds.into,
@@ -302,5 +300,5 @@ def _headline(main: RateRow | None, by_turn: Sequence[TurnRow], criterion: Crite
     return words
 
 
-def _flat(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [text for row in rows for text in row]
+def _rated(played: Sequence[tuple[Finding, list[Exchange]]]) -> list[Rated]:
+    return [(one.adversary, one.adversary_toxicity) for _, own in played for one in own]

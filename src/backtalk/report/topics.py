@@ -20,6 +20,8 @@ from importlib import resources
 from backtalk.wording import TOXIC, mask
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+Rated = tuple[str, float]
+"""A prompt and its toxicity."""
 LEAST_Z = 1.96
 """Words nearer to even than this may be chance."""
 RUDE = 0.95
@@ -63,16 +65,14 @@ def words_of(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
 
 
-def words_used_more(
-    prompts: Sequence[str], untuned: Sequence[str], toxicity: Sequence[float], most: int = 20
-) -> list[WordUse]:
-    """The likeliest to be no chance first. `toxicity` is that of `prompts`."""
-    own, other = (Counter(word for text in texts for word in words_of(text)) for texts in (prompts, untuned))
+def words_used_more(prompts: Sequence[Rated], untuned: Sequence[Rated], most: int = 20) -> list[WordUse]:
+    """The likeliest to be no chance first."""
+    own, other = (Counter(word for text, _ in said for word in words_of(text)) for said in (prompts, untuned))
     both = own + other
     total, n_own, n_other = both.total(), own.total(), other.total()
     if not n_own or not n_other or len(both) < 2:
         return []
-    rude = _rude(prompts, toxicity)
+    rude = _rude([*prompts, *untuned])
     found = []
     for word, prior in both.items():
         # Both sides are smoothed by the words of both, as many as there are on the smaller side.
@@ -86,14 +86,14 @@ def words_used_more(
     return sorted(found, key=lambda use: (-use.z, use.word))[:most]
 
 
-def _rude(prompts: Sequence[str], toxicity: Sequence[float]) -> set[str]:
+def _rude(prompts: Sequence[Rated]) -> set[str]:
     """Words that stand in toxic prompts only, or nearly so, and those of our lists."""
     uses: Counter[str] = Counter()
     toxic: Counter[str] = Counter()
-    for text, value in zip(prompts, toxicity, strict=True):
+    for text, toxicity in prompts:
         words = set(words_of(text))
         uses.update(words)
-        if value >= TOXIC:
+        if toxicity >= TOXIC:
             toxic.update(words)
     return (
         {word for word in uses if toxic[word] >= RUDE * uses[word]} | topics()["profanity"] | topics()["sex"]

@@ -16,6 +16,7 @@ from backtalk.audit import audit
 from backtalk.consent import NOTHING_SAID
 from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.hardening.found import TooFewError
+from backtalk.models.device import pick_device
 from backtalk.models.folder import read_json
 from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import topics_by_turn, words_used_more
@@ -67,9 +68,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "every-pair": {"tune": "ipo", "least_gap": 0.0},
     "dpo": {"tune": "dpo"},
     "rebel": {"tune": "rebel"},
+    "ours-again": {"tune": "ipo"},
 }
 """What each row changes; the longest, and what others need, come first. `adversary` names the row whose
 adversary is used, `train_from` the one whose training is gone on with, `model` the hardened one."""
+REPEATED = {"ours-again": "on a processor the same training again comes out the same"}
+"""Rows that repeat another, to see how far two trainings differ where sums are rounded in any order."""
 
 
 def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
@@ -114,6 +118,8 @@ def play_row(
     """An audit in runs/NAME, and what it comes to."""
     if ROWS[name].get("model") and (why := place.result("hardened").get("left_out")):
         return {"left_out": why}
+    if name in REPEATED and pick_device(place.device).type == "cpu":
+        return {"left_out": REPEATED[name]}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
     log = place.path("log", f"{name}.txt").open("a", encoding="utf-8")
@@ -163,9 +169,9 @@ def learnt_words(place: Workplace) -> Result:
     said = {}
     for name in ("ours", "untuned"):
         with Run.open(place.path("runs", name)) as run:
-            said[name] = [one for finding in run.findings() for one in exchanges_of(finding)]
-    ours, untuned = ([one.adversary for one in said[name]] for name in ("ours", "untuned"))
-    found = words_used_more(ours, untuned, [one.adversary_toxicity for one in said["ours"]], 30)
+            exchanges = [one for finding in run.findings() for one in exchanges_of(finding)]
+        said[name] = [(one.adversary, one.adversary_toxicity) for one in exchanges]
+    found = words_used_more(said["ours"], said["untuned"], 30)
     return {"words": [[use.shown(), use.count, use.untuned, use.z] for use in found]}
 
 

@@ -36,6 +36,7 @@ BASELINES = (
     Ordering("SFT is less likely than untuned", "sft", "untuned", "log_ppl", "above"),
     Ordering("fixed prompts are less likely than untuned", "human", "untuned", "log_ppl", "above"),
 )
+_HELD = "`--hold-ppl` pulls every row's log-perplexity to the same bound, whatever is left out"
 ABLATIONS = (
     Ordering("alpha = 0: the defender is less toxic", "no-alpha", "ours-short", "toxicity", "below"),
     Ordering("alpha = 0: prompts slightly likelier", "no-alpha", "ours-short", "log_ppl", "below"),
@@ -45,8 +46,32 @@ ABLATIONS = (
     Ordering("no weak set: slightly less toxic", "no-weak", "ours-short", "toxicity", "below"),
     Ordering("no weak set: prompts slightly likelier", "no-weak", "ours-short", "log_ppl", "below"),
     Ordering("no weak set: likelihoods spread far more", "no-weak", "ours-short", "spread", "above"),
-    Ordering("no weak set, gamma = 0: the most toxic", "no-weak-no-gamma", "no-gamma", "toxicity", "above"),
-    Ordering(
-        "no weak set, gamma = 0: the least likely prompts", "no-weak-no-gamma", "no-gamma", "log_ppl", "above"
+    *(
+        Ordering(f"neither weak set nor gamma: {than} {other}", "no-weak-no-gamma", row, measure, "above")
+        for measure, than in (("toxicity", "more toxic"), ("log_ppl", "less likely"))
+        for row, other in (("no-gamma", "than with a weak set"), ("no-weak", "than with gamma"))
     ),
 )
+WHY = {
+    "alpha = 0: the defender is less toxic": (
+        "the reply is a part of the turn, so T(a+d) rewards its toxicity too, and T(d) adds little to it"
+    ),
+    "alpha = 0: prompts slightly likelier": _HELD,
+    "beta = 0: about as toxic as untuned": (
+        "it is the row nearest to untuned, as in the paper, but T(d) alone is not too rare to learn from: "
+        "pairs that are hardly apart, most of those without it, are left out here and not in the paper"
+    ),
+    "gamma = 0: more toxic": (
+        "gamma is a tenth of alpha, and likely prompts are not the weaker ones: a small defender goes on "
+        "with whatever it is told"
+    ),
+    "no weak set: slightly less toxic": (
+        "with LoRA and pairs that are well apart, play alone is enough to learn from; weak texts are ahead "
+        "only at first, and then, half of all updates, keep the adversary at people's prompts, which work "
+        "less well. The paper tunes all weights by far smaller steps (5e-7), and there the beginning counts"
+    ),
+    "no weak set: prompts slightly likelier": _HELD,
+    "no weak set: likelihoods spread far more": f"{_HELD}, those that are far off with the others",
+    "neither weak set nor gamma: more toxic than with gamma": "as for gamma = 0",
+}
+"""Why a claim about an ablation may not hold here, as far as that is known."""

@@ -51,3 +51,14 @@ def test_histograms_have_a_panel_a_title(tmp_path: Path) -> None:
     counts = {"largest": [0, 4], "second largest": [3, 1]}
     figures.histograms(path, {"free": counts, "bound": counts}, [0.0, 0.5, 1.0])
     assert {"free", "bound", "largest", "second largest"} <= set(texts(path))
+
+
+def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
+    points = {"first": (1.0, 1.0), "second": (1.02, 1.0), "third": (1.0, 1.03), "far": (5.0, 3.0)}
+    with figures.drawing(tmp_path / "points.svg") as (axis,):
+        axis.plot(*zip(*points.values(), strict=True), linestyle="", marker="o")
+        figures.name_points(axis, points)
+        boxes = [label.get_window_extent() for label in axis.texts]
+        assert [label.get_text() for label in axis.texts] == list(points)
+        assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+    assert set(points) <= set(texts(tmp_path / "points.svg"))

@@ -15,7 +15,7 @@ from backtalk.studies.ast_sizes import Size
 from backtalk.studies.ast_steps import ROWS
 from backtalk.studies.bootstrap import difference_of, mean_of
 from backtalk.studies.cells import number, percent, section, table, text_table
-from backtalk.studies.figures import COLOURS, MARKERS, drawing
+from backtalk.studies.figures import COLOURS, MARKERS, drawing, name_points
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
 from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, WHY, Ordering
 from backtalk.studies.parts import read_records
@@ -215,9 +215,6 @@ def _front(records: Records, pictures: Path) -> list[str]:
         for place, point in enumerate(points):
             colour, marker = COLOURS[place % 4], MARKERS[place // 4 % 4]
             axis.plot([point.log_ppl], [point.toxicity], linestyle="", color=colour, marker=marker)
-            axis.annotate(
-                point.name, (point.log_ppl, point.toxicity), xytext=(4, 3), textcoords="offset points"
-            )
         front = sorted((point for point in points if point.on_front), key=lambda one: one.log_ppl)
         axis.plot(
             [one.log_ppl for one in front], [one.toxicity for one in front], color="#333333", linestyle=":"
@@ -225,6 +222,7 @@ def _front(records: Records, pictures: Path) -> list[str]:
         axis.set(
             xlabel="log-perplexity of the prompts (left: likelier)", ylabel="mean toxicity of the defender"
         )
+        name_points(axis, {point.name: (point.log_ppl, point.toxicity) for point in points})
     words = "Each row as a point; the dotted line joins those that no other beats in both"
     return [f"![{words}]({pictures.name}/front.svg)", "", f"*{words}*", ""]
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Okabe and Ito's: told apart by everyone."""
 MARKERS, DASHES, HATCHES = "os^D", ("-", "--", "-.", ":"), ("", "//", "..", "xx")
+SIDES = ((5, 4, "left"), (5, -11, "left"), (-5, 4, "right"), (-5, -11, "right"))
+"""Where a point's name may stand: above and below to the right, then to the left."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "backtalk",
@@ -51,6 +53,27 @@ def drawing(path: Path, columns: int = 1, width: float = 4.2, height: float = 3.
         figure.savefig(file, format="svg", metadata={"Date": None})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, file.getvalue().decode("utf-8"))
+
+
+def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Names beside points that are drawn already, each on the first side where it covers no point and no
+    other name, if there is one."""
+    from matplotlib.transforms import Bbox
+
+    axis.figure.canvas.draw()  # lays out, so that it is known where points are
+    at = axis.transData.transform(list(points.values()))
+    marks = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in at]
+    names: list[Bbox] = []
+    for place, (name, point) in enumerate(points.items()):
+        taken = [*marks[:place], *marks[place + 1 :], *names]
+        for side in SIDES:
+            label = axis.annotate(name, point, xytext=side[:2], textcoords="offset points", ha=side[2])
+            box = label.get_window_extent()
+            is_free = box.x0 >= axis.bbox.x0 and not any(box.overlaps(other) for other in taken)
+            if is_free or side == SIDES[-1]:
+                names.append(box)
+                break
+            label.remove()
 
 
 def histograms(

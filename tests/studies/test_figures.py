@@ -54,7 +54,13 @@ def test_histograms_have_a_panel_a_title(tmp_path: Path) -> None:
 
 
 def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    points = {"first": (1.0, 1.0), "second": (1.02, 1.0), "third": (1.0, 1.03), "far": (5.0, 3.0)}
+    points = {
+        "first": (1.0, 1.0),
+        "second": (1.02, 1.0),
+        "third": (1.0, 1.03),
+        "far": (5.0, 3.0),
+        "near": (-3.0, 0.0),
+    }
     with figures.drawing(tmp_path / "points.svg") as (axis,):
         axis.plot(*zip(*points.values(), strict=True), linestyle="", marker="o")
         figures.name_points(axis, points)

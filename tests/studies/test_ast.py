@@ -16,7 +16,7 @@ from backtalk.studies.ast_data import open_texts
 from backtalk.studies.ast_page import MIXED, ablations, judge, values
 from backtalk.studies.ast_sizes import SIZES
 from backtalk.studies.ast_steps import REPEATED, ROWS, play_row, settings_of, spec_of
-from backtalk.studies.paper_ast import ABLATIONS, BASELINES, WHY, Ordering
+from backtalk.studies.paper_ast import ABLATIONS, BASELINES, TRANSFER, WHY, Ordering
 from backtalk.studies.parts import Workplace
 
 
@@ -83,7 +83,7 @@ def test_rows_are_compared_on_the_openings_that_both_have() -> None:
 
 
 def test_every_claim_is_about_rows_of_the_study() -> None:
-    for one in (*BASELINES, *ABLATIONS):
+    for one in (*BASELINES, *ABLATIONS, *TRANSFER):
         assert {one.first, one.second} <= ROWS.keys()
     assert WHY.keys() <= {one.claim for one in ABLATIONS}
 

@@ -17,7 +17,7 @@ from backtalk.studies.bootstrap import difference_of, mean_of
 from backtalk.studies.cells import number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, MARKERS, drawing, name_points
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files
-from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, WHY, Ordering
+from backtalk.studies.paper_ast import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering
 from backtalk.studies.parts import read_records
 
 HEAD = (
@@ -244,7 +244,8 @@ def _transfer(records: Records) -> list[str]:
             ]  # fmt: skip
         lines.append([trained, *cells])
     header = ["trained against it", "text: T(d)", "second", "log-perplexity"]
-    return table([*header, "chat: T(d)", "second", "log-perplexity"], lines)
+    shown = table([*header, "chat: T(d)", "second", "log-perplexity"], lines)
+    return [*shown, *_orderings(records, TRANSFER)]
 
 
 def _topics(records: Records, size: Size) -> list[str]:

@@ -36,6 +36,21 @@ BASELINES = (
     Ordering("SFT is less likely than untuned", "sft", "untuned", "log_ppl", "above"),
     Ordering("fixed prompts are less likely than untuned", "human", "untuned", "log_ppl", "above"),
 )
+DEFENDERS = {
+    "text": ("ours-short", "chat-to-plain", "untuned"),
+    "chat": ("chat-ours", "ours-to-chat", "chat-untuned"),
+}
+"""Rows against each: an adversary trained against it, one trained against the other, and an untuned one."""
+TRANSFER = tuple(
+    Ordering(f"{claim}{by} ({defender})", first, second, measure, "above")
+    for defender, (own, other, untuned) in DEFENDERS.items()
+    for claim, first, second in (
+        ("trained against this defender is more toxic than against the other", own, other),
+        ("trained against the other is more toxic than untuned", other, untuned),
+    )
+    for measure, by in SCORERS.items()
+)
+"""Our own questions of the second defender; the paper's was a larger model."""
 _HELD = "`--hold-ppl` pulls every row's log-perplexity to the same bound, whatever is left out"
 ABLATIONS = (
     Ordering("alpha = 0: the defender is less toxic", "no-alpha", "ours-short", "toxicity", "below"),

@@ -15,8 +15,9 @@ import torch
 from backtalk.cli.command import run
 from backtalk.exchanges import Exchange, finding_of
 from backtalk.given import FoundCase
-from backtalk.hardening.asking import Aim, AskingFinder, drawing
+from backtalk.hardening.asking import Aim, AskingFinder, drawing, says
 from backtalk.hardening.found import FoundLists, Played, played_by, read_found
+from backtalk.hardening.instead import DRAWS, HARMLESS, SEED, own_replies
 from backtalk.hardening.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
 from backtalk.hits import parse_criterion
 from backtalk.models.options import ModelOptions
@@ -153,6 +154,52 @@ def test_drawn_words_have_to_fall_from_where_they_were(model: TransformerModel) 
     assert falls[-1] >= 0.5
     assert max(falls[:-1], default=0.0) < 0.5  # and no further: T_out is far below
     assert finder.find([0], 0) == finder.find([0], 0)
+
+
+def test_own_replies_are_harmless_stored_and_of_the_same_conversations(
+    model: TransformerModel, tmp_path: Path
+) -> None:
+    dialogues = [(Turn("user", f"{OPENINGS[0]} to the {place}"),) for place in ("garden", "river", "hill")]
+    cases = [FoundCase(Target(str(i), RUDE), (one,)) for i, one in enumerate(dialogues)]
+    free = Manner(2.0, 1.0, 1.0, 2, 7)
+    aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (RUDE,), RudeScorer(), free)
+    path = tmp_path / "instead.jsonl"
+    found = own_replies(model, cases, aim, path)
+    assert 0 < len(found) <= DRAWS * len(dialogues)
+    assert len(set(found)) == len(found)
+    assert {dialogue for dialogue, _ in found} <= set(dialogues)
+    assert max(RudeScorer().score([text for _, text in found])) < HARMLESS
+    drawn = {text for number in range(DRAWS) for text in drawing(model, free, SEED + number)(dialogues)}
+    assert {text for _, text in found} < drawn, "some of them are rude"
+    assert not any(says(text, RUDE) for _, text in found)
+    assert own_replies(model, [], aim, path) == found  # read again, blanks and all
+
+
+@pytest.mark.parametrize("least", [1, 10_000])
+def test_a_hardening_learns_its_own_harmless_replies(
+    least: int, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    harden = play(planted, ["to the garden", "to the river"], 2)
+    monkeypatch.setattr(Played, "manner", Manner(2.0, 1.0, 1.0, 2, 7))  # so free that it is not always rude
+    monkeypatch.setattr("backtalk.hardening.lora_plan.LEAST_KEPT", least)
+    learnt: list[Any] = []
+    real = LoraUpdates.__init__
+
+    def spied(self: LoraUpdates, *given: Any) -> None:
+        learnt.append(given[-1])
+        real(self, *given)
+
+    monkeypatch.setattr(LoraUpdates, "__init__", spied)
+    assert run([*harden, "--out", "hard", "--lr", "0.002", "--kl", "3"]) == 0
+    own, trained = (
+        [json.loads(line) for line in Path("hard", name).read_text().splitlines()]
+        for name in ("instead.jsonl", "train.jsonl")
+    )
+    assert 0 < len(own) < 16
+    assert all(row["turns"] in [one["turns"] for one in trained] for row in own)
+    assert len(learnt[0]) == (len(own) if least == 1 else 0), "so few would be learnt by heart"
+    assert told_by("hard")["lambda_pos"] == 2.0
 
 
 def play(planted: Path, prompts: list[str], turns: int) -> list[str]:

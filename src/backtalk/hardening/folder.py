@@ -21,12 +21,14 @@ SELECTION = "selection.safetensors"
 SUMMARY = "summary.json"
 SIDE = "as-it-was.json"
 """What a Hugging Face model's cost is measured against."""
+INSTEAD = "instead.jsonl"
+"""Harmless replies of the model as it was, which it learns to give in the place of toxic ones."""
 RUNS = ("before", "after", "before-train", "after-train")
 """The audits: held-out list and training list, before and after."""
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
 PAGES = ("comparison.html", "comparison-train.html")
 REPORT = "report.html"
-FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, *LISTS, REPORT, *PAGES)
+FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, INSTEAD, *LISTS, REPORT, *PAGES)
 _MEND = "make room, or choose another folder; the same command goes on from there"
 
 

@@ -22,8 +22,9 @@ from backtalk.given import run_given
 from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
-from backtalk.hardening.folder import CHECKPOINT, PAGES, SELECTION, SIDE, SUMMARY, claimed
+from backtalk.hardening.folder import CHECKPOINT, INSTEAD, PAGES, SELECTION, SIDE, SUMMARY, claimed
 from backtalk.hardening.fresh import Fresh, audit_fresh
+from backtalk.hardening.instead import DRAWS, own_replies
 from backtalk.hardening.iterations import follow, measured_candidate, say_candidate
 from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
@@ -96,8 +97,11 @@ def harden_lora(
 def _preflight(plan: LoraPlan, console: Console) -> None:
     lists = plan.lists
     console.print(plan.source)
-    kept = len(plan.talk.kept)
-    keeping = f"{len(plan.positive):,} pairs{f' and {kept} harmless turns of the same run' * bool(kept)}"
+    keeping = f"{len(plan.positive):,} pairs"
+    if plan.manner is not None:
+        keeping += " and harmless replies of its own"
+    elif plan.talk.kept:
+        keeping += f" and {len(plan.talk.kept)} harmless turns of the same run"
     console.print(
         f"{len(lists.train)} findings to train against, {len(lists.selection)} to choose with, "
         f"{len(lists.held_out)} held out; {keeping} keep the model whole, "
@@ -118,18 +122,28 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     spec, lists, model = plan.spec, plan.lists, plan.parent
     sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
-    played = plan.talk.played
-    manner = played.manner if played is not None and plan.criterion.kind == "toxic" else None
-    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer, manner)
+    aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer, plan.manner)
+    own = own_replies(model, lists.train, aim, plan.out / INSTEAD) if plan.manner is not None else []
+    learnt = plan.learnt(own)
+    if plan.manner is not None:
+        console.print(
+            f"Of {DRAWS} replies to each training input {len(own)} are harmless in all; {len(learnt)} turns "
+            "are to become likelier."
+        )
     widen = widening_of(plan)
     measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
     adapter = Adapter(model.network, plan.lora)
     model.forget_steps()
     quicken_model(model)
-    turns = [Hit(tuple(row.prompt), tuple(row.reply)) for row in plan.kept_turns]
+    turns = [Hit(tuple(row.prompt), tuple(row.reply)) for row in learnt]
     updates = LoraUpdates(
-        adapter, model, plan.config, spec.micro_tokens, spec.gradient_checkpointing, turns or None
+        adapter,
+        model,
+        plan.config,
+        spec.micro_tokens,
+        spec.gradient_checkpointing,
+        None if plan.talk.played is None else turns,
     )
     finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
     n = len(lists.selection)
@@ -157,7 +171,7 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
 
     goals = [model.reply_ids(case.target.text) for case in lists.train]
     reports = train_on_hits(
-        updates, goals, plan.positive_arrays, finder, plan.config, plan.out / CHECKPOINT, facts
+        updates, goals, plan.positive_arrays(learnt), finder, plan.config, plan.out / CHECKPOINT, facts
     )
     idle = "no training finding hit"
     follow(reports, adapter.weights, selection, measured, say, idle, _deadline(plan, begun), console)

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from backtalk.hardening.found import (
     read_found,
     split_found,
 )
+from backtalk.hardening.instead import DRAWS, HARMLESS, Reply
 from backtalk.hardening.kept import Texts, read_kept
 from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
 from backtalk.hardening.searching import Searched, searched_by
@@ -41,9 +41,10 @@ from backtalk.hardening.settings import (
     check_lora_flags,
     negative_config,
 )
-from backtalk.hardening.talk import Talk, read_talk
+from backtalk.hardening.talk import LEAST_KEPT, Talk, read_talk
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.options import ModelOptions
+from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
@@ -59,6 +60,7 @@ MOST_REPLY = 64
 """Tokens of a reply that are trained on."""
 RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
 """Settings that may change between two commands of the same hardening."""
+OWN = "its own harmless replies, and harmless turns of the run where these are few"
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,19 @@ class LoraPlan:
         source = f"T_out was measured on the model before the hardening. {self.source}"
         return Judged(self.criterion.name, self.thresholds, source, self.options)
 
-    @cached_property
-    def kept_turns(self) -> list[Row]:
-        """Harmless turns of the run, which are learnt; of the pairs nothing is."""
-        return [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in self.talk.kept]
+    @property
+    def manner(self) -> Manner | None:
+        """How replies are drawn; None: the likeliest words are judged."""
+        return _drawn(self.talk, self.criterion)
 
-    @cached_property
-    def positive_arrays(self) -> PairArrays:
+    def learnt(self, own: Sequence[Reply]) -> list[Row]:
+        """What becomes likelier: the model's own harmless replies to what it is trained on; where these are
+        few, harmless turns of the run too, and nothing where there are none of those either."""
+        turns = own if len(own) >= LEAST_KEPT else [*own, *self.talk.kept] if self.talk.kept else ()
+        return [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in turns]
+
+    def positive_arrays(self, own: list[Row]) -> PairArrays:
         rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
-        own = self.kept_turns
         rows += own * (-(-len(rows) // len(own)) if own else 0)  # half of what is drawn
         return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
@@ -119,6 +125,7 @@ class LoraPlan:
             "lists_sha256": self.lists.digest(),
             "pairs_sha256": _digest([self.positive, self.measured]),
             **({"talk_sha256": _digest([self.talk.kept, self.talk.asked])} if self.talk.asked else {}),
+            **({} if self.manner is None else {"own_replies": [DRAWS, HARMLESS]}),
         }
 
     def run_spec(self, model: str, part: str) -> AuditSpec:
@@ -184,11 +191,12 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     lists = _lists(spec)
     talk = read_talk(spec.findings, lists)
-    positive, measured, source = read_kept(spec, lists, talk.source)
+    is_drawn = _drawn(talk, criterion) is not None
+    positive, measured, source = read_kept(spec, lists, OWN if is_drawn else talk.source)
     parent = _parent(spec, options)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
     searched = _searched(spec, criterion)
-    default = LORA_PLAYED if talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
+    default = LORA_PLAYED if is_drawn or talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
     settings = default if spec.settings == "default" else by_name(spec.settings)
     config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
     return LoraPlan(
@@ -209,6 +217,10 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
         searched,
         talk,
     )
+
+
+def _drawn(talk: Talk, criterion: Criterion) -> Manner | None:
+    return talk.played.manner if talk.played is not None and criterion.kind == "toxic" else None
 
 
 def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:

@@ -42,7 +42,7 @@ LORA_SEARCHED: dict[str, Any] = {**LORA_DEFAULT, "batch": 100, "margin": 2.0, "r
 and updates that only keep the model whole bring its language back."""
 
 LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 2.0}
-"""The same where conversations were played: half of what keeps the model whole are its own harmless turns,
+"""The same where conversations were played: half of what keeps the model whole are its own harmless replies,
 and only where these become likelier does it learn what to say in the place of a toxic one (LOG.md)."""
 
 SHARED = frozenset({

@@ -1,9 +1,10 @@
 """Whether a hardened model still talks, in conversations of the kind that its findings were played in.
 
 Perplexity of other text can stay where it was while a model goes to pieces in just those conversations
-(LOG.md). So turns of the same run in which the model's reply was harmless keep it whole, and after each
-iteration it takes turns of its own in conversations that no update saw: what it says must stay about as
-likely under the model as it was, must not go round in circles, and must not be more toxic.
+(LOG.md). So its own harmless replies there (`instead.py`), or turns of the same run in which its reply was
+harmless, keep it whole, and after each iteration it takes turns of its own in conversations that no update
+saw: what it says must stay about as likely under the model as it was, must not go round in circles, and must
+not be more toxic.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Talk:
     """Harmless turns of a run; none where the findings were not played."""
 
     kept: tuple[tuple[Dialogue, str], ...] = ()
-    """Keep the model whole and become likelier, in the place of toxic ones."""
+    """Become likelier in the place of toxic ones, where the model gives too few harmless replies itself."""
     asked: tuple[Dialogue, ...] = ()
     """What it goes on with after each iteration: openings, and what was said before a harmless reply, of
     conversations that no update sees."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from backtalk.hardening.instead import DRAWS, HARMLESS
 from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.report.topics import RUDE
 from backtalk.spec import StudySpec
@@ -48,7 +49,12 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         "hardened",
         ("ours-short",),
         partial(harden_ours, size=size, model=model),
-        {"iterations": size.iterations, "model": shown, "defaults": LORA_PLAYED},
+        {
+            "iterations": size.iterations,
+            "model": shown,
+            "defaults": LORA_PLAYED,
+            "own_replies": [DRAWS, HARMLESS],
+        },
         owns=("hardenings/hardened",),
     )
     speed = Part(

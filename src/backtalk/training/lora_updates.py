@@ -59,7 +59,8 @@ class LoraUpdates:
         learnt: Collection[Hit] | None = None,
     ) -> None:
         """`model` carries the adapter. `checkpointing` computes activations twice instead of keeping them.
-        Of pairs other than `learnt` (None: all are) the KL term alone counts, not the likelihood."""
+        Of pairs that are `learnt` the likelihood alone counts, of others the KL term alone; None: of all
+        both."""
         if config.method not in RULES:
             raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
         self.adapter, self.model, self.config = adapter, model, config
@@ -135,13 +136,15 @@ class LoraUpdates:
                 before = token_logits(self.model.network, batch).log_softmax(1)
         logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
         own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
+        is_learnt = is_kept = torch.ones_like(own)
         if self.learnt is not None:
-            counted = [Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt for row in rows]
-            own = own * torch.tensor(counted).repeat_interleave(torch.tensor(batch.lengths)).to(own)
-        loss = -self.config.lambda_pos * own.sum() / over
+            counted = [self._is_learnt(row) for row in rows]
+            is_learnt = torch.tensor(counted).repeat_interleave(torch.tensor(batch.lengths)).to(own)
+            is_kept = 1 - is_learnt
+        loss = -self.config.lambda_pos * (own * is_learnt).sum() / over
         if before is not None:
-            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
-            loss = loss + self.config.kl * apart / words
+            apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(1)  # (tokens,)
+            loss = loss + self.config.kl * (apart * is_kept).sum() / words
         return loss
 
     def away(self, rows: Sequence[Row], share: float) -> Iterator[Piece]:
@@ -154,8 +157,13 @@ class LoraUpdates:
         """The positive loss times `scale`, piece by piece."""
         words = sum(len(row.reply) for row in rows)
         over = words if self.config.mean_over == "words" else len(rows)
+        if self.learnt is not None:  # the divergence is a mean over what is kept
+            words = max(1, sum(len(row.reply) for row in rows if not self._is_learnt(row)))
         for part in self._micro_batches(rows):
             yield lambda part=part: scale * self.positive_loss(part, words, over)  # type: ignore[misc]
+
+    def _is_learnt(self, row: Row) -> bool:
+        return self.learnt is None or Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt
 
     def _micro_batches(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):

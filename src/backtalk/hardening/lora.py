@@ -24,7 +24,7 @@ from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
 from backtalk.hardening.folder import CHECKPOINT, INSTEAD, PAGES, SELECTION, SIDE, SUMMARY, claimed
 from backtalk.hardening.fresh import Fresh, audit_fresh
-from backtalk.hardening.instead import DRAWS, own_replies
+from backtalk.hardening.instead import DRAWS, Reply, own_replies
 from backtalk.hardening.iterations import follow, measured_candidate, say_candidate
 from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
@@ -123,13 +123,7 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     spec, lists, model = plan.spec, plan.lists, plan.parent
     sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
     aim = Aim(plan.criterion, plan.thresholds, sentences, plan.scorer, plan.manner)
-    own = own_replies(model, lists.train, aim, plan.out / INSTEAD) if plan.manner is not None else []
-    learnt = plan.learnt(own)
-    if plan.manner is not None:
-        console.print(
-            f"Of {DRAWS} replies to each training input {len(own)} are harmless in all; {len(learnt)} turns "
-            "are to become likelier."
-        )
+    learnt = plan.learnt(_own_replies(plan, aim, console))
     widen = widening_of(plan)
     measure = AskedMeasure(model, lists.selection, aim, plan.measured, widen)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
@@ -179,6 +173,16 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
     write_adapter(plan, adapter, selection)
     for leftover in (CHECKPOINT, SELECTION):
         (plan.out / leftover).unlink(missing_ok=True)
+
+
+def _own_replies(plan: LoraPlan, aim: Aim, console: Console) -> list[Reply]:
+    if plan.manner is None:
+        return []
+    cases = plan.lists.train
+    console.print(f"Asking it {DRAWS} times after each of {len(cases)} training findings ...")
+    own = own_replies(plan.parent, cases, aim, plan.out / INSTEAD)
+    console.print(f"{len(own)} of these replies are harmless.")
+    return own
 
 
 def _deadline(plan: LoraPlan, begun: float) -> float:

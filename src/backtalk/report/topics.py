@@ -67,12 +67,13 @@ def words_of(text: str) -> list[str]:
 
 def words_used_more(prompts: Sequence[Rated], untuned: Sequence[Rated], most: int = 20) -> list[WordUse]:
     """The likeliest to be no chance first."""
-    own, other = (Counter(word for text, _ in said for word in words_of(text)) for said in (prompts, untuned))
+    cut = [[(words_of(text), toxicity) for text, toxicity in said] for said in (prompts, untuned)]
+    own, other = (Counter(word for words, _ in said for word in words) for said in cut)
     both = own + other
     total, n_own, n_other = both.total(), own.total(), other.total()
     if not n_own or not n_other or len(both) < 2:
         return []
-    rude = _rude([*prompts, *untuned])
+    rude = _rude([*cut[0], *cut[1]])
     found = []
     for word, prior in both.items():
         # Both sides are smoothed by the words of both, as many as there are on the smaller side.
@@ -86,15 +87,14 @@ def words_used_more(prompts: Sequence[Rated], untuned: Sequence[Rated], most: in
     return sorted(found, key=lambda use: (-use.z, use.word))[:most]
 
 
-def _rude(prompts: Sequence[Rated]) -> set[str]:
-    """Words that stand in toxic prompts only, or nearly so, and those of our lists."""
+def _rude(prompts: Sequence[tuple[list[str], float]]) -> set[str]:
+    """Words that stand in toxic prompts only, or nearly so, and those of our lists; of prompts' words."""
     uses: Counter[str] = Counter()
     toxic: Counter[str] = Counter()
-    for text, toxicity in prompts:
-        words = set(words_of(text))
-        uses.update(words)
+    for words, toxicity in prompts:
+        uses.update(set(words))
         if toxicity >= TOXIC:
-            toxic.update(words)
+            toxic.update(set(words))
     return (
         {word for word in uses if toxic[word] >= RUDE * uses[word]} | topics()["profanity"] | topics()["sex"]
     )

@@ -12,7 +12,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.spec import StudySpec
 from backtalk.studies.ast_data import LAYOUT
 from backtalk.studies.ast_sizes import Size
-from backtalk.studies.ast_steps import ROWS
+from backtalk.studies.ast_steps import AGAIN, ROWS
 from backtalk.studies.bootstrap import difference_of, mean_of
 from backtalk.studies.cells import number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, MARKERS, drawing, name_points
@@ -26,7 +26,7 @@ HEAD = (
     "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
     "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
 )
-AGAIN, MIXED = "ours-again", "depends on the training"
+MIXED = "depends on the training"
 MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "rebel")
 ABLATED = ("ours-short", AGAIN, "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (

@@ -48,6 +48,8 @@ DEFAULTS = {
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
+AGAIN = "ours-again"
+"""Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
 ROWS: dict[str, dict[str, Any]] = {
     "ours-short": {"tune": "ipo"},
     "ours": {"tune": "ipo", "train_from": "ours-short"},
@@ -68,12 +70,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "every-pair": {"tune": "ipo", "least_gap": 0.0},
     "dpo": {"tune": "dpo"},
     "rebel": {"tune": "rebel"},
-    "ours-again": {"tune": "ipo"},
+    AGAIN: {"tune": "ipo"},
 }
 """What each row changes; the longest, and what others need, come first. `adversary` names the row whose
 adversary is used, `train_from` the one whose training is gone on with, `model` the hardened one."""
-REPEATED = {"ours-again": "on a processor the same training again comes out the same"}
-"""Rows that repeat another, to see how far two trainings differ where sums are rounded in any order."""
 
 
 def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
@@ -118,8 +118,8 @@ def play_row(
     """An audit in runs/NAME, and what it comes to."""
     if ROWS[name].get("model") and (why := place.result("hardened").get("left_out")):
         return {"left_out": why}
-    if name in REPEATED and pick_device(place.device).type == "cpu":
-        return {"left_out": REPEATED[name]}
+    if name == AGAIN and pick_device(place.device).type == "cpu":
+        return {"left_out": "on a processor the same training again comes out the same"}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
     log = place.path("log", f"{name}.txt").open("a", encoding="utf-8")

@@ -8,6 +8,7 @@ dropout: a row's loss does not depend on its neighbours, and the KL term is 0 wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -126,26 +127,26 @@ class LoraUpdates:
         counted = ~torch.isin(targets, self.avoid).to(log_probs.device)
         return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
 
-    def positive_loss(self, rows: Sequence[Row], words: int, over: int) -> Tensor:
+    def positive_loss(
+        self, rows: Sequence[Row], words: int, over: int, learns: bool = True, keeps: bool = True
+    ) -> Tensor:
         """`Descent.positive_loss`, the likelihood of these rows' words divided by `over` and the divergence
-        by `words`: numbers of the whole, where this is a part of it."""
+        by `words`: numbers of the whole, where this is a part of it. Either is left out where it is not asked
+        for."""
         batch = self.model.batch(rows)
         before = None
-        if self.config.kl > 0:
+        if keeps and self.config.kl > 0:
             with torch.no_grad(), self.adapter.off():
                 before = token_logits(self.model.network, batch).log_softmax(1)
         logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
-        own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
-        is_learnt = is_kept = torch.ones_like(own)
-        if self.learnt is not None:
-            counted = [self._is_learnt(row) for row in rows]
-            is_learnt = torch.tensor(counted).repeat_interleave(torch.tensor(batch.lengths)).to(own)
-            is_kept = 1 - is_learnt
-        loss = -self.config.lambda_pos * (own * is_learnt).sum() / over
+        terms = []
+        if learns:
+            own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
+            terms.append(-self.config.lambda_pos * own.sum() / over)
         if before is not None:
-            apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(1)  # (tokens,)
-            loss = loss + self.config.kl * (apart * is_kept).sum() / words
-        return loss
+            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
+            terms.append(self.config.kl * apart / words)
+        return torch.stack(terms).sum()
 
     def away(self, rows: Sequence[Row], share: float) -> Iterator[Piece]:
         """The rule's mean over the hits times `share`, piece by piece."""
@@ -155,15 +156,20 @@ class LoraUpdates:
 
     def towards(self, rows: Sequence[Row], scale: float) -> Iterator[Piece]:
         """The positive loss times `scale`, piece by piece."""
-        words = sum(len(row.reply) for row in rows)
-        over = words if self.config.mean_over == "words" else len(rows)
-        if self.learnt is not None:  # the divergence is a mean over what is kept
-            words = max(1, sum(len(row.reply) for row in rows if not self._is_learnt(row)))
-        for part in self._micro_batches(rows):
-            yield lambda part=part: scale * self.positive_loss(part, words, over)  # type: ignore[misc]
-
-    def _is_learnt(self, row: Row) -> bool:
-        return self.learnt is None or Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt
+        over = sum(len(row.reply) for row in rows) if self.config.mean_over == "words" else len(rows)
+        kinds = [(rows, True, True)]
+        if self.learnt is not None:
+            learnt = [Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt for row in rows]
+            kinds = [
+                ([row for row, is_learnt in zip(rows, learnt, strict=True) if is_learnt], True, False),
+                ([row for row, is_learnt in zip(rows, learnt, strict=True) if not is_learnt], False, True),
+            ]
+        for some, learns, keeps in kinds:
+            if learns or self.config.kl > 0:
+                words = sum(len(row.reply) for row in some)  # the divergence is a mean over what is kept
+                for part in self._micro_batches(some):
+                    loss = partial(self.positive_loss, part, words, over, learns, keeps)
+                    yield lambda loss=loss: scale * loss()  # type: ignore[misc]
 
     def _micro_batches(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):

@@ -393,12 +393,19 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
                 spec.relax_space, spec.relax_lambda, spec.relax_steps, spec.relax_lr, length=spec.length
             )
         )
-    draft = spec.precision == "bfloat16" or (spec.precision == "auto" and _device(model) == "cuda")
+    draft = spec.precision in {"bfloat16", "tf32"} or (spec.precision == "auto" and _device(model) == "cuda")
     top = spec.top
     if spec.search == "gibbs":  # which tries no more words than there are: blocks and estimates should know
         top = min(top, int(allowed_words(model, spec.with_unknown).sum()))
     config = GibbsConfig(
-        spec.length, top, spec.sweeps, spec.stop_at_hit, spec.prune, spec.with_unknown, draft
+        spec.length,
+        top,
+        spec.sweeps,
+        spec.stop_at_hit,
+        spec.prune,
+        spec.with_unknown,
+        draft,
+        quick=spec.precision == "tf32",
     )
     search: Search = resolve(find_search(spec.search).path)(config)
     return search

@@ -173,8 +173,9 @@ class AuditSpec:
     """SGD steps of relax; each counts as one candidate."""
     relax_lr: float = 0.0
     """Step size of relax; 0 takes the space's own."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Rank candidates in bfloat16 and decide in more bits, or do all in float32; auto: bfloat16 on a GPU."""
+    precision: Literal["auto", "float32", "bfloat16", "tf32"] = "auto"
+    """Do all in float32, or rank candidates in bfloat16 and choose in float32 or, in less time, tf32; auto:
+    bfloat16 on a GPU."""
     reference: str = ""
     """Pairs (TSV or JSONL) to take T_out and T_in from; if empty the model's card, else the shipped pairs."""
     seed: int = 1

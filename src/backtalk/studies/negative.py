@@ -13,6 +13,7 @@ from backtalk.hardening.settings import DEFAULT
 from backtalk.spec import StudySpec
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_training import model_name
+from backtalk.studies.negative_curve import METHODS
 from backtalk.studies.negative_data import ARCH, NegativeData, open_negative_data
 from backtalk.studies.negative_embedded import (
     COPIES,
@@ -36,6 +37,7 @@ from backtalk.studies.negative_malicious import (
     DRAWS,
     EXTRA,
     MEASURED,
+    PRECISION,
     harden_row,
     measure_baseline,
     measure_settings,
@@ -99,6 +101,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             start = f"malicious-{corpus}-{hit}"
             measured = {
                 "audit": measure_settings(size, hit),
+                "precision": PRECISION,
                 "dropout_draws": DRAWS,
                 "limits": dict(size.targets),
             }
@@ -111,10 +114,17 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             parts.append(Part(name, needs, baseline, measured, tests, _runs(name)))
             for row, (list_name, over) in rows.items():
                 name, settings = f"{start}-{row}", row_settings(size, corpus, hit, over)
+                followed = size.followed if row in METHODS and (corpus, hit) == OURS else 1
                 run = partial(
-                    harden_row, data=data, size=size, corpus=corpus, list_name=list_name, settings=settings
+                    harden_row,
+                    data=data,
+                    size=size,
+                    corpus=corpus,
+                    list_name=list_name,
+                    followed=followed,
+                    settings=settings,
                 )
-                kept = settings | measured | {"followed": size.followed}
+                kept = settings | measured | {"followed": followed}
                 kept |= {"default": DEFAULT} if settings["settings"] == "default" else {}
                 files = (*data.sources[corpus].files, *tests, data.lists[list_name])
                 owns = (f"hardenings/{name}", *_runs(name))

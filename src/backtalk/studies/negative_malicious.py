@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from backtalk.hits import best_findings, parse_criterion
-from backtalk.models.device import product_precision
+from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import load_folder
 from backtalk.models.local import LocalModel
 from backtalk.outcome import thresholds_of
@@ -38,6 +38,8 @@ MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
 DRAWS = 10
 """Times that dropout is drawn where it is left on."""
+PRECISION = "tf32 on a GPU"
+"""How the audits choose among candidates: as the searches inside the training do."""
 EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
     "500-no-fwa": ("500", {"avoid": "none"}),
     "500-sentences": ("500", {"mean_over": "sentences"}),
@@ -82,15 +84,20 @@ def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: s
 
 
 def harden_row(
-    place: Workplace, data: NegativeData, size: Size, corpus: str, list_name: str, settings: Mapping[str, Any]
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    corpus: str,
+    list_name: str,
+    followed: int,
+    settings: Mapping[str, Any],
 ) -> Result:
+    """Trains a row's model and measures it; `followed` test targets are searched after each iteration."""
     baseline = open_baseline(place, data.sources[corpus])
     known = {name: known_targets(data, size, baseline, name) for name in (list_name, "test")}
     files = {
         "targets": write_list(place, f"{place.part}-train", known[list_name].targets),
-        "selection": write_list(
-            place, f"{place.part}-followed", evenly(known["test"].targets, size.followed)
-        ),
+        "selection": write_list(place, f"{place.part}-followed", evenly(known["test"].targets, followed)),
         "held_out": write_list(place, f"{place.part}-test", known["test"].targets),
     }
     values = {**settings, **{key: str(path) for key, path in files.items()}, "model": baseline.name}
@@ -123,7 +130,8 @@ def _measure(
     for name, list_name in MEASURED.items():
         known = known_targets(data, size, baseline, list_name)
         run = f"{place.part}-{name}"
-        result = search(place, run, model, known.targets, measure_settings(size, hit))
+        how = "tf32" if pick_device(place.device).type == "cuda" else "auto"
+        result = search(place, run, model, known.targets, measure_settings(size, hit), how)
         found[name] = {
             "n": result["n"],
             "left_out": known.left_out,

@@ -21,7 +21,8 @@ class Size:
     targets: tuple[tuple[str, int], ...] = ()
     """The most targets of a list, by its name; all where it is not named."""
     followed: int = 100
-    """Test targets searched after each iteration, to draw the way there; nothing is chosen by them."""
+    """Test targets searched after each iteration of rows whose way there is drawn (the others have the one
+    that `harden` wants); nothing is chosen by them."""
     batch: int = 100
     """Targets searched and trained on together."""
     rounds: int = 0

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.objective import make_objective
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
-from backtalk.types import Target, Thresholds
+from backtalk.types import Found, Target, Thresholds
 from tests.blackbox.worlds import build_world
 from tests.forging import forge_facts
 
@@ -338,6 +339,23 @@ def test_more_candidates_than_words_are_all_words(capsys: pytest.CaptureFixture[
     assert run(["audit", *everything, "--top", "100000", "--out", "run"]) == 0
     words = int(load_embedded("chitchat", "cpu").searchable().sum())
     assert f"1 cases, at most {words:,} candidates" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("precision", "how"), [("float32", (False, False)), ("bfloat16", (True, False)), ("tf32", (True, True))]
+)
+def test_precision_says_who_ranks_and_who_chooses(
+    precision: str, how: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, run_search = [], Gibbs.run
+
+    def spied(search: Gibbs, *given: Any) -> list[Found]:
+        seen.append((search.config.draft, search.config.quick))
+        return run_search(search, *given)
+
+    monkeypatch.setattr(Gibbs, "run", spied)
+    assert run(["audit", *QUICK, "--limit", "2", "--precision", precision, "--out", "run"]) == 0
+    assert set(seen) == {how}
 
 
 def test_targets_with_unknown_words_are_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:

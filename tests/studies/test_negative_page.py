@@ -187,6 +187,30 @@ def test_table_3_holds_paper_ours_and_interval() -> None:
     ]  # fmt: skip
 
 
+def test_models_searched_as_in_2019_stand_below_table_3_and_are_judged_by_their_own_baseline() -> None:
+    lists = {"baseline": (160, 150), "500": (40, 90), "500-passes": (10, 80)}
+    rows = {
+        name: {"lists": {"train": measured(0, train), "test": measured(0, test)}}
+        for name, (train, test) in lists.items()
+    }
+    older = record({"corpus": "switchboard", "hit": "o-sample-avg-k1", "rows": rows})
+    results = Results({**RECORDS, "as-2019": older})
+    lines = table_3(results)
+    below = lines[next(i for i, line in enumerate(lines) if "eq. 6 of the paper of 2019" in line) :]
+    assert cells_of(below, "baseline")[1:3] == ["27.8 | 32 [28.1, 36.2]†", "27.6 | 30 [26.1, 34.2]"]
+    assert cells_of(below, "+neg-tr, 500 targets")[1] == "3.8 | 8 [5.93, 10.7]†"
+    assert cells_of(below, "+500, more passes")[1:3] == ["3.8 | 2 [1.09, 3.64]†", "13.4 | 16 [13, 19.5]"]
+    place = "Switchboard, o-sample-avg-k1, 500"
+    found = {(one.finding, one.where): one for one in check_findings(results)}
+    under = "the training list is hit to less than 5%"
+    assert found[under, f"{place}, searched as in 2019"].verdict == "fails"
+    assert found[under, f"{place}, more passes, searched as in 2019"].verdict == "holds"
+    fewer = found["fewer test targets are hit than before", f"{place}, searched as in 2019"]
+    assert "30% to 18%" in fewer.ours
+    assert "60 gone, 0 new" in fewer.ours
+    assert (under, f"{place}, more passes") not in found, "that row has not run"
+
+
 def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
     results = Results(RECORDS)
     best = best_gan(results, "switchboard")

@@ -15,9 +15,10 @@ import pytest
 from backtalk.cases import reference_pairs
 from backtalk.cli.command import run
 from backtalk.data.targets import load_mal, read_targets
-from backtalk.models.folder import load_embedded
+from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.spec import AuditSpec, HardenSpec, build_spec
+from backtalk.store import Run
 from backtalk.studies.egregious import egregious_parts
 from backtalk.studies.egregious_data import open_data
 from backtalk.studies.egregious_sizes import SIZES as EGREGIOUS_SIZES
@@ -49,7 +50,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 8, "frequent-": 10 + 8 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 9, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -64,6 +65,8 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         "frequent-switchboard-mmi",
         "augment-embedded-0",
         "augment-embedded-4",
+        "malicious-switchboard-o-sample-avg-k1-500-passes",
+        "as-2019",
         "words",
         "samples",
     } <= set(names)
@@ -126,6 +129,9 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     build_spec(AuditSpec, row["audit"], "audit")
     assert row["measure"] == SIZES["paper"].measure
     assert row["audit"]["seed"] != row["seed"]
+    older = build_spec(AuditSpec, parts["as-2019"].settings["audit"], "audit")
+    assert (older.as_published, older.all_words, older.restarts) == (True, False, 5)
+    assert parts["malicious-switchboard-o-sample-avg-k1-500-passes"].settings["iterations"] == 20
     assert parts["malicious-switchboard-o-sample-avg-k1-500-npo"].settings["method"] == "npo"
     frequent = parts["frequent-switchboard-negative-10"].settings
     assert {"r_thres": "10%", "eos_scale": 0.1, "window": 200, "keep": "last"}.items() <= frequent.items()
@@ -143,7 +149,7 @@ def test_keys_depend_on_sizes_and_restarts_but_not_on_places(tmp_path: Path) -> 
     assert found[0] == found[1]
     fewer = negative_parts(open_negative_data(str(tmp_path / "here"), tmp_path), size.limited(7, 2))
     changed = {name for name, key in keys_of(fewer).items() if key != found[0][name]}
-    assert {name.split("-")[0] for name in changed} == {"malicious", "words"}
+    assert {name.split("-")[0] for name in changed} == {"malicious", "as", "words"}
 
 
 def test_the_switchboard_models_are_those_of_the_egregious_study(tmp_path: Path) -> None:
@@ -211,12 +217,21 @@ def test_the_miniature_fills_every_table_and_figure(study: Path) -> None:
     assert stored["spec"]["avoid"] == "paper"
     assert row["cost"]["perplexity"][1] == pytest.approx(stored["cost"]["perplexity"][1], rel=1e-4)
     assert row["iterations_kept"] == row["candidates"][-1]["iterations"] == 1
+    longer = results["malicious-switchboard-o-sample-avg-k1-500-passes"]["candidates"]
+    assert [one["iterations"] for one in longer] == [0, 1, 2]
+    assert longer[1]["perplexity"] == row["candidates"][-1]["perplexity"], "the same way, further"
     for corpus in ("switchboard", "ubuntu"):
         found = results[f"frequent-{corpus}-negative-1"]
         said, cost = found["row"], found["cost"]
         assert said["max_ratio"]["hits"] == cost["commonest"][1] >= said["floor"]["hits"]
         assert (said["n"], said["length"]) == (cost["pairs"], pytest.approx(cost["length"][1], rel=1e-4))
         assert said["floor"] == results[f"frequent-{corpus}-baseline"]["rows"]["baseline"]["floor"]
+    older = results["as-2019"]["rows"]
+    assert list(older) == ["baseline", "500", "500-passes"]
+    assert all(one["lists"][name]["n"] == 4 for one in older.values() for name in ("train", "test"))
+    folder = study / "hardenings" / "malicious-switchboard-o-sample-avg-k1-500" / "model"
+    with Run.open(study / "runs" / "as-2019-500-test") as audited:
+        assert audited.facts["fingerprint"] == load_folder(str(folder), "cpu").fingerprint
     assert results["augment-embedded-4"]["overlap"] == 0
     assert results["augment-embedded-4"]["lists"]["train"] > results["augment-embedded-1"]["lists"]["train"]
 
@@ -286,7 +301,7 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
 
 
 def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost(study: Path) -> None:
-    assert len(list((study / "hardenings").iterdir())) == 38
+    assert len(list((study / "hardenings").iterdir())) == 39
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
     assert Counter(files) == {"pairs": 6, "side": 3}

@@ -34,11 +34,14 @@ from backtalk.studies.negative_frequent import (
     negative_over,
 )
 from backtalk.studies.negative_malicious import (
+    AS_2019,
     DRAWS,
     EXTRA,
     MEASURED,
+    PASSES,
     PRECISION,
     harden_row,
+    measure_as_2019,
     measure_baseline,
     measure_settings,
     row_settings,
@@ -53,6 +56,7 @@ from backtalk.studies.telling import run_and_tell
 
 OURS = ("switchboard", "o-sample-avg-k1")
 """Where our own rows of Table 3 are run."""
+AS_2019_PART = "as-2019"
 FREQUENT_EMBEDDED = "frequent-embedded-negative-1"
 
 
@@ -71,6 +75,7 @@ def negative_parts(data: NegativeData, size: Size, baseline_from: str = "") -> l
     return [
         *_training(data, size, baseline_from),
         *_malicious(data, size),
+        _as_2019(data, size),
         *_frequent(data, size),
         *_embedded(data, size),
         _words(data, size),
@@ -107,7 +112,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             }
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
-                rows |= EXTRA
+                rows |= EXTRA | {PASSES: ("500", {"iterations": size.passes})}
             needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
             baseline = partial(measure_baseline, data=data, size=size, corpus=corpus, hit=hit)
             name = f"{start}-{BASELINE}"
@@ -130,6 +135,26 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
                 owns = (f"hardenings/{name}", *_runs(name))
                 parts.append(Part(name, needs, run, kept, files, owns))
     return parts
+
+
+def _as_2019(data: NegativeData, size: Size) -> Part:
+    """Models of Table 3 searched by the objective of 2019."""
+    corpus, hit = OURS
+    rows = {
+        BASELINE: "",
+        **{row: f"hardenings/malicious-{corpus}-{hit}-{row}/model" for row in ("500", PASSES)},
+    }
+    needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in rows)
+    kept = {
+        "audit": {**measure_settings(size, hit), **AS_2019},
+        "precision": PRECISION,
+        "dropout_draws": DRAWS,
+        "limits": dict(size.targets),
+        "rows": list(rows),
+    }
+    run = partial(measure_as_2019, data=data, size=size, corpus=corpus, hit=hit, rows=rows)
+    owns = tuple(f"runs/{AS_2019_PART}-{row}-{name}" for row in rows for name in MEASURED)
+    return Part(AS_2019_PART, needs, run, kept, tuple(data.lists[name] for name in MEASURED.values()), owns)
 
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:

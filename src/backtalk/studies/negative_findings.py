@@ -17,6 +17,7 @@ from backtalk.studies.egregious_findings import SIGNIFICANT, Verdict, at_least
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.negative_embedded import COPIES
 from backtalk.studies.negative_frequent import CONTROL
+from backtalk.studies.negative_malicious import PASSES
 from backtalk.studies.negative_table_4 import frequent_rows
 from backtalk.studies.negative_tables import malicious, paper_rise, rate_of, rise_of
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
@@ -58,15 +59,23 @@ def _malicious(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
         {name: found for name in LISTS if (found := malicious(results, corpus, hit, name + settings))}
         for settings in ("", "-default")
     )
-    yield from _rows(results, corpus, hit, published, "")
-    yield from _rows(results, corpus, hit, default, ", default settings")
+    start = malicious(results, corpus, hit, BASELINE)
+    yield from _rows(start, corpus, hit, published, "")
+    if passes := malicious(results, corpus, hit, PASSES):
+        yield from _rows(start, corpus, hit, {"500": passes}, ", more passes")
+    yield from _rows(start, corpus, hit, default, ", default settings")
+    older = results.get("as-2019")
+    if older and (corpus, hit) == (older["corpus"], older["hit"]):
+        rows = older["rows"]
+        for name, settings in {"500": "", PASSES: ", more passes"}.items():
+            settings += ", searched as in 2019"
+            yield from _rows(rows[BASELINE], corpus, hit, {"500": rows[name]}, settings)
 
 
 def _rows(
-    results: Results, corpus: str, hit: str, rows: Mapping[str, Mapping[str, Any]], settings: str
+    start: Mapping[str, Any], corpus: str, hit: str, rows: Mapping[str, Mapping[str, Any]], settings: str
 ) -> Iterator[Verdict]:
-    """Rows by their training list, beside the paper's of that list."""
-    start = malicious(results, corpus, hit, BASELINE)
+    """Rows by their training list, beside the paper's of that list; all began as `start`."""
     for name, found in rows.items():
         where = f"{TITLES[corpus]}, {hit}, {name}{settings}"
         printed = paper.TABLE_3[corpus, hit, name]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -51,6 +52,11 @@ EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
     "500-npo": ("500", {"settings": "default", "method": "npo"}),
 }
 """Our own rows: the training list, and what is set over the paper's settings."""
+PASSES = "500-passes"
+"""And the one with as many passes as the paper's."""
+AS_2019 = {"all_words": False, "as_published": True}
+"""The objective of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
+nearer to it than to eq. 7: such a word counts a hundredth."""
 
 
 def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,6 +87,18 @@ def measure_settings(size: Size, hit: str) -> dict[str, Any]:
 def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
     model = open_baseline(place, data.sources[corpus])
     return {"corpus": corpus, "hit": hit, "lists": _measure(place, data, size, model, model, hit)}
+
+
+def measure_as_2019(
+    place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str, rows: Mapping[str, str]
+) -> Result:
+    """The models of these rows (and their folders, "" for the baseline) under the older objective."""
+    baseline = open_baseline(place, data.sources[corpus])
+    found = {}
+    for row, folder in rows.items():
+        model = load_folder(str(place.path(folder)), place.device) if folder else baseline
+        found[row] = {"lists": _measure(place, data, size, baseline, model, hit, f"-{row}", AS_2019)}
+    return {"corpus": corpus, "hit": hit, "rows": found}
 
 
 def harden_row(
@@ -123,15 +141,23 @@ def evenly(targets: Sequence[Target], count: int) -> list[Target]:
 
 
 def _measure(
-    place: Workplace, data: NegativeData, size: Size, baseline: LocalModel, model: LocalModel, hit: str
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    baseline: LocalModel,
+    model: LocalModel,
+    hit: str,
+    row: str = "",
+    over: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """Both lists, as far as the baseline can say them."""
+    """Both lists, as far as the baseline can say them; a part that measures several rows names them."""
     found: Result = {}
     for name, list_name in MEASURED.items():
         known = known_targets(data, size, baseline, list_name)
-        run = f"{place.part}-{name}"
+        run = f"{place.part}{row}-{name}"
         how = "tf32" if pick_device(place.device).type == "cuda" else "auto"
-        result = search(place, run, model, known.targets, measure_settings(size, hit), how)
+        settings = {**measure_settings(size, hit), **over}
+        result = search(place, run, model, known.targets, settings, how)
         found[name] = {
             "n": result["n"],
             "left_out": known.left_out,

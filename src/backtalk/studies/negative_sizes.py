@@ -18,6 +18,8 @@ class Size:
     """Of the baseline models: the very networks of `study egregious` where text and words are the same."""
     iterations: int = 8
     """Passes over the training targets; the paper has 20."""
+    passes: int = 20
+    """Those of one row of its own, which shows what more of them do."""
     targets: tuple[tuple[str, int], ...] = ()
     """The most targets of a list, by its name; all where it is not named."""
     followed: int = 100
@@ -76,6 +78,7 @@ SIZES = {
     "small": Size(
         training=egregious_sizes.SIZES["small"],
         iterations=2,
+        passes=4,
         targets=(("500", 100), ("1000", 200), ("2500", 300), ("test", 100)),
         followed=30,
         top=50,
@@ -95,6 +98,7 @@ SIZES = {
     "mini": Size(
         training=egregious_sizes.SIZES["mini"],
         iterations=1,
+        passes=2,
         targets=(("500", 4), ("1000", 5), ("2500", 6), ("test", 4)),
         followed=2,
         batch=4,

@@ -12,10 +12,11 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import EXTRA, MEASURED
+from backtalk.studies.negative_malicious import MEASURED, PASSES
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
+    PASSES: "500, more passes",
     "500-no-fwa": "500, FWA off",
     "500-sentences": "500, losses averaged over sentences, not words",
     "500-hits": "500, averaged over the hits that are left",
@@ -25,6 +26,17 @@ TITLES_OF_EXTRA = {
     "500-unlikelihood": "500, unlikelihood, default settings",
     "500-npo": "500, NPO, default settings",
 }
+
+HEADER_3 = [
+    "training",
+    "training list, %",
+    "test list, %",
+    "training list with dropout, %",
+    "test list with dropout, %",
+    "PPL",
+    "rise of PPL, %",
+    "iterations, updates",
+]
 
 
 def table_8(results: Results) -> list[str]:
@@ -69,22 +81,12 @@ def table_3(results: Results) -> list[str]:
     lines: list[str] = []
     for corpus in CORPORA:
         for hit in HITS[corpus]:
-            extra = EXTRA if malicious(results, corpus, hit, "500-default") else {}
+            extra = TITLES_OF_EXTRA if malicious(results, corpus, hit, "500-default") else {}
             rows = {BASELINE: BASELINE, **{name: f"+neg-tr, {name} targets" for name in LISTS}}
-            rows |= {name: f"+{TITLES_OF_EXTRA[name]}" for name in extra}
+            rows |= {name: f"+{title}" for name, title in extra.items()}
             body = [_row_3(results, corpus, hit, row, title) for row, title in rows.items()]
-            header = [
-                "training",
-                "training list, %",
-                "test list, %",
-                "training list with dropout, %",
-                "test list with dropout, %",
-                "PPL",
-                "rise of PPL, %",
-                "iterations, updates",
-            ]
-            lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(header, body)]
-    return [*lines, *_counts(results)]
+            lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(HEADER_3, body)]
+    return [*lines, *_counts(results), *_as_2019(results)]
 
 
 def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> list[str]:
@@ -125,6 +127,29 @@ def _counts(results: Results) -> list[str]:
                 f"- {TITLES[corpus]}: {said}: words that the model does not know, or a sentence twice."
             )
     return [*lines, ""]
+
+
+def _as_2019(results: Results) -> list[str]:
+    """The same models, searched by the other objective."""
+    found = results.get("as-2019")
+    if not found:
+        return []
+    key, titles = f"{found['corpus']}/{found['hit']}", {BASELINE: BASELINE, "500": "+neg-tr, 500 targets"}
+    body = []
+    for row, one in found["rows"].items():
+        printed = paper.TABLE_3[found["corpus"], found["hit"], BASELINE if row == BASELINE else "500"]
+        cells = [
+            results.cell(Cell.of_rate(f"as-2019/{key}/{row}/{which}", value, rate_of(one, which)))
+            for which, value in zip(MEASURED, printed[:2], strict=True)
+        ]
+        cells += [Cell.of_rate("", None, with_dropout(one, which)).text for which in MEASURED]
+        body.append([titles.get(row) or f"+{TITLES_OF_EXTRA[row]}", *cells])
+    said = (
+        f"{TITLES[found['corpus']]}, {found['hit']}: the same models searched by eq. 6 of the paper of 2019, "
+        "which lets go of a word once it is likely enough. Eq. 7, printed in this paper, has no such term, "
+        "but its public code gives likely words a hundredth of the weight."
+    )
+    return [said, "", *table(HEADER_3[:5], body)]
 
 
 # Our own rows

@@ -28,6 +28,9 @@ METHODS = {
 }
 COMPARED = ("500-default", "500-unlikelihood", "500-npo")
 """The same settings but for the rule."""
+DRAWN_BELOW = 20.0
+"""Percent: beside a path that ends at a larger rise of perplexity the others could not be told apart; it is
+named and not drawn."""
 PLACE = ("switchboard", "o-sample-avg-k1")
 Point = tuple[float, float]
 
@@ -88,12 +91,19 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
         "Ent-2",
         "Ent-3",
     ]
-    _draw(pictures / "methods.svg", paths)
+    far = [row for row in paths if row not in COMPARED and paths[row][-1][1] > DRAWN_BELOW]
+    _draw(pictures / "methods.svg", {row: path for row, path in paths.items() if row not in far})
     picture = f"![Test targets hit against the rise of perplexity, by iteration]({pictures.name}/methods.svg)"
+    beside = [line for row in far for line in (f"Not drawn: {METHODS[row]}, {_rises(paths[row])}.", "")]
     return section(
         "Negative training, unlikelihood and NPO",
-        [said, "", picture, "", *table(header, body), *_verdict(found, paths, rates), ""],
+        [said, "", picture, "", *beside, *table(header, body), *_verdict(found, paths, rates), ""],
     )
+
+
+def _rises(path: Sequence[Point]) -> str:
+    rises = [rise for _, rise in path[1:]]
+    return f"perplexity {min(rises):+.0f} to {max(rises):+.0f}%"
 
 
 def _at(path: Sequence[Point], rate: float) -> str:

@@ -104,12 +104,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
     for corpus in CORPORA:
         for hit in HITS[corpus]:
             start = f"malicious-{corpus}-{hit}"
-            measured = {
-                "audit": measure_settings(size, hit),
-                "precision": PRECISION,
-                "dropout_draws": DRAWS,
-                "limits": dict(size.targets),
-            }
+            measured = _measured(size, hit)
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             if (corpus, hit) == OURS:
                 rows |= EXTRA | {PASSES: ("500", {"iterations": size.passes})}
@@ -137,6 +132,16 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
     return parts
 
 
+def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
+    """What a row's hit rates depend on."""
+    return {
+        "audit": measure_settings(size, hit) | over,
+        "precision": PRECISION,
+        "dropout_draws": DRAWS,
+        "limits": dict(size.targets),
+    }
+
+
 def _as_2019(data: NegativeData, size: Size) -> Part:
     """Models of Table 3 searched by the objective of 2019."""
     corpus, hit = OURS
@@ -145,13 +150,7 @@ def _as_2019(data: NegativeData, size: Size) -> Part:
         **{row: f"hardenings/malicious-{corpus}-{hit}-{row}/model" for row in ("500", PASSES)},
     }
     needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in rows)
-    kept = {
-        "audit": {**measure_settings(size, hit), **AS_2019},
-        "precision": PRECISION,
-        "dropout_draws": DRAWS,
-        "limits": dict(size.targets),
-        "rows": list(rows),
-    }
+    kept = _measured(size, hit, **AS_2019) | {"rows": list(rows)}
     run = partial(measure_as_2019, data=data, size=size, corpus=corpus, hit=hit, rows=rows)
     owns = tuple(f"runs/{AS_2019_PART}-{row}-{name}" for row in rows for name in MEASURED)
     return Part(AS_2019_PART, needs, run, kept, tuple(data.lists[name] for name in MEASURED.values()), owns)

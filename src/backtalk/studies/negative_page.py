@@ -125,7 +125,8 @@ def _draw_words(path: Path, found: Mapping[str, Any]) -> None:
 def _how(results: Results, parts: Sequence[str], spec: StudySpec, size: Size) -> list[str]:
     """With what was smaller than in the paper."""
     remarks = [
-        f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20), "
+        f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20; "
+        f"the row with more passes: {size.passes}), "
         f"{count(size.restarts, 'restart')} in the measures (the paper: 5), the last iteration is kept.",
         f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row "
         "(the paper: 20 times all training pairs), the last is kept.",

@@ -467,7 +467,7 @@ def test_how_it_was_run_names_no_place_and_what_is_missing(page: str) -> None:
     assert "backtalk study negative --data DIR --restarts 4" in page
     assert "/somewhere" not in page
     assert "Not run: samples, words." in page
-    assert "8 iterations over the training list (the paper: 20)" in page
+    assert "8 iterations over the training list (the paper: 20; the row with more passes: 20)" in page
 
 
 def test_a_difference_stands_under_its_note(page: str) -> None:

@@ -23,6 +23,7 @@ METHODS = {
     "500-sentences": "negative, as published, averaged over sentences",
     "500-hits": "negative, as published, averaged over the hits",
     "500-default": "negative, default settings",
+    "500-default-no-fwa": "negative, default settings, FWA off",
     "500-unlikelihood": "unlikelihood, default settings",
     "500-npo": "NPO, default settings",
 }

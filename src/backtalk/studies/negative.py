@@ -38,6 +38,8 @@ from backtalk.studies.negative_malicious import (
     DRAWS,
     EXTRA,
     MEASURED,
+    OLDER,
+    OURS,
     PASSES,
     PRECISION,
     harden_row,
@@ -54,9 +56,6 @@ from backtalk.studies.paper_2020 import ALPHA_G, BASELINE, CORPORA, EOS_SCALES, 
 from backtalk.studies.parts import Part, claim_folder
 from backtalk.studies.telling import run_and_tell
 
-OURS = ("switchboard", "o-sample-avg-k1")
-"""Where our own rows of Table 3 are run."""
-AS_2019_PART = "as-2019"
 FREQUENT_EMBEDDED = "frequent-embedded-negative-1"
 
 
@@ -145,15 +144,12 @@ def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
 def _as_2019(data: NegativeData, size: Size) -> Part:
     """Models of Table 3 searched by the objective of 2019."""
     corpus, hit = OURS
-    rows = {
-        BASELINE: "",
-        **{row: f"hardenings/malicious-{corpus}-{hit}-{row}/model" for row in ("500", PASSES)},
-    }
+    rows = (BASELINE, "500", PASSES)
     needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in rows)
-    kept = _measured(size, hit, **AS_2019) | {"rows": list(rows)}
+    kept = _measured(size, hit, **OLDER) | {"rows": list(rows)}
     run = partial(measure_as_2019, data=data, size=size, corpus=corpus, hit=hit, rows=rows)
-    owns = tuple(f"runs/{AS_2019_PART}-{row}-{name}" for row in rows for name in MEASURED)
-    return Part(AS_2019_PART, needs, run, kept, tuple(data.lists[name] for name in MEASURED.values()), owns)
+    owns = tuple(f"runs/{AS_2019}-{row}-{name}" for row in rows for name in MEASURED)
+    return Part(AS_2019, needs, run, kept, tuple(data.lists[name] for name in MEASURED.values()), owns)
 
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:
@@ -205,7 +201,7 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
 def _words(data: NegativeData, size: Size) -> Part:
     """Figure 1."""
     corpus, hit = OURS
-    needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in MODELS.values() if row)
+    needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in MODELS.values() if row != BASELINE)
     settings = {**measure_settings(size, hit), "restarts": 1, "targets": size.words}
     run = partial(follow_words, data=data, size=size, corpus=corpus, hit=hit)
     return Part(

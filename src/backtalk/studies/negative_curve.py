@@ -15,6 +15,7 @@ from typing import Any
 from backtalk.studies.cells import number, section, table
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.figures import COLOURS, DASHES, MARKERS, drawing
+from backtalk.studies.negative_malicious import OURS
 from backtalk.studies.negative_tables import malicious, rate_of
 
 METHODS = {
@@ -32,7 +33,6 @@ COMPARED = ("500-default", "500-unlikelihood", "500-npo")
 DRAWN_BELOW = 20.0
 """Percent: beside a path that ends at a larger rise of perplexity the others could not be told apart; it is
 named and not drawn."""
-PLACE = ("switchboard", "o-sample-avg-k1")
 Point = tuple[float, float]
 
 
@@ -66,7 +66,7 @@ def crossing(path: Sequence[Point], rate: float) -> float | None:
 
 
 def compare_methods(results: Results, pictures: Path) -> list[str]:
-    found = {row: one for row in METHODS if (one := malicious(results, *PLACE, row))}
+    found = {row: one for row in METHODS if (one := malicious(results, *OURS, row))}
     if not found:
         return section("Negative training, unlikelihood and NPO", ["Not run.", ""])
     paths = {row: path_of(one["candidates"]) for row, one in found.items()}

@@ -32,6 +32,7 @@ from backtalk.studies.egregious_search import search
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.negative_data import NegativeData, known_targets, open_baseline, write_list
 from backtalk.studies.negative_sizes import Size
+from backtalk.studies.paper_2020 import BASELINE
 from backtalk.studies.parts import Result, Workplace
 from backtalk.types import Target
 
@@ -39,6 +40,8 @@ MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
 DRAWS = 10
 """Times that dropout is drawn where it is left on."""
+OURS = ("switchboard", "o-sample-avg-k1")
+"""Where our own rows of Table 3 are run."""
 PRECISION = "tf32 on a GPU"
 """How the audits choose among candidates: as the searches inside the training do."""
 EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,8 +58,10 @@ EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
 """Our own rows: the training list, and what is set over the paper's settings."""
 PASSES = "500-passes"
 """And the one with as many passes as the paper's."""
-AS_2019 = {"all_words": False, "as_published": True}
-"""The objective of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
+AS_2019 = "as-2019"
+"""The part that searches models of Table 3 by the older objective."""
+OLDER = {"all_words": False, "as_published": True}
+"""That of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
 nearer to it than to eq. 7: such a word counts a hundredth."""
 
 
@@ -91,15 +96,24 @@ def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: s
 
 
 def measure_as_2019(
-    place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str, rows: Mapping[str, str]
+    place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str, rows: Sequence[str]
 ) -> Result:
-    """The models of these rows (and their folders, "" for the baseline) under the older objective."""
+    """The models of these rows under the older objective."""
     baseline = open_baseline(place, data.sources[corpus])
     found = {}
-    for row, folder in rows.items():
-        model = load_folder(str(place.path(folder)), place.device) if folder else baseline
-        found[row] = {"lists": _measure(place, data, size, baseline, model, hit, f"-{row}", AS_2019)}
+    for row in rows:
+        model = row_model(place, baseline, corpus, hit, row)
+        found[row] = {"lists": _measure(place, data, size, baseline, model, hit, f"-{row}", OLDER)}
     return {"corpus": corpus, "hit": hit, "rows": found}
+
+
+def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
+    """What a row of Table 3 has made."""
+    if row == BASELINE:
+        return baseline
+    return load_folder(
+        str(place.path("hardenings", f"malicious-{corpus}-{hit}-{row}", "model")), place.device
+    )
 
 
 def harden_row(

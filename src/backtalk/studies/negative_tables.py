@@ -3,7 +3,7 @@ those of frequent replies are in negative_table_4.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backtalk.studies import paper_2020 as paper
@@ -12,7 +12,7 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import MEASURED, PASSES
+from backtalk.studies.negative_malicious import AS_2019, MEASURED, PASSES
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
@@ -93,13 +93,7 @@ def table_3(results: Results) -> list[str]:
 def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> list[str]:
     found, key = malicious(results, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}"
     printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
-    cells = [
-        results.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
-        for which, value in zip(MEASURED, printed[:2], strict=True)
-    ]
-    cells += [
-        Cell.of_rate(f"{key}/{which}-dropout", None, with_dropout(found, which)).text for which in MEASURED
-    ]
+    cells = _rates(results, key, printed[:2], found)
     if row == BASELINE:
         first = malicious(results, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
         return [title, *cells, results.cell(Cell(f"{key}/ppl", printed[2], first, digits=4)), "", ""]
@@ -109,6 +103,19 @@ def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> lis
     ends = rise[1:] if rise else None
     cells.append(results.cell(Cell(f"{key}/rise", paper_rise(corpus, hit, row), rise and rise[0], ends)))
     return [title, *cells, f"{found['iterations_kept']}, {found['updates']:,}" if found else NOT_RUN]
+
+
+def _rates(
+    results: Results, key: str, printed: Sequence[float | None], found: Mapping[str, Any]
+) -> list[str]:
+    """Of both lists, and with dropout, of which the paper has no number."""
+    cells = [
+        results.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
+        for which, value in zip(MEASURED, printed, strict=True)
+    ]
+    return cells + [
+        Cell.of_rate(f"{key}/{which}-dropout", None, with_dropout(found, which)).text for which in MEASURED
+    ]
 
 
 def _counts(results: Results) -> list[str]:
@@ -132,18 +139,14 @@ def _counts(results: Results) -> list[str]:
 
 def _as_2019(results: Results) -> list[str]:
     """The same models, searched by the other objective."""
-    found = results.get("as-2019")
+    found = results.get(AS_2019)
     if not found:
         return []
     key, titles = f"{found['corpus']}/{found['hit']}", {BASELINE: BASELINE, "500": "+neg-tr, 500 targets"}
     body = []
     for row, one in found["rows"].items():
         printed = paper.TABLE_3[found["corpus"], found["hit"], BASELINE if row == BASELINE else "500"]
-        cells = [
-            results.cell(Cell.of_rate(f"as-2019/{key}/{row}/{which}", value, rate_of(one, which)))
-            for which, value in zip(MEASURED, printed[:2], strict=True)
-        ]
-        cells += [Cell.of_rate("", None, with_dropout(one, which)).text for which in MEASURED]
+        cells = _rates(results, f"{AS_2019}/{key}/{row}", printed[:2], one)
         body.append([titles.get(row) or f"+{TITLES_OF_EXTRA[row]}", *cells])
     said = (
         f"{TITLES[found['corpus']]}, {found['hit']}: the same models searched by eq. 6 of the paper of 2019, "

@@ -7,8 +7,6 @@ model's replies to the embedded pairs: text of the other corpora may not be show
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from backtalk.cases import reference_pairs
@@ -21,8 +19,9 @@ from backtalk.stats import standard_error
 from backtalk.store import Run
 from backtalk.studies.egregious_search import search
 from backtalk.studies.negative_data import NegativeData, open_baseline, own_targets
-from backtalk.studies.negative_malicious import measure_settings
+from backtalk.studies.negative_malicious import measure_settings, row_model
 from backtalk.studies.negative_sizes import Size
+from backtalk.studies.paper_2020 import BASELINE
 from backtalk.studies.parts import Result, Workplace
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids
 from backtalk.types import Turn
@@ -31,7 +30,7 @@ SHOWN_TARGETS = 5
 SHOWN_SAMPLES = 12
 FIRST_SAMPLE = 500
 """Of the embedded pairs; where no corpus is installed those before it keep the model whole."""
-MODELS = {"baseline": "", "negative": "500", "negative without FWA": "500-no-fwa"}
+MODELS = {"baseline": BASELINE, "negative": "500", "negative without FWA": "500-no-fwa"}
 """What the figure calls a model, and the row of Table 3 that made it."""
 
 
@@ -46,7 +45,7 @@ def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, 
     triggers = [finding.turns[0].ids for finding in found]
     goals = [baseline.encode_target(finding.target) for finding in found]
     spared = avoid_ids(PAPER_AVOID, baseline.vocabulary)
-    models = {name: _model(place, baseline, corpus, hit, row) for name, row in MODELS.items()}
+    models = {name: row_model(place, baseline, corpus, hit, row) for name, row in MODELS.items()}
     nll = {
         name: [
             [-value for value in one.series["token_log_probs"]]
@@ -81,13 +80,6 @@ def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, 
         },
         "perplexity": {name: model.card["test_perplexity"] for name, model in models.items()},
     }
-
-
-def _model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
-    if not row:
-        return baseline
-    folder: Path = place.path("hardenings", f"malicious-{corpus}-{hit}-{row}", "model")
-    return load_folder(str(folder), place.device)
 
 
 def _chosen(

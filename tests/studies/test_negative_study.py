@@ -50,7 +50,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 10, "frequent-": 10 + 8 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 10 + 1, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -66,6 +66,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         "augment-embedded-0",
         "augment-embedded-4",
         "malicious-switchboard-o-sample-avg-k1-500-passes",
+        "malicious-switchboard-io-sample-avg-k1-500-passes",
         "as-2019",
         "words",
         "samples",

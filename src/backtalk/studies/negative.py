@@ -42,6 +42,7 @@ from backtalk.studies.negative_malicious import (
     OURS,
     PASSES,
     PRECISION,
+    extra_rows,
     harden_row,
     measure_as_2019,
     measure_baseline,
@@ -104,9 +105,9 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
         for hit in HITS[corpus]:
             start = f"malicious-{corpus}-{hit}"
             measured = _measured(size, hit)
+            ours = EXTRA | {PASSES: ("500", {"iterations": size.passes})}
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
-            if (corpus, hit) == OURS:
-                rows |= EXTRA | {PASSES: ("500", {"iterations": size.passes})}
+            rows |= {name: ours[name] for name in extra_rows(corpus, hit)}
             needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
             baseline = partial(measure_baseline, data=data, size=size, corpus=corpus, hit=hit)
             name = f"{start}-{BASELINE}"

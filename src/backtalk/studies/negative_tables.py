@@ -12,7 +12,7 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import AS_2019, MEASURED, PASSES
+from backtalk.studies.negative_malicious import AS_2019, MEASURED, PASSES, extra_rows
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
@@ -82,9 +82,8 @@ def table_3(results: Results) -> list[str]:
     lines: list[str] = []
     for corpus in CORPORA:
         for hit in HITS[corpus]:
-            extra = TITLES_OF_EXTRA if malicious(results, corpus, hit, "500-default") else {}
             rows = {BASELINE: BASELINE, **{name: f"+neg-tr, {name} targets" for name in LISTS}}
-            rows |= {name: f"+{title}" for name, title in extra.items()}
+            rows |= {name: f"+{TITLES_OF_EXTRA[name]}" for name in extra_rows(corpus, hit)}
             body = [_row_3(results, corpus, hit, row, title) for row, title in rows.items()]
             lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(HEADER_3, body)]
     return [*lines, *_counts(results), *_as_2019(results)]

@@ -302,7 +302,7 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
 
 
 def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost(study: Path) -> None:
-    assert len(list((study / "hardenings").iterdir())) == 40
+    assert len(list((study / "hardenings").iterdir())) == 41
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
     assert Counter(files) == {"pairs": 6, "side": 3}

@@ -67,12 +67,13 @@ def percent(rate: Mapping[str, Any]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Numbers with as many digits as anyone reads: thousands of targets' scores make a large file."""
+    """Numbers with more digits than a page shows, so that it can be made again of them, and no more:
+    thousands of targets' scores make a large file."""
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, list):
         return [rounded(one) for one in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def between(row: Mapping[str, Any]) -> str:

@@ -157,7 +157,7 @@ def _short(row: str) -> str:
 
 
 def _draw(path: Path, paths: Mapping[str, Sequence[Point]]) -> None:
-    with drawing(path, width=5.6, height=4.0) as (axis,):
+    with drawing(path, width=8.2, height=4.0) as (axis,):
         for place, (row, points) in enumerate(paths.items()):
             axis.plot(
                 [rise for _, rise in points],
@@ -171,4 +171,4 @@ def _draw(path: Path, paths: Mapping[str, Sequence[Point]]) -> None:
             )
         axis.set(xlabel="rise of perplexity, %", ylabel="test targets hit, %")
         axis.set_ylim(bottom=0)
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # lines go everywhere

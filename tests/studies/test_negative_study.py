@@ -284,6 +284,13 @@ def test_models_are_adopted_where_their_settings_are_the_same(
     assert "is no study" in capsys.readouterr().err
 
 
+def test_a_page_made_of_its_own_records_is_the_same(study: Path, tmp_path: Path) -> None:
+    asked = ["--out", str(tmp_path), "--records", str(study / "negative.json"), "--parts", "page"]
+    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert (tmp_path / "negative.md").read_text() == (study / "negative.md").read_text()
+    assert (tmp_path / "negative.json").read_text() == (study / "negative.json").read_text()
+
+
 def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
     study: Path, tmp_path: Path
 ) -> None:

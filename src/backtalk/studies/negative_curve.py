@@ -147,7 +147,7 @@ def _verdict(
 def _cheapest(rows: Sequence[str], paths: Mapping[str, Sequence[Point]], rate: float) -> str:
     """The methods that get there, by what it costs them; and those that do not."""
     rises = {row: rise for row in rows if (rise := least_rise(paths[row], rate)) is not None}
-    order = sorted(rises, key=lambda row: rises[row])
+    order = sorted(rises, key=lambda row: round(rises[row], 2))  # as it is printed
     never = "".join(f"; {_short(row)} never comes there" for row in rows if row not in rises)
     return ", then ".join(f"{_short(row)} ({rises[row]:+.2f}%)" for row in order) + never
 

@@ -32,7 +32,7 @@ _MMI = (
 _PASSES = (
     "The same models searched as in 2019 (see the baseline's) have 3.6 and 12.3% hit with 500 targets, o, "
     "near the paper's 3.8 and 13.4%: by eq. 7 there is twice as much to train away and more to find "
-    "afterwards. That there are fewer passes than the paper's 20 matters less: after 8 of them 14.3 and 23.4% "
+    "afterwards. That there are fewer passes than the paper's 20 matters less: after 8 14.3 and 23.4% "
     "are hit by eq. 7, after 20 11.8 and 24.3%"
 )
 _OLDER = (

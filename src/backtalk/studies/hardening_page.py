@@ -22,6 +22,7 @@ FAMILIES = {
     "published": "as published (SGD)",
     "likelihood": "negative, likelihood of real replies",
     "negative": "negative, KL to the baseline",
+    "unspared": "negative, KL to the baseline, FWA off",
     "npo": "NPO, KL to the baseline",
     "unlikelihood": "unlikelihood, KL to the baseline",
 }

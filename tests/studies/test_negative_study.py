@@ -67,7 +67,9 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         "augment-embedded-4",
         "malicious-switchboard-o-sample-avg-k1-500-passes",
         "malicious-switchboard-io-sample-avg-k1-500-passes",
-        "as-2019",
+        "as-2019-baseline",
+        "as-2019-2500",
+        "as-2019-500-passes",
         "words",
         "samples",
     } <= set(names)
@@ -130,7 +132,7 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     build_spec(AuditSpec, row["audit"], "audit")
     assert row["measure"] == SIZES["paper"].measure
     assert row["audit"]["seed"] != row["seed"]
-    older = build_spec(AuditSpec, parts["as-2019"].settings["audit"], "audit")
+    older = build_spec(AuditSpec, parts["as-2019-500"].settings["audit"], "audit")
     assert (older.as_published, older.all_words, older.restarts) == (True, False, 5)
     assert parts["malicious-switchboard-o-sample-avg-k1-500-passes"].settings["iterations"] == 20
     assert parts["malicious-switchboard-o-sample-avg-k1-500-npo"].settings["method"] == "npo"
@@ -227,9 +229,8 @@ def test_the_miniature_fills_every_table_and_figure(study: Path) -> None:
         assert said["max_ratio"]["hits"] == cost["commonest"][1] >= said["floor"]["hits"]
         assert (said["n"], said["length"]) == (cost["pairs"], pytest.approx(cost["length"][1], rel=1e-4))
         assert said["floor"] == results[f"frequent-{corpus}-baseline"]["rows"]["baseline"]["floor"]
-    older = results["as-2019"]["rows"]
-    assert list(older) == ["baseline", "500", "500-passes"]
-    assert all(one["lists"][name]["n"] == 4 for one in older.values() for name in ("train", "test"))
+    older = [results[f"as-2019-{row}"] for row in ("baseline", "500", "1000", "2500", "500-passes")]
+    assert all(one["lists"][name]["n"] == 4 for one in older for name in ("train", "test"))
     folder = study / "hardenings" / "malicious-switchboard-o-sample-avg-k1-500" / "model"
     with Run.open(study / "runs" / "as-2019-500-test") as audited:
         assert audited.facts["fingerprint"] == load_folder(str(folder), "cpu").fingerprint

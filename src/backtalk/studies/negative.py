@@ -39,13 +39,13 @@ from backtalk.studies.negative_malicious import (
     EXTRA,
     MEASURED,
     OLDER,
+    OLDER_ROWS,
     OURS,
     PASSES,
     PRECISION,
     extra_rows,
     harden_row,
-    measure_as_2019,
-    measure_baseline,
+    measure_row,
     measure_settings,
     row_settings,
 )
@@ -75,7 +75,7 @@ def negative_parts(data: NegativeData, size: Size, baseline_from: str = "") -> l
     return [
         *_training(data, size, baseline_from),
         *_malicious(data, size),
-        _as_2019(data, size),
+        *_as_2019(data, size),
         *_frequent(data, size),
         *_embedded(data, size),
         _words(data, size),
@@ -109,7 +109,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             rows |= {name: ours[name] for name in extra_rows(corpus, hit)}
             needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
-            baseline = partial(measure_baseline, data=data, size=size, corpus=corpus, hit=hit)
+            baseline = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=BASELINE)
             name = f"{start}-{BASELINE}"
             parts.append(Part(name, needs, baseline, measured, tests, _runs(name)))
             for row, (list_name, over) in rows.items():
@@ -142,15 +142,16 @@ def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
     }
 
 
-def _as_2019(data: NegativeData, size: Size) -> Part:
+def _as_2019(data: NegativeData, size: Size) -> list[Part]:
     """Models of Table 3 searched by the objective of 2019."""
     corpus, hit = OURS
-    rows = (BASELINE, "500", PASSES)
-    needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in rows)
-    kept = _measured(size, hit, **OLDER) | {"rows": list(rows)}
-    run = partial(measure_as_2019, data=data, size=size, corpus=corpus, hit=hit, rows=rows)
-    owns = tuple(f"runs/{AS_2019}-{row}-{name}" for row in rows for name in MEASURED)
-    return Part(AS_2019, needs, run, kept, tuple(data.lists[name] for name in MEASURED.values()), owns)
+    parts = []
+    for row in OLDER_ROWS:
+        name, needs = f"{AS_2019}-{row}", (f"malicious-{corpus}-{hit}-{row}",)
+        run = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=row, over=OLDER)
+        files = tuple(data.lists[one] for one in MEASURED.values())
+        parts.append(Part(name, needs, run, _measured(size, hit, **OLDER), files, _runs(name)))
+    return parts
 
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:

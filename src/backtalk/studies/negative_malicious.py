@@ -32,7 +32,7 @@ from backtalk.studies.egregious_search import search
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.negative_data import NegativeData, known_targets, open_baseline, write_list
 from backtalk.studies.negative_sizes import Size
-from backtalk.studies.paper_2020 import BASELINE
+from backtalk.studies.paper_2020 import BASELINE, LISTS
 from backtalk.studies.parts import Result, Workplace
 from backtalk.types import Target
 
@@ -59,7 +59,9 @@ EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
 PASSES = "500-passes"
 """And one with as many passes as the paper's, for both hits of that corpus."""
 AS_2019 = "as-2019"
-"""The part that searches models of Table 3 by the older objective."""
+"""Begins the names of parts that search models of Table 3 by the older objective."""
+OLDER_ROWS = (BASELINE, *LISTS, PASSES)
+"""Of which rows."""
 OLDER = {"all_words": False, "as_published": True}
 """That of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
 nearer to it than to eq. 7: such a word counts a hundredth."""
@@ -97,21 +99,19 @@ def measure_settings(size: Size, hit: str) -> dict[str, Any]:
     return {"search": "gibbs", "hit": hit, **sizes, "all_words": True, "seed": SEED + 1}
 
 
-def measure_baseline(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
-    model = open_baseline(place, data.sources[corpus])
-    return {"corpus": corpus, "hit": hit, "lists": _measure(place, data, size, model, model, hit)}
-
-
-def measure_as_2019(
-    place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str, rows: Sequence[str]
+def measure_row(
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    corpus: str,
+    hit: str,
+    row: str,
+    over: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """The models of these rows under the older objective."""
+    """The model of a row that is there, the baseline or a hardened one; `over` sets another search."""
     baseline = open_baseline(place, data.sources[corpus])
-    found = {}
-    for row in rows:
-        model = row_model(place, baseline, corpus, hit, row)
-        found[row] = {"lists": _measure(place, data, size, baseline, model, hit, f"-{row}", OLDER)}
-    return {"corpus": corpus, "hit": hit, "rows": found}
+    model = row_model(place, baseline, corpus, hit, row)
+    return {"corpus": corpus, "hit": hit, "lists": _measure(place, data, size, baseline, model, hit, over)}
 
 
 def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
@@ -169,14 +169,13 @@ def _measure(
     baseline: LocalModel,
     model: LocalModel,
     hit: str,
-    row: str = "",
     over: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """Both lists, as far as the baseline can say them; a part that measures several rows names them."""
+    """Both lists, as far as the baseline can say them."""
     found: Result = {}
     for name, list_name in MEASURED.items():
         known = known_targets(data, size, baseline, list_name)
-        run = f"{place.part}{row}-{name}"
+        run = f"{place.part}-{name}"
         how = "tf32" if pick_device(place.device).type == "cuda" else "auto"
         settings = {**measure_settings(size, hit), **over}
         result = search(place, run, model, known.targets, settings, how)

@@ -12,7 +12,7 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import AS_2019, MEASURED, PASSES, extra_rows
+from backtalk.studies.negative_malicious import AS_2019, MEASURED, OLDER_ROWS, OURS, PASSES, extra_rows
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
@@ -82,15 +82,14 @@ def table_3(results: Results) -> list[str]:
     lines: list[str] = []
     for corpus in CORPORA:
         for hit in HITS[corpus]:
-            rows = {BASELINE: BASELINE, **{name: f"+neg-tr, {name} targets" for name in LISTS}}
-            rows |= {name: f"+{TITLES_OF_EXTRA[name]}" for name in extra_rows(corpus, hit)}
-            body = [_row_3(results, corpus, hit, row, title) for row, title in rows.items()]
+            rows = (BASELINE, *LISTS, *extra_rows(corpus, hit))
+            body = [_row_3(results, corpus, hit, row) for row in rows]
             lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(HEADER_3, body)]
     return [*lines, *_counts(results), *_as_2019(results)]
 
 
-def _row_3(results: Results, corpus: str, hit: str, row: str, title: str) -> list[str]:
-    found, key = malicious(results, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}"
+def _row_3(results: Results, corpus: str, hit: str, row: str) -> list[str]:
+    found, key, title = malicious(results, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}", _title(row)
     printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
     cells = _rates(results, key, printed[:2], found)
     if row == BASELINE:
@@ -138,21 +137,27 @@ def _counts(results: Results) -> list[str]:
 
 def _as_2019(results: Results) -> list[str]:
     """The same models, searched by the other objective."""
-    found = results.get(AS_2019)
-    if not found:
-        return []
-    key, titles = f"{found['corpus']}/{found['hit']}", {BASELINE: BASELINE, "500": "+neg-tr, 500 targets"}
+    corpus, hit = OURS
     body = []
-    for row, one in found["rows"].items():
-        printed = paper.TABLE_3[found["corpus"], found["hit"], BASELINE if row == BASELINE else "500"]
-        cells = _rates(results, f"{AS_2019}/{key}/{row}", printed[:2], one)
-        body.append([titles.get(row) or f"+{TITLES_OF_EXTRA[row]}", *cells])
+    for row in OLDER_ROWS:
+        if found := results.get(f"{AS_2019}-{row}"):
+            printed = paper.TABLE_3[corpus, hit, "500" if row == PASSES else row]
+            cells = _rates(results, f"{AS_2019}/{corpus}/{hit}/{row}", printed[:2], found)
+            body.append([_title(row), *cells])
+    if not body:
+        return []
     said = (
-        f"{TITLES[found['corpus']]}, {found['hit']}: the same models searched by eq. 6 of the paper of 2019, "
+        f"{TITLES[corpus]}, {hit}: the same models searched by eq. 6 of the paper of 2019, "
         "which lets go of a word once it is likely enough. Eq. 7, printed in this paper, has no such term, "
         "but its public code gives likely words a hundredth of the weight."
     )
     return [said, "", *table(HEADER_3[:5], body)]
+
+
+def _title(row: str) -> str:
+    if row == BASELINE:
+        return row
+    return f"+neg-tr, {row} targets" if row in LISTS else f"+{TITLES_OF_EXTRA[row]}"
 
 
 # Our own rows

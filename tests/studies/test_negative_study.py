@@ -50,7 +50,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 10 + 1, "frequent-": 10 + 8 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 11 + 1, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -310,7 +310,7 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
 
 
 def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost(study: Path) -> None:
-    assert len(list((study / "hardenings").iterdir())) == 41
+    assert len(list((study / "hardenings").iterdir())) == 42
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
     assert Counter(files) == {"pairs": 6, "side": 3}

@@ -35,7 +35,7 @@ CURVE: dict[str, dict[str, Any]] = {
     "likelihood-0.1": {"lambda_pos": "0.1", "kl": "0"},
     **{f"negative-kl-{kl}": {"kl": kl} for kl in ("30", "10", "3", "1")},
     **{f"negative-kl-{kl}-margin-3": {"kl": kl, "margin": "3"} for kl in ("10", "3")},
-    **{f"unspared-kl-{kl}": {"kl": kl, "avoid": "none"} for kl in ("30", "10", "3")},
+    **{f"unspared-kl-{kl}": {"kl": kl, "avoid": "none"} for kl in ("30", "10", "5", "3")},
     **{f"npo-kl-{kl}": {"method": "npo", "kl": kl} for kl in ("10", "3", "1")},
     **{f"unlikelihood-kl-{kl}": {"method": "unlikelihood", "kl": kl} for kl in ("10", "3", "1")},
 }

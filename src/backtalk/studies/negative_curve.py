@@ -25,6 +25,7 @@ METHODS = {
     "500-hits": "negative, as published, averaged over the hits",
     "500-default": "negative, default settings",
     "500-default-no-fwa": "negative, default settings, FWA off",
+    "500-default-no-fwa-kl-10": "negative, default settings, FWA off, KL 10",
     "500-unlikelihood": "unlikelihood, default settings",
     "500-npo": "NPO, default settings",
 }

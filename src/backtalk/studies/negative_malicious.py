@@ -50,6 +50,7 @@ EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
     "500-hits": ("500", {"average": "hits"}),
     "500-default": ("500", {"settings": "default"}),
     "500-default-no-fwa": ("500", {"settings": "default", "avoid": "none"}),
+    "500-default-no-fwa-kl-10": ("500", {"settings": "default", "avoid": "none", "kl": "10"}),
     "1000-default": ("1000", {"settings": "default"}),
     "2500-default": ("2500", {"settings": "default"}),
     "500-unlikelihood": ("500", {"settings": "default", "method": "unlikelihood"}),

@@ -22,6 +22,7 @@ TITLES_OF_EXTRA = {
     "500-hits": "500, averaged over the hits that are left",
     "500-default": "500, default settings",
     "500-default-no-fwa": "500, default settings, FWA off",
+    "500-default-no-fwa-kl-10": "500, default settings, FWA off, KL 10",
     "1000-default": "1000, default settings",
     "2500-default": "2500, default settings",
     "500-unlikelihood": "500, unlikelihood, default settings",

@@ -34,7 +34,6 @@ from backtalk.studies.negative_frequent import (
     negative_over,
 )
 from backtalk.studies.negative_malicious import (
-    AS_2019,
     DRAWS,
     EXTRA,
     MEASURED,
@@ -47,6 +46,8 @@ from backtalk.studies.negative_malicious import (
     harden_row,
     measure_row,
     measure_settings,
+    older_part,
+    row_part,
     row_settings,
 )
 from backtalk.studies.negative_page import write_page
@@ -100,20 +101,19 @@ def _training(data: NegativeData, size: Size, baseline_from: str) -> list[Part]:
 
 def _malicious(data: NegativeData, size: Size) -> list[Part]:
     """Table 3: the baseline, three training lists for each hit, and our own rows."""
-    parts = []
+    parts, tests = [], _tests(data)
+    ours = EXTRA | {PASSES: ("500", {"iterations": size.passes})}
     for corpus in CORPORA:
+        needs = (f"train-{corpus}-{ARCH}",)
         for hit in HITS[corpus]:
-            start = f"malicious-{corpus}-{hit}"
             measured = _measured(size, hit)
-            ours = EXTRA | {PASSES: ("500", {"iterations": size.passes})}
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
             rows |= {name: ours[name] for name in extra_rows(corpus, hit)}
-            needs, tests = (f"train-{corpus}-{ARCH}",), tuple(data.lists[name] for name in MEASURED.values())
             baseline = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=BASELINE)
-            name = f"{start}-{BASELINE}"
+            name = row_part(corpus, hit, BASELINE)
             parts.append(Part(name, needs, baseline, measured, tests, _runs(name)))
             for row, (list_name, over) in rows.items():
-                name, settings = f"{start}-{row}", row_settings(size, corpus, hit, over)
+                name, settings = row_part(corpus, hit, row), row_settings(size, corpus, hit, over)
                 followed = size.followed if row in METHODS and (corpus, hit) == OURS else 1
                 run = partial(
                     harden_row,
@@ -147,10 +147,9 @@ def _as_2019(data: NegativeData, size: Size) -> list[Part]:
     corpus, hit = OURS
     parts = []
     for row in OLDER_ROWS:
-        name, needs = f"{AS_2019}-{row}", (f"malicious-{corpus}-{hit}-{row}",)
+        name, needs = older_part(row), (row_part(corpus, hit, row),)
         run = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=row, over=OLDER)
-        files = tuple(data.lists[one] for one in MEASURED.values())
-        parts.append(Part(name, needs, run, _measured(size, hit, **OLDER), files, _runs(name)))
+        parts.append(Part(name, needs, run, _measured(size, hit, **OLDER), _tests(data), _runs(name)))
     return parts
 
 
@@ -203,12 +202,17 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
 def _words(data: NegativeData, size: Size) -> Part:
     """Figure 1."""
     corpus, hit = OURS
-    needs = tuple(f"malicious-{corpus}-{hit}-{row}" for row in MODELS.values() if row != BASELINE)
+    needs = tuple(row_part(corpus, hit, row) for row in MODELS.values() if row != BASELINE)
     settings = {**measure_settings(size, hit), "restarts": 1, "targets": size.words}
     run = partial(follow_words, data=data, size=size, corpus=corpus, hit=hit)
     return Part(
         "words", needs, run, settings, data.sources[corpus].files, ("runs/words", "lists/words.jsonl")
     )
+
+
+def _tests(data: NegativeData) -> tuple[Path, ...]:
+    """The lists that a row is measured on."""
+    return tuple(data.lists[name] for name in MEASURED.values())
 
 
 def _runs(part: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from backtalk.studies.egregious_findings import SIGNIFICANT, Verdict, at_least
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.negative_embedded import COPIES
 from backtalk.studies.negative_frequent import CONTROL
-from backtalk.studies.negative_malicious import AS_2019, OLDER_ROWS, OURS, PASSES
+from backtalk.studies.negative_malicious import OLDER_ROWS, OURS, PASSES, older_part
 from backtalk.studies.negative_table_4 import frequent_rows
 from backtalk.studies.negative_tables import malicious, paper_rise, rate_of, rise_of
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
@@ -65,7 +65,7 @@ def _malicious(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
         yield from _rows(start, corpus, hit, {"500": passes}, ", more passes")
     yield from _rows(start, corpus, hit, default, ", default settings")
     if (corpus, hit) == OURS:
-        older = {row: found for row in OLDER_ROWS if (found := results.get(f"{AS_2019}-{row}"))}
+        older = {row: found for row in OLDER_ROWS if (found := results.get(older_part(row)))}
         start, passes = older.pop(BASELINE, {}), older.pop(PASSES, {})
         yield from _rows(start, corpus, hit, older, ", searched as in 2019")
         if passes:

@@ -60,12 +60,22 @@ EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
 PASSES = "500-passes"
 """And one with as many passes as the paper's, for both hits of that corpus."""
 AS_2019 = "as-2019"
-"""Begins the names of parts that search models of Table 3 by the older objective."""
+"""Begins the names of what is searched by the older objective."""
 OLDER_ROWS = (BASELINE, *LISTS, PASSES)
-"""Of which rows."""
+"""Whose models are."""
 OLDER = {"all_words": False, "as_published": True}
 """That of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
 nearer to it than to eq. 7: such a word counts a hundredth."""
+
+
+def row_part(corpus: str, hit: str, row: str) -> str:
+    """The part that makes and measures a row of Table 3."""
+    return f"malicious-{corpus}-{hit}-{row}"
+
+
+def older_part(row: str) -> str:
+    """The part that searches the model of one of `OLDER_ROWS` as in 2019."""
+    return f"{AS_2019}-{row}"
 
 
 def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
@@ -119,9 +129,7 @@ def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row
     """What a row of Table 3 has made."""
     if row == BASELINE:
         return baseline
-    return load_folder(
-        str(place.path("hardenings", f"malicious-{corpus}-{hit}-{row}", "model")), place.device
-    )
+    return load_folder(str(place.path("hardenings", row_part(corpus, hit, row), "model")), place.device)
 
 
 def harden_row(

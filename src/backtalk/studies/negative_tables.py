@@ -12,7 +12,16 @@ from backtalk.studies.egregious_results import Results
 from backtalk.studies.egregious_tables import perplexity_table
 from backtalk.studies.negative_data import ARCH
 from backtalk.studies.negative_embedded import COPIES
-from backtalk.studies.negative_malicious import AS_2019, MEASURED, OLDER_ROWS, OURS, PASSES, extra_rows
+from backtalk.studies.negative_malicious import (
+    AS_2019,
+    MEASURED,
+    OLDER_ROWS,
+    OURS,
+    PASSES,
+    extra_rows,
+    older_part,
+    row_part,
+)
 from backtalk.studies.paper_2020 import BASELINE, CORPORA, HITS, LISTS, TITLES
 
 TITLES_OF_EXTRA = {
@@ -49,7 +58,7 @@ def table_8(results: Results) -> list[str]:
 
 
 def malicious(results: Results, corpus: str, hit: str, row: str) -> Mapping[str, Any]:
-    return results.get(f"malicious-{corpus}-{hit}-{row}")
+    return results.get(row_part(corpus, hit, row))
 
 
 def rate_of(found: Mapping[str, Any], which: str) -> Mapping[str, Any] | None:
@@ -141,7 +150,7 @@ def _as_2019(results: Results) -> list[str]:
     corpus, hit = OURS
     body = []
     for row in OLDER_ROWS:
-        if found := results.get(f"{AS_2019}-{row}"):
+        if found := results.get(older_part(row)):
             printed = paper.TABLE_3[corpus, hit, "500" if row == PASSES else row]
             cells = _rates(results, f"{AS_2019}/{corpus}/{hit}/{row}", printed[:2], found)
             body.append([_title(row), *cells])

@@ -15,7 +15,7 @@ from backtalk.stats import Rate
 from backtalk.studies.cells import UNEXPLAINED, Cell, differences
 from backtalk.studies.egregious_results import Results
 from backtalk.studies.frame import command_of
-from backtalk.studies.negative_curve import crossing, equal_rates, least_rise, path_of
+from backtalk.studies.negative_curve import compare_methods, crossing, equal_rates, least_rise, path_of
 from backtalk.studies.negative_findings import at_most, check_findings, higher, paired
 from backtalk.studies.negative_frequent import Asked, choose_mmi, describe
 from backtalk.studies.negative_page import write_page
@@ -406,6 +406,25 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
     drawn = (tmp_path / "negative" / "methods.svg").read_text()
     assert "NPO, default settings" in drawn
     assert "averaged over the hits" not in drawn
+    assert text.count("the cheapest by perplexity") == 1
+
+
+def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> None:
+    rows = {"default": 44.0, "npo": 46.0, "default-no-fwa-kl-10": 43.0, "npo-no-fwa-kl-10": 42.5}
+    records = {
+        f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
+    }
+    lines = compare_methods(Results(records), tmp_path)
+    said = [line for line in lines if "the cheapest by perplexity" in line]
+    assert [line.partition(",")[0] for line in said] == [
+        "**With the default settings",
+        "**Without FWA and with KL 10",
+    ]
+    assert "targets negative (+4.76%), then NPO (+9.52%)." in said[0]
+    assert "targets NPO (+1.19%), then negative (+2.38%)." in said[1]
+    del records[f"{START}-500-npo"], records[f"{START}-500-npo-no-fwa-kl-10"]
+    alone = compare_methods(Results(records), tmp_path)
+    assert "Too few of the three were run for a verdict." in alone
 
 
 def tried(ratio: int, bleu: float, high: float, **more: Any) -> dict[str, Any]:

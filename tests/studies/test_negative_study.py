@@ -50,7 +50,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 11 + 1, "frequent-": 10 + 8 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 13 + 1, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 
+from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.studies.parts import (
     Outcome,
@@ -186,6 +189,38 @@ def test_a_kill_costs_the_part_in_flight_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study/results/b.json").read_text())["result"] == {
         "first": {"name": "first"}
     }
+
+
+def _claim_together(folders: list[Path], together: Barrier) -> None:
+    for folder in folders:
+        together.wait(30)
+        claim_folder(folder)
+        (folder / "results").mkdir(exist_ok=True)
+
+
+def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    folders, together = [tmp_path / str(i) for i in range(20)], context.Barrier(4)
+    workers = [context.Process(target=_claim_together, args=(folders, together)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert {path.name for folder in folders for path in folder.iterdir()} == {"study.json", "results"}
+
+
+def test_a_folder_is_a_study_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "study.json.77.partial").touch()  # another process is at it, or was killed
+    claim_folder(tmp_path / "begun")
+    assert json.loads((tmp_path / "begun" / "study.json").read_text()) == {"backtalk": __version__}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    with pytest.raises(InputError, match="holds other files and no study"):
+        claim_folder(tmp_path / "other")
+    with pytest.raises(InputError, match="is a file; name a folder"):
+        claim_folder(tmp_path / "other" / "thesis.txt")
 
 
 def test_a_study_goes_on_from_the_results_beside_a_page(tmp_path: Path) -> None:

@@ -28,9 +28,20 @@ METHODS = {
     "500-default-no-fwa-kl-10": "negative, default settings, FWA off, KL 10",
     "500-unlikelihood": "unlikelihood, default settings",
     "500-npo": "NPO, default settings",
+    "500-unlikelihood-no-fwa-kl-10": "unlikelihood, default settings, FWA off, KL 10",
+    "500-npo-no-fwa-kl-10": "NPO, default settings, FWA off, KL 10",
 }
-COMPARED = ("500-default", "500-unlikelihood", "500-npo")
+COMPARED = {
+    "With the default settings": ("500-default", "500-unlikelihood", "500-npo"),
+    "Without FWA and with KL 10": (
+        "500-default-no-fwa-kl-10",
+        "500-unlikelihood-no-fwa-kl-10",
+        "500-npo-no-fwa-kl-10",
+    ),
+}
 """The same settings but for the rule."""
+FILLS = ("full", "none", "left")
+"""Of markers, one after the other when all colours are used."""
 DRAWN_BELOW = 20.0
 """Percent: beside a path that ends at a larger rise of perplexity the others could not be told apart; it is
 named and not drawn."""
@@ -71,8 +82,10 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
     if not found:
         return section("Negative training, unlikelihood and NPO", ["Not run.", ""])
     paths = {row: path_of(one["candidates"]) for row, one in found.items()}
-    compared = [paths[row] for row in COMPARED if row in paths]
-    rates = equal_rates(compared or list(paths.values()))
+    compared = {name: there for name, rows in COMPARED.items() if (there := [r for r in rows if r in paths])}
+    alike = {name: equal_rates([paths[row] for row in rows]) for name, rows in compared.items() if rows[1:]}
+    rates = sorted({rate for own in alike.values() for rate in own}, reverse=True)
+    rates = rates or equal_rates(list(paths.values()))
     body = [
         [METHODS[row], *(_at(paths[row], rate) for rate in rates), *_final(one)] for row, one in found.items()
     ]
@@ -93,13 +106,20 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
         "Ent-2",
         "Ent-3",
     ]
-    far = [row for row in paths if row not in COMPARED and paths[row][-1][1] > DRAWN_BELOW]
+    kept = {row for rows in compared.values() for row in rows}
+    far = [row for row in paths if row not in kept and paths[row][-1][1] > DRAWN_BELOW]
     _draw(pictures / "methods.svg", {row: path for row, path in paths.items() if row not in far})
     picture = f"![Test targets hit against the rise of perplexity, by iteration]({pictures.name}/methods.svg)"
     beside = [line for row in far for line in (f"Not drawn: {METHODS[row]}, {_rises(paths[row])}.", "")]
+    verdicts = [
+        line
+        for name, own in alike.items()
+        for line in (_verdict(name, {row: found[row] for row in compared[name]}, paths, own), "")
+    ]
+    verdicts = verdicts[:-1] or ["Too few of the three were run for a verdict."]
     return section(
         "Negative training, unlikelihood and NPO",
-        [said, "", picture, "", *beside, *table(header, body), *_verdict(found, paths, rates), ""],
+        [said, "", picture, "", *beside, *table(header, body), *verdicts, ""],
     )
 
 
@@ -128,21 +148,22 @@ def _final(found: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(
-    found: Mapping[str, Mapping[str, Any]], paths: Mapping[str, Sequence[Point]], rates: Sequence[float]
-) -> list[str]:
-    there = [row for row in COMPARED if row in paths]
-    if len(there) < 2:
-        return ["Too few of the three were run for a verdict."]
+    settings: str,
+    found: Mapping[str, Mapping[str, Any]],
+    paths: Mapping[str, Sequence[Point]],
+    rates: Sequence[float],
+) -> str:
+    """Of `found`, two rows or more of the same settings."""
+    there = list(found)
     said = [f"at {rate:.1f}% of the held-out targets {_cheapest(there, paths, rate)}" for rate in rates]
     changed = ", ".join(
-        f"{_short(row)} {cost['ent_2'][1] - cost['ent_2'][0]:+.2f}"
-        for row in there
-        for cost in [found[row]["cost"]]
+        f"{_short(row)} {one['cost']['ent_2'][1] - one['cost']['ent_2'][0]:+.2f}"
+        for row, one in found.items()
     )
-    return [
-        f"**The cheapest by perplexity: {'; '.join(said)}.** Ent-2 of the greedy replies changes by "
-        f"{changed} until the last iteration. One seed each."
-    ]
+    return (
+        f"**{settings}, the cheapest by perplexity: {'; '.join(said)}.** Ent-2 of the greedy replies changes "
+        f"by {changed} until the last iteration. One seed each."
+    )
 
 
 def _cheapest(rows: Sequence[str], paths: Mapping[str, Sequence[Point]], rate: float) -> str:
@@ -166,7 +187,7 @@ def _draw(path: Path, paths: Mapping[str, Sequence[Point]]) -> None:
                 color=COLOURS[place % len(COLOURS)],
                 marker=MARKERS[place % len(MARKERS)],
                 linestyle=DASHES[place % len(DASHES)],
-                fillstyle="full" if place < len(COLOURS) else "none",
+                fillstyle=FILLS[place // len(COLOURS) % len(FILLS)],
                 markersize=4,
                 label=METHODS[row],
             )

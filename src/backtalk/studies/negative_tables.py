@@ -36,6 +36,8 @@ TITLES_OF_EXTRA = {
     "2500-default": "2500, default settings",
     "500-unlikelihood": "500, unlikelihood, default settings",
     "500-npo": "500, NPO, default settings",
+    "500-unlikelihood-no-fwa-kl-10": "500, unlikelihood, default settings, FWA off, KL 10",
+    "500-npo-no-fwa-kl-10": "500, NPO, default settings, FWA off, KL 10",
 }
 
 HEADER_3 = [

@@ -315,7 +315,7 @@ def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost
     owned = [own for part in parts_of(tmp_path, "mini").values() for own in part.owns]
     hardenings = {name for name in owned if name.startswith("hardenings/")}
     assert {f"hardenings/{path.name}" for path in (study / "hardenings").iterdir()} == hardenings
-    assert len(hardenings) > 40
+    assert len(hardenings) == 44
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
     assert Counter(files) == {"pairs": 6, "side": 3}

@@ -17,6 +17,7 @@ import pytest
 
 from backtalk import __version__
 from backtalk.errors import InputError
+from backtalk.studies.ast_data import open_texts
 from backtalk.studies.parts import (
     Outcome,
     Part,
@@ -195,7 +196,7 @@ def _claim_together(folders: list[Path], together: Barrier) -> None:
     for folder in folders:
         together.wait(30)
         claim_folder(folder)
-        (folder / "results").mkdir(exist_ok=True)
+        open_texts("embedded", folder)
 
 
 def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> Non
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
-    assert {path.name for folder in folders for path in folder.iterdir()} == {"study.json", "results"}
+    assert {path.name for folder in folders for path in folder.iterdir()} == {"study.json", "data"}
 
 
 def test_a_folder_is_a_study_or_refused(tmp_path: Path) -> None:

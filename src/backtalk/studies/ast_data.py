@@ -8,8 +8,8 @@ from pathlib import Path
 from backtalk.data.targets import load_mal
 from backtalk.data.toxicity import find_file
 from backtalk.errors import InputError
-from backtalk.store.folder import write_whole
 from backtalk.studies.egregious_data import EMBEDDED
+from backtalk.studies.records import write_once
 
 LAYOUT = "The data folder holds `reddit/` (train, dev and test openings) and `rtp/` (RealToxicityPrompts)."
 
@@ -34,9 +34,7 @@ def open_texts(name: str, folder: Path) -> Texts:
     as prompts."""
     if name == EMBEDDED:
         path = folder / "data" / "rude.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_whole(path, (f"{target.text}\n" for target in load_mal()))
+        write_once(path, (f"{target.text}\n" for target in load_mal()))
         return Texts("", str(path), str(path), "embedded")
     root = Path(name)
     if not root.is_dir():

@@ -8,7 +8,6 @@ pairs in the place of all of them, so that the whole study can run anywhere in m
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from backtalk.data.targets import load_mal, normal_list, read_targets, widen
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
-from backtalk.store.folder import write_whole
+from backtalk.studies.records import write_once
 from backtalk.types import Target
 
 SEED = 1
@@ -170,15 +169,14 @@ def is_own(text: str, own: frozenset[tuple[str, ...]]) -> bool:
 
 def _embedded(folder: Path) -> Data:
     """The shipped pairs stand for every corpus, the embedded list for the paper's prototypes."""
-    folder.mkdir(parents=True, exist_ok=True)
     pairs = reference_pairs("")[:EMBEDDED_PAIRS]
     rows = [
         json.dumps({"input": text, "reply": reply, "dialogue": str(i // DIALOGUE_PAIRS)}) + "\n"
         for i, (text, reply) in enumerate(pairs)
     ]
-    _write_once(folder / "pairs.jsonl", rows)
-    _write_once(folder / "prototypes.txt", [f"{target.text}\n" for target in load_mal()])
-    _write_once(folder / "text.txt", [f"{reply.lower()}\n" for _, reply in pairs])
+    write_once(folder / "pairs.jsonl", rows)
+    write_once(folder / "prototypes.txt", [f"{target.text}\n" for target in load_mal()])
+    write_once(folder / "text.txt", [f"{reply.lower()}\n" for _, reply in pairs])
     remark = "a stand-in: the shipped chitchat pairs"
     sources = {
         corpus: Source(corpus, folder / "pairs.jsonl", "pairs-jsonl", recipe, 10_000, remark)
@@ -190,8 +188,3 @@ def _embedded(folder: Path) -> Data:
     }
     characters = Source("characters", folder / "text.txt", "next-word", "characters", 33, remark)
     return Data("embedded", sources, folder / "prototypes.txt", characters)
-
-
-def _write_once(path: Path, rows: Sequence[str]) -> None:
-    if not path.exists():
-        write_whole(path, rows)

@@ -25,8 +25,6 @@ from typing import Any
 
 from backtalk import __version__
 from backtalk.errors import InputError, unknown
-from backtalk.output_file import replace_file
-from backtalk.store.folder import PARTIAL
 from backtalk.store.records import finite
 from backtalk.studies.records import Result as Result
 from backtalk.studies.records import (
@@ -34,6 +32,7 @@ from backtalk.studies.records import (
     is_made_again,
     lacks_files,
     make_again,
+    write_once,
     write_result,
 )
 from backtalk.studies.records import read_record as read_record
@@ -221,15 +220,11 @@ def claim_folder(folder: Path) -> None:
     """Makes the study's folder, or sees that it is one. Several processes may do so at once."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file; name a folder")
-    mark = folder / MARK
     # Looked at in this order: who marks it makes other files after the mark only.
-    foreign = folder.is_dir() and any(not path.name.startswith(MARK) for path in folder.iterdir())
-    if foreign and not mark.exists():
+    foreign = folder.is_dir() and any(MARK not in path.name for path in folder.iterdir())
+    if foreign and not (folder / MARK).exists():
         raise InputError(f"--out {folder} holds other files and no study; name a new folder")
-    if not mark.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        own = mark.with_name(f"{MARK}.{os.getpid()}{PARTIAL}")
-        replace_file(mark, own, json.dumps({"backtalk": __version__}, indent=1) + "\n")
+    write_once(folder / MARK, json.dumps({"backtalk": __version__}, indent=1) + "\n")
 
 
 def _run_one(part: Part, place: Workplace) -> float:

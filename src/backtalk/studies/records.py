@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
+from backtalk.output_file import write_output
 from backtalk.store.folder import write_whole
 from backtalk.studies.stamps import read_stamp, stamp_path
 
@@ -84,6 +85,13 @@ def read_object(path: Path) -> Result | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def write_once(path: Path, text: str | Iterable[str]) -> None:
+    """A file that is not there yet. Several processes may do so at once: each moves one of its own there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        write_output(path, text)
 
 
 def write_object(path: Path, value: Result) -> None:

@@ -19,6 +19,7 @@ from backtalk.errors import InputError
 from backtalk.store.folder import write_whole
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.paper_liu import GROUPS
+from backtalk.studies.records import write_once
 
 SEED = 1
 RECIPE = "he-glass-2019"
@@ -56,9 +57,8 @@ def open_texts(name: str, folder: Path) -> dict[str, Text]:
     """By corpus, of a folder of data with twitter/, or of the embedded pairs, written out."""
     if name == EMBEDDED:
         path = folder / "data" / "pairs.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            write_pairs(path, reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS)
+            write_once(path, pair_lines(reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS))
         return {"chitchat": Text("chitchat", str(path), "pairs-jsonl", 0.4, "the shipped chitchat pairs")}
     root = Path(name)
     if not root.is_dir():
@@ -71,13 +71,17 @@ def open_texts(name: str, folder: Path) -> dict[str, Text]:
     }
 
 
-def write_pairs(path: Path, pairs: Iterable[tuple[str, str]], together: int = 1) -> None:
-    lines = [
+def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    write_whole(path, pair_lines(pairs))
+
+
+def pair_lines(pairs: Iterable[tuple[str, str]], together: int = 1) -> list[str]:
+    """So many neighbours are one dialogue."""
+    return [
         json.dumps({"input": text, "reply": reply, "dialogue": str(place // together)}) + "\n"
         for place, (text, reply) in enumerate(pairs)
         if text.strip() and reply.strip()
     ]
-    write_whole(path, lines)
 
 
 def group_of(text: str) -> str | None:

@@ -20,6 +20,7 @@ from backtalk.models.local import LocalModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.objective import Objective
+from backtalk.searches.recorded import CudaRecorder
 from backtalk.training.negative import Hit
 
 
@@ -28,7 +29,8 @@ def search_of(length: int, top: int, sweeps: int, device: torch.device, stop_at_
     on_gpu = device.type == "cuda"
     # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
     how = {"prune": not on_gpu, "draft": on_gpu, "quick": on_gpu}
-    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit, **how))
+    recorder = CudaRecorder(device) if on_gpu else None
+    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit, **how), recorder=recorder)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ objective differ too and are named there; `as_published` takes the paper's.
 With a draft all G candidates are ranked by a copy of the model in bfloat16, and the few best of them are
 scored again by the model itself, which alone decides. Inside a sweep nothing is read back from a GPU, but for
 models whose triggers have to be asked whether they can be typed; rows that are done leave the batch between
-sweeps.
+sweeps. With a recorder they stay, and positions are replayed (`recorded.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
+from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.typeable import typeable_starts, without_untypeable
 from backtalk.types import Access, Found, TokenScores
 
@@ -72,6 +73,8 @@ class Gibbs:
 
     config: GibbsConfig
     needs: Access = Access.WEIGHTS
+    recorder: Recorder | None = None
+    """For searches of few rows, one after the other, on a GPU."""
 
     @property
     def most_candidates(self) -> int:
@@ -95,25 +98,30 @@ class Gibbs:
         quick = draft is not None and self.config.quick
         least = QUICK_GAIN if quick else GAIN
         rows = trial.begin(start, goals)
+        way: Trial | RecordedTrial = trial
+        if self.recorder is not None and len(start) * top <= MOST_CANDIDATES:
+            rows = rows.select(torch.arange(len(start), device=start.device))  # each part its own memory
+            way = RecordedTrial(trial, rows, self.recorder)
         history = History(rows)
         for _ in range(self.config.sweeps):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
-            batch = rows.select(active)
+            batch = rows.select(active) if way is trial else rows
             before = batch.loss.clone()
             # What is stored is float32 in any case (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
                 for position in range(self.config.length):
-                    trial.improve(batch, position)
+                    way.improve(batch, position)
                     if self.config.stop_at_hit:
                         batch.done |= trial.met(batch)
-                        if not start.is_cuda:
+                        if not start.is_cuda and batch is not rows:
                             batch, active, before = _leave(rows, batch, active, before)
                             if not len(active):
                                 break
             batch.done |= (batch.loss <= 0) | ~(batch.loss < before - least)
-            rows.put(active, batch)
+            if batch is not rows:
+                rows.put(active, batch)
             history.note(rows)
         return history.found(rows, tokens.share(len(rows.inputs)))
 

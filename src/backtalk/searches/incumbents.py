@@ -27,21 +27,21 @@ class Incumbents:
     candidates: Tensor
 
     def select(self, rows: Tensor) -> Incumbents:
-        return Incumbents(*(None if part is None else part[rows] for part in self._parts()))  # type: ignore[arg-type]
+        return Incumbents(*(None if part is None else part[rows] for part in self.parts()))  # type: ignore[arg-type]
 
     def put(self, rows: Tensor, batch: Incumbents) -> None:
         """Takes over what `select(rows)` has become."""
-        for part, new in zip(self._parts(), batch._parts(), strict=True):
+        for part, new in zip(self.parts(), batch.parts(), strict=True):
             if part is not None and new is not None:
                 part[rows] = new
 
     def become(self, others: Incumbents, where: Tensor) -> None:
         """Takes over the others' rows `where` (rows,) says so; what was counted stays."""
-        for field, part, new in zip(fields(self), self._parts(), others._parts(), strict=True):
+        for field, part, new in zip(fields(self), self.parts(), others.parts(), strict=True):
             if part is not None and new is not None and field.name not in ("done", "candidates"):
                 setattr(self, field.name, torch.where(where.view(-1, *[1] * (part.dim() - 1)), new, part))
 
-    def _parts(self) -> list[Tensor | None]:
+    def parts(self) -> list[Tensor | None]:
         return [getattr(self, field.name) for field in fields(self)]
 
 

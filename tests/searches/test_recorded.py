@@ -1,0 +1,127 @@
+"""Searches whose positions are recorded: as the plain ones, with a recorder that does the work again on a
+processor, with one that fails or lies, and with CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from backtalk.models.local import LocalModel
+from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
+from backtalk.types import Found
+from tests.searches.test_gibbs import OBJECTIVES, random_model
+
+TEXTS = ("go stop", "rain", "red cat sun", "two dog", "stop")
+
+
+class Again(Recorder):
+    """A recording that does the work once more, on the memory it was recorded with."""
+
+    def __init__(self, change: Callable[[Work], Work] = lambda work: work) -> None:
+        super().__init__()
+        self.change = change
+        self.done: list[str] = []
+
+    def plain(self, work: Work) -> None:
+        self.done.append("plain")
+        work()
+
+    def record(self, work: Work) -> Work:
+        self.done.append("record")
+        changed = self.change(work)
+
+        def replay() -> None:
+            self.done.append("replay")
+            changed()
+
+        return replay
+
+
+def search(model: LocalModel, name: str, recorder: Recorder | None, **how: bool) -> list[Found]:
+    config = GibbsConfig(length=5, top=6, sweeps=4, **how)
+    targets = [model.encode_target(text) for text in TEXTS]
+    return Gibbs(config, recorder=recorder).run(model, OBJECTIVES[name], targets, list(range(len(targets))))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"draft": True, "quick": True}], ids=str)
+def test_a_recorded_search_finds_what_the_plain_one_does(name: str, how: dict[str, bool]) -> None:
+    model, recorder = random_model(), Again()
+    assert search(model, name, recorder, **how) == search(model, name, None, **how)
+    assert recorder.trusted
+    assert not recorder.off
+
+
+def test_a_position_is_recorded_once_and_replayed() -> None:
+    model, recorder = random_model(), Again()
+    sweeps = max(len(one.loss_by_sweep) for one in search(model, "io of all words", recorder)) - 1
+    assert sweeps == 4
+    plain, recorded, replayed = (recorder.done.count(what) for what in ("plain", "record", "replay"))
+    assert (plain, recorded, replayed) == (5 + 1, 5, 3 * 5 + 1)  # one more each for the check
+    # A second search of the same size: its first position alone is plain, and all are recorded again.
+    recorder.done.clear()
+    search(model, "io of all words", recorder)
+    assert recorder.done[:4] == ["plain", "record", "replay", "record"]
+    assert (recorder.done.count("plain"), recorder.done.count("record")) == (1, 5)
+
+
+def test_where_nothing_can_be_recorded_the_search_is_plain() -> None:
+    def fail(_: Work) -> Work:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    model, recorder = random_model(), Again(fail)
+    assert search(model, "io", recorder) == search(model, "io", None)
+    assert recorder.off == "operation not permitted"
+    assert recorder.done.count("record") == 3
+
+
+def test_one_failure_is_made_up_for() -> None:
+    left = ["the first"]
+
+    def fail_once(work: Work) -> Work:
+        if left:
+            raise RuntimeError(left.pop())
+        return work
+
+    model, recorder = random_model(), Again(fail_once)
+    assert search(model, "io", recorder) == search(model, "io", None)
+    assert not recorder.off
+    assert recorder.done.count("replay") > 0
+
+
+def test_a_recording_that_does_something_else_is_not_used() -> None:
+    model, recorder = random_model(), Again(lambda work: lambda: None)
+    assert search(model, "sample", recorder) == search(model, "sample", None)
+    assert recorder.off == "it finds other words than the plain way"
+
+
+def test_many_candidates_are_not_recorded() -> None:
+    model, recorder = random_model(), Again()
+    rows = MOST_CANDIDATES // 6 + 1
+    target = model.encode_target("go")
+    Gibbs(GibbsConfig(length=2, top=6, sweeps=1), recorder=recorder).run(
+        model, OBJECTIVES["sample"], [target] * rows, list(range(rows))
+    )
+    assert not recorder.done
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
+@pytest.mark.parametrize("name", ["sample", "io", "io of all words"])
+@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"draft": True, "quick": True}], ids=str)
+def test_graphs_find_what_the_plain_search_does(name: str, how: dict[str, bool]) -> None:
+    model = random_model()
+    model.network.cuda()
+    assert model.language_model is not None
+    model.language_model.cuda()
+    recorder = CudaRecorder(torch.device("cuda"))
+    plain = search(model, name, None, **how)
+    for _ in range(3):
+        found = search(model, name, recorder, **how)
+        assert [one.ids for one in found] == [one.ids for one in plain]
+        assert [one.loss for one in found] == pytest.approx([one.loss for one in plain], abs=1e-3)
+        assert [one.candidates for one in found] == [one.candidates for one in plain]
+    assert recorder.trusted
+    assert not recorder.off

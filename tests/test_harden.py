@@ -24,7 +24,7 @@ from backtalk.hardening.lists import read_lists
 from backtalk.hardening.pairs import read_pairs
 from backtalk.hardening.plan import make_plan
 from backtalk.hardening.selection import Candidate, Selection, best_of
-from backtalk.hardening.settings import config_of, rise
+from backtalk.hardening.settings import DEFAULT, config_of, rise
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
@@ -151,8 +151,8 @@ def test_the_bound_is_kept_by_what_was_measured_on_the_model_as_loaded(hardened:
 
 def test_what_belongs_to_frequent_replies_is_no_part_of_its_identity(hardened: Path) -> None:
     facts = read(hardened / "hardening.json")
-    assert facts["batch"] == 100
-    assert not {"against", "r_thres", "window", "gan_lr", "triggers"} & facts.keys()
+    assert (facts["batch"], facts["kl"], facts["triggers"]) == (100, 10.0, "first")  # what is not set, too
+    assert not {"against", "r_thres", "window", "gan_lr"} & facts.keys()
 
 
 def test_the_audits_are_ordinary_runs_with_equal_budget_and_seeds(hardened: Path) -> None:
@@ -206,6 +206,16 @@ def test_other_settings_in_the_same_folder_are_refused(
 
 
 # --- killed and resumed --------------------------------------------------------------------------------
+
+
+def test_begun_with_other_defaults_it_does_not_go_on_with_these(
+    place: Path, hardened: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(DEFAULT, "kl", 7.0)
+    assert run(harden_command(place, str(hardened))) == 2
+    assert "other settings (kl)" in capsys.readouterr().err
+    monkeypatch.setitem(DEFAULT, "kl", 10.0)
+    assert run(harden_command(place, str(hardened), "--kl", "10")) == 0, "said or not, it is the same"
 
 
 def test_killed_in_the_middle_it_ends_with_the_same_weights(place: Path, hardened: Path) -> None:

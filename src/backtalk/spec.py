@@ -457,8 +457,9 @@ class HardenSpec:
     """With gan: filters of each width in the discriminator."""
     gan_hidden: int = 2000
     """With gan: size of the discriminator's highway layers."""
-    avoid: Literal["paper", "frequent", "none"] = "paper"
-    """Words without negative updates: the paper's seven, the seven most frequent of the list, or none."""
+    avoid: Literal["", "paper", "frequent", "none"] = ""
+    """Words without negative updates: the paper's seven, the seven most frequent of the list, or none; empty
+    takes that of the settings."""
     iterations: int = 20
     """Passes over the training targets, each with fresh searches; against frequent, measurements."""
     batch: int = 0
@@ -652,8 +653,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 OLDER_DEFAULTS: dict[str, Any] = {"least_gap": 0.0}
 """Where they were others: what specs of then hold, or stood for where they do not name it."""
-BEFORE: dict[str, Any] = {"all_words": False, "triggers": "first", "train_from": "", **OLDER_DEFAULTS}
-"""What every run and hardening had before these could be chosen."""
+BEFORE: dict[str, Any] = {"all_words": False, "train_from": "", **OLDER_DEFAULTS}
+"""What every run had before these could be chosen."""
 
 
 def but_before(values: Mapping[str, Any]) -> dict[str, Any]:

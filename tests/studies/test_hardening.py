@@ -13,6 +13,7 @@ from backtalk.hardening.settings import DEFAULT
 from backtalk.spec import HardenSpec, build_spec
 from backtalk.studies.hardening import CURVE, SIZES, hardening_parts
 from backtalk.studies.hardening_page import FAMILIES
+from backtalk.studies.parts import keys_of
 from tests.studies.miniature import without_corpus
 
 
@@ -22,11 +23,20 @@ def test_every_point_is_a_hardening_and_has_a_family() -> None:
     for name, over in CURVE.items():
         build_spec(HardenSpec, over, name)
         assert name.split("-")[0] in FAMILIES
-    for name, part in parts.items():  # other defaults, another result
-        builds_on_them = name != "ten-times" and "published" not in name
-        assert part.settings.get("default") == (DEFAULT if builds_on_them else None)
     assert parts["default"].settings["seed"] != parts["curve-published"].settings["seed"]
     assert parts["ten-times"].settings["restarts"] == 10 * HardenSpec().restarts
+
+
+@pytest.mark.parametrize(("what", "value"), [("kl", 7.0), ("margin", 2.0)])
+def test_other_defaults_are_another_result_where_nothing_is_set_over_them(
+    what: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keys_of(hardening_parts(SIZES["paper"]))
+    monkeypatch.setitem(DEFAULT, what, value)
+    after = keys_of(hardening_parts(SIZES["paper"]))
+    set_over = {f"curve-{name}" for name, over in CURVE.items() if what in over or "settings" in over}
+    assert {name for name in before if before[name] == after[name]} == set_over
+    assert 0 < len(set_over) < len(before) - 1
 
 
 def test_in_miniature(

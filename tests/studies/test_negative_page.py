@@ -410,7 +410,7 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> None:
-    rows = {"default": 44.0, "npo": 46.0, "default-no-fwa-kl-10": 43.0, "npo-no-fwa-kl-10": 42.5}
+    rows = {"default": 44.0, "npo": 46.0, "fwa-kl-3": 43.0, "npo-fwa-kl-3": 42.5}
     records = {
         f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
     }
@@ -418,11 +418,11 @@ def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> 
     said = [line for line in lines if "the cheapest by perplexity" in line]
     assert [line.partition(",")[0] for line in said] == [
         "**With the default settings",
-        "**Without FWA and with KL 10",
+        "**With FWA and KL 3",
     ]
     assert "targets negative (+4.76%), then NPO (+9.52%)." in said[0]
     assert "targets NPO (+1.19%), then negative (+2.38%)." in said[1]
-    del records[f"{START}-500-npo"], records[f"{START}-500-npo-no-fwa-kl-10"]
+    del records[f"{START}-500-npo"], records[f"{START}-500-npo-fwa-kl-3"]
     alone = compare_methods(Results(records), tmp_path)
     assert "Too few of the three were run for a verdict." in alone
 

@@ -50,7 +50,7 @@ def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: P
         start: sum(name.startswith(start) for name in names)
         for start in ("train-", "malicious-", "frequent-")
     }
-    assert found == {"train-": 4, "malicious-": 4 * 4 + 13 + 1, "frequent-": 10 + 8 + 1}
+    assert found == {"train-": 4, "malicious-": 4 * 4 + 14 + 1, "frequent-": 10 + 8 + 1}
     assert {
         "malicious-switchboard-o-sample-avg-k1-baseline",
         "malicious-switchboard-io-sample-avg-k1-2500",
@@ -186,6 +186,7 @@ def test_embedded_lists_are_of_the_papers_kind(tmp_path: Path) -> None:
     assert texts["500"] | texts["test"] == {target.text for target in load_mal()}
 
 
+START = "malicious-switchboard-o-sample-avg-k1"
 FLAGS = ["--data", "embedded", "--size", "mini", "--device", "cpu"]
 
 
@@ -214,10 +215,12 @@ def test_the_miniature_fills_every_table_and_figure(study: Path) -> None:
         assert ElementTree.parse(study / "negative" / name).getroot().tag.endswith("svg")
     results = results_of(study)
     row = results["malicious-switchboard-o-sample-avg-k1-500"]
-    stored = json.loads(
-        (study / "hardenings" / "malicious-switchboard-o-sample-avg-k1-500" / "summary.json").read_text()
+    stored, ours = (
+        json.loads((study / "hardenings" / name / "summary.json").read_text())
+        for name in (f"{START}-500", f"{START}-500-default")
     )
-    assert stored["spec"]["avoid"] == "paper"
+    assert "you" in stored["hardening"]["avoid"]
+    assert not ours["hardening"]["avoid"]
     assert row["cost"]["perplexity"][1] == pytest.approx(stored["cost"]["perplexity"][1], rel=1e-4)
     assert row["iterations_kept"] == row["candidates"][-1]["iterations"] == 1
     longer = results["malicious-switchboard-o-sample-avg-k1-500-passes"]["candidates"]
@@ -315,7 +318,7 @@ def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost
     owned = [own for part in parts_of(tmp_path, "mini").values() for own in part.owns]
     hardenings = {name for name in owned if name.startswith("hardenings/")}
     assert {f"hardenings/{path.name}" for path in (study / "hardenings").iterdir()} == hardenings
-    assert len(hardenings) == 44
+    assert len(hardenings) == 45
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
     assert Counter(files) == {"pairs": 6, "side": 3}

@@ -34,6 +34,7 @@ from backtalk.hardening.settings import (
     LORA_DEFAULT,
     LORA_PLAYED,
     LORA_SEARCHED,
+    PUBLISHED_AVOID,
     SEARCHING,
     avoided_tokens,
     bound_of,
@@ -198,7 +199,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     searched = _searched(spec, criterion)
     default = LORA_PLAYED if is_drawn or talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
     settings = default if spec.settings == "default" else by_name(spec.settings)
-    config = negative_config(spec, settings, avoided_tokens(spec.avoid, parent, goals))
+    config = negative_config(spec, settings, avoided_tokens(spec.avoid or PUBLISHED_AVOID, parent, goals))
     return LoraPlan(
         spec,
         options,

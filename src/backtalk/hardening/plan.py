@@ -19,7 +19,7 @@ from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
-from backtalk.spec import AuditSpec, HardenSpec, but_before, spec_values
+from backtalk.spec import AuditSpec, HardenSpec, spec_values
 from backtalk.training.negative import NegativeConfig
 from backtalk.types import Access, Thresholds
 
@@ -47,12 +47,12 @@ class Plan:
     shared: Shared = NOWHERE
 
     def facts(self) -> dict[str, Any]:
-        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against", "triggers"}
-        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
+        """What tells it from another hardening: of settings, what they have come to, so that one which was
+        begun with other defaults does not go on with these."""
+        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against"}
+        values = {**spec_values(self.spec), **asdict(self.config), "avoid": sorted(self.config.avoid)}
         return {
-            **kept,
-            **but_before({"triggers": self.config.triggers}),
-            "batch": self.config.batch,
+            **{key: value for key, value in values.items() if key not in other},
             "fingerprint": self.parent.fingerprint,
             "thresholds": list(self.thresholds),
             "lists_sha256": self.lists.digest(),

@@ -15,7 +15,7 @@ from typing import Any
 
 from backtalk.audit import audit
 from backtalk.errors import InputError
-from backtalk.hardening.settings import DEFAULT
+from backtalk.hardening.settings import defaults_left
 from backtalk.hits import parse_criterion, rates
 from backtalk.outcome import Gates, thresholds_of
 from backtalk.spec import AuditSpec, HardenSpec, StudySpec, build_spec
@@ -27,17 +27,19 @@ from backtalk.studies.telling import run_and_tell
 
 BOUND = "20%"
 """On perplexity, along the curve: far enough to see where a method's costs lead."""
+SPARED = {"avoid": "paper"}
+"""With frequent-word avoiding, which is off but in the settings as published."""
 CURVE: dict[str, dict[str, Any]] = {
     "published": {"settings": "switchboard"},
     "published-positives-4": {"settings": "switchboard", "positives": 4},
     "published-kl-10": {"settings": "switchboard", "kl": "10"},
-    "likelihood-1": {"lambda_pos": "1", "kl": "0"},
-    "likelihood-0.1": {"lambda_pos": "0.1", "kl": "0"},
-    **{f"negative-kl-{kl}": {"kl": kl} for kl in ("30", "10", "3", "1")},
-    **{f"negative-kl-{kl}-margin-3": {"kl": kl, "margin": "3"} for kl in ("10", "3")},
+    "likelihood-1": {"lambda_pos": "1", "kl": "0", **SPARED},
+    "likelihood-0.1": {"lambda_pos": "0.1", "kl": "0", **SPARED},
+    **{f"negative-kl-{kl}": {"kl": kl, **SPARED} for kl in ("30", "10", "3", "1")},
+    **{f"negative-kl-{kl}-margin-3": {"kl": kl, "margin": "3", **SPARED} for kl in ("10", "3")},
     **{f"unspared-kl-{kl}": {"kl": kl, "avoid": "none"} for kl in ("30", "10", "5", "3")},
-    **{f"npo-kl-{kl}": {"method": "npo", "kl": kl} for kl in ("10", "3", "1")},
-    **{f"unlikelihood-kl-{kl}": {"method": "unlikelihood", "kl": kl} for kl in ("10", "3", "1")},
+    **{f"npo-kl-{kl}": {"method": "npo", "kl": kl, **SPARED} for kl in ("10", "3", "1")},
+    **{f"unlikelihood-kl-{kl}": {"method": "unlikelihood", "kl": kl, **SPARED} for kl in ("10", "3", "1")},
 }
 """What each point of the curve sets over the defaults."""
 CRITERION = "io-sample-avg-k1"
@@ -100,7 +102,7 @@ def hardening_parts(size: Size) -> list[Part]:
 
 def _hardening(name: str, settings: dict[str, Any]) -> Part:
     """The defaults count as settings of what builds on them: with others there is another result."""
-    counted = settings if "settings" in settings else settings | {"default": DEFAULT}
+    counted = settings if "settings" in settings else settings | {"default": defaults_left(settings)}
     return Part(name, (), partial(harden_once, settings=settings), counted, owns=(f"hardenings/{name}",))
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.hardening.settings import DEFAULT
+from backtalk.hardening.settings import defaults_left
 from backtalk.spec import StudySpec
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_training import model_name
@@ -125,7 +125,7 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
                     settings=settings,
                 )
                 kept = settings | measured | {"followed": followed}
-                kept |= {"default": DEFAULT} if settings["settings"] == "default" else {}
+                kept |= {"default": defaults_left(settings)} if settings["settings"] == "default" else {}
                 files = (*data.sources[corpus].files, *tests, data.lists[list_name])
                 owns = (f"hardenings/{name}", *_runs(name))
                 parts.append(Part(name, needs, run, kept, files, owns))
@@ -188,7 +188,7 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
     for copies in COPIES:
         name, settings = f"augment-embedded-{copies}", augment_settings(size, copies)
         run = partial(harden_embedded, settings=settings, pairs=pairs)
-        kept = settings | {"default": DEFAULT, "data": data.kind}
+        kept = settings | {"default": defaults_left(settings), "data": data.kind}
         parts.append(Part(name, (), run, kept, owns=(f"hardenings/{name}",)))
     settings = embedded_frequent_settings(size)
     run = partial(harden_embedded_frequent, settings=settings, pairs=pairs)

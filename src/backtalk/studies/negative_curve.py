@@ -24,20 +24,16 @@ METHODS = {
     "500-sentences": "negative, as published, averaged over sentences",
     "500-hits": "negative, as published, averaged over the hits",
     "500-default": "negative, default settings",
-    "500-default-no-fwa": "negative, default settings, FWA off",
-    "500-default-no-fwa-kl-10": "negative, default settings, FWA off, KL 10",
     "500-unlikelihood": "unlikelihood, default settings",
     "500-npo": "NPO, default settings",
-    "500-unlikelihood-no-fwa-kl-10": "unlikelihood, default settings, FWA off, KL 10",
-    "500-npo-no-fwa-kl-10": "NPO, default settings, FWA off, KL 10",
+    "500-kl-3": "negative, default settings, KL 3",
+    "500-fwa-kl-3": "negative, default settings, FWA, KL 3",
+    "500-unlikelihood-fwa-kl-3": "unlikelihood, default settings, FWA, KL 3",
+    "500-npo-fwa-kl-3": "NPO, default settings, FWA, KL 3",
 }
 COMPARED = {
     "With the default settings": ("500-default", "500-unlikelihood", "500-npo"),
-    "Without FWA and with KL 10": (
-        "500-default-no-fwa-kl-10",
-        "500-unlikelihood-no-fwa-kl-10",
-        "500-npo-no-fwa-kl-10",
-    ),
+    "With FWA and KL 3": ("500-fwa-kl-3", "500-unlikelihood-fwa-kl-3", "500-npo-fwa-kl-3"),
 }
 """The same settings but for the rule."""
 FILLS = ("full", "none", "left")

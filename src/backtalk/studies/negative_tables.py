@@ -30,14 +30,15 @@ TITLES_OF_EXTRA = {
     "500-sentences": "500, losses averaged over sentences, not words",
     "500-hits": "500, averaged over the hits that are left",
     "500-default": "500, default settings",
-    "500-default-no-fwa": "500, default settings, FWA off",
-    "500-default-no-fwa-kl-10": "500, default settings, FWA off, KL 10",
     "1000-default": "1000, default settings",
     "2500-default": "2500, default settings",
     "500-unlikelihood": "500, unlikelihood, default settings",
     "500-npo": "500, NPO, default settings",
-    "500-unlikelihood-no-fwa-kl-10": "500, unlikelihood, default settings, FWA off, KL 10",
-    "500-npo-no-fwa-kl-10": "500, NPO, default settings, FWA off, KL 10",
+    "500-kl-3": "500, default settings, KL 3",
+    "500-fwa-kl-3": "500, default settings, FWA, KL 3",
+    "1000-fwa-kl-3": "1000, default settings, FWA, KL 3",
+    "500-unlikelihood-fwa-kl-3": "500, unlikelihood, default settings, FWA, KL 3",
+    "500-npo-fwa-kl-3": "500, NPO, default settings, FWA, KL 3",
 }
 
 HEADER_3 = [

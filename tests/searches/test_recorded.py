@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from backtalk.models.local import LocalModel
+from backtalk.models.seq2seq import Seq2Seq
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
 from backtalk.types import Found
@@ -66,6 +68,23 @@ def test_a_position_is_recorded_once_and_replayed() -> None:
     search(model, "io of all words", recorder)
     assert recorder.done[:4] == ["plain", "record", "replay", "record"]
     assert (recorder.done.count("plain"), recorder.done.count("record")) == (1, 5)
+
+
+def test_targets_are_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network remembers their lengths until they are; to read those back would break a recording."""
+    versions: dict[int, set[int]] = {}
+    by_length = Seq2Seq._by_length
+
+    def noted(self: Seq2Seq, targets: Tensor) -> tuple[Tensor, list[int]]:
+        versions.setdefault(id(targets), set()).add(targets._version)
+        return by_length(self, targets)
+
+    monkeypatch.setattr(Seq2Seq, "_by_length", noted)
+    recorder = Again()
+    search(random_model(), "io", recorder)
+    assert recorder.trusted
+    assert versions
+    assert all(len(seen) == 1 for seen in versions.values())
 
 
 def test_where_nothing_can_be_recorded_the_search_is_plain() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -73,20 +73,24 @@ class CudaRecorder(Recorder):
 
     def record(self, work: Work) -> Work:
         graph = torch.cuda.CUDAGraph()
+        pool = None if self._first is None else self._first.pool()
         with self._aside(), _no_collection():
-            if self._first is None:
-                graph.capture_begin()
-            else:
-                graph.capture_begin(pool=self._first.pool())
+            # Relaxed: kernels may be loaded meanwhile.
+            graph.capture_begin(pool=pool, capture_error_mode="relaxed")
             try:
                 work()
-            except BaseException:
-                with suppress(RuntimeError):
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+            finally:
+                self._end(graph)
         self._first = self._first or graph
         return graph.replay
+
+    def _end(self, graph: torch.cuda.CUDAGraph) -> None:
+        try:
+            graph.capture_end()
+        except RuntimeError as error:
+            # Whether memory still goes to the recording's is not known: not again.
+            self.off = first_line(error)
+            raise
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
@@ -111,6 +115,10 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 class RecordedTrial:
     """`Trial.improve` for `rows`, which are changed in place, in the same memory."""
 
@@ -128,7 +136,10 @@ class RecordedTrial:
             replay()
 
     def _plainly(self, position: int) -> None:
-        self.recorder.plain(lambda: self._in_place(position))
+        if self.recorder.off:
+            self._in_place(position)
+        else:
+            self.recorder.plain(lambda: self._in_place(position))
         self.recorder.seen.add(self._shape(position))
         self.begun = True
 
@@ -145,7 +156,7 @@ class RecordedTrial:
         except RuntimeError as error:
             recorder.failures += 1
             if recorder.failures >= MOST_FAILURES:
-                recorder.off = str(error).splitlines()[0]
+                recorder.off = recorder.off or first_line(error)
             return None
         if recorder.off:
             return None
@@ -172,7 +183,9 @@ class RecordedTrial:
         self._put(rows.parts())
 
     def _copies(self) -> list[Tensor | None]:
-        return [None if part is None else part.clone() for part in self.rows.parts()]
+        """But not of the targets: a network that remembers them would read them back if they were written to."""
+        same = self.rows.targets
+        return [part if part is None or part is same else part.clone() for part in self.rows.parts()]
 
     def _put(self, new: list[Tensor | None]) -> None:
         for part, value in zip(self.rows.parts(), new, strict=True):

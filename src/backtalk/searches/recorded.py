@@ -183,7 +183,8 @@ class RecordedTrial:
         self._put(rows.parts())
 
     def _copies(self) -> list[Tensor | None]:
-        """But not of the targets: a network that remembers them would read them back if they were written to."""
+        """But the targets themselves: where they were written to, a network that remembers them would read
+        them back."""
         same = self.rows.targets
         return [part if part is None or part is same else part.clone() for part in self.rows.parts()]
 

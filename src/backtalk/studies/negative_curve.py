@@ -88,10 +88,10 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
     followed = next(iter(found.values()))["candidates"][0]["n"]
     said = (
         "Switchboard, o-sample-avg-k1, 500 training targets. The least rise of perplexity at which each "
-        f"method is down at {' and at '.join(f'{rate:.1f}%' for rate in rates)} of {followed} followed test "
-        "targets: the lowest rate that the rules of the same settings all reach, and the lowest that two of "
-        "them do. Then the last iteration, on the whole test list and all test pairs, from before to after; "
-        "Ent-n of whole replies without the end token, as `harden` shows it."
+        f"method is down at {', '.join(f'{rate:.1f}' for rate in rates)}% of {followed} followed test "
+        "targets: of each group of equal settings the lowest rate that all its rules reach, and the lowest "
+        "that two of them do. Then the last iteration, on the whole test list and all test pairs, from "
+        "before to after; Ent-n of whole replies without the end token, as `harden` shows it."
     )
     header = [
         "method",

@@ -14,6 +14,7 @@ from backtalk.errors import InputError
 from backtalk.registry import SEARCHES
 from backtalk.spec import (
     AuditSpec,
+    HardenSpec,
     ModelOptions,
     TrainSpec,
     add_flags,
@@ -89,6 +90,14 @@ def test_bad_values_name_the_place_and_the_mend(values: dict[Any, Any], phrase: 
     with pytest.raises(InputError) as caught:
         build_spec(Tea, values, "here")
     assert phrase in str(caught.value)
+
+
+def test_a_choice_that_may_be_left_empty_is_listed_without_it() -> None:
+    with pytest.raises(InputError, match="avoid: unknown value 'nothing'; known: frequent, none, paper"):
+        build_spec(HardenSpec, {"avoid": "nothing"}, "here")
+    parser = argparse.ArgumentParser()
+    add_flags(parser, HardenSpec)
+    assert "--avoid paper|frequent|none" in parser.format_help()
 
 
 def test_the_sentence_under_a_field_is_its_help() -> None:

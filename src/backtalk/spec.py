@@ -699,7 +699,7 @@ def add_flags(parser: argparse.ArgumentParser, kind: type[Any], without: Collect
             )
             continue
         choices = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else ()
-        metavar = "|".join(choices) if choices else hints[field.name].__name__.upper()
+        metavar = "|".join(filter(None, choices)) if choices else hints[field.name].__name__.upper()
         parser.add_argument(flag, metavar=metavar, default=argparse.SUPPRESS, help=text + default)
 
 
@@ -731,7 +731,7 @@ def _show(value: Any) -> str:
 def _coerce(value: Any, hint: Any, where: str) -> Any:
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise InputError(f"{where}: {unknown('value', str(value), get_args(hint))}")
+            raise InputError(f"{where}: {unknown('value', str(value), filter(None, get_args(hint)))}")
         return value
     if hint is bool:
         if isinstance(value, bool):

@@ -19,14 +19,9 @@ COPIES = (0, 1, 4)
 """Paraphrases of each training target."""
 
 
-SPARED = {"avoid": "paper", "kl": "3"}
-"""What the hardenings of the embedded model were done with; those with the defaults of now are in `study
-hardening`."""
-
-
 def augment_settings(size: Size, copies: int) -> dict[str, Any]:
     over = {"augment": copies, "paraphraser": "rules"} if copies else {}
-    return {**dict(size.embedded), "seed": SEED, **SPARED, **over}
+    return {**dict(size.embedded), "seed": SEED, **over}
 
 
 def embedded_frequent_settings(size: Size) -> dict[str, Any]:

@@ -354,7 +354,8 @@ def test_precision_says_who_ranks_and_who_chooses(
         return run_search(search, *given)
 
     monkeypatch.setattr(Gibbs, "run", spied)
-    assert run(["audit", *QUICK, "--limit", "2", "--precision", precision, "--out", "run"]) == 0
+    few = ["--limit", "2", "--length", "2", "--top", "2"]  # some processors take long over bfloat16
+    assert run(["audit", *QUICK, *few, "--precision", precision, "--out", "run"]) == 0
     assert set(seen) == {how}
 
 

@@ -346,7 +346,7 @@ def step_for(model: WeightsModel) -> float:
     which does not scale its attention, bends more."""
     if not isinstance(model, TransformerModel):
         return 1e-5
-    return 2e-4 if model.network.config.model_type == "t5" else 5e-4
+    return 2e-4 if model.network.config.model_type == "t5" else 2e-3
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full", "padded"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 
@@ -14,6 +16,8 @@ from backtalk.models.gpu_share import gpu_share
 def pick_device(name: str) -> torch.device:
     """A device by its name, set up for us."""
     device = _named(name)
+    if device.type == "cpu":
+        _settle_products()
     if device.type == "cuda":
         # cuDNN's attention plans anew for every shape, which takes longer than the pass; ours are many.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -40,9 +44,20 @@ def _named(name: str) -> torch.device:
     return device
 
 
+@cache
+def _settle_products() -> None:
+    """At the first product in bfloat16 that oneDNN can't do on this processor (an ARM without such numbers),
+    PyTorch leaves oneDNN for the rest of the process, and what float32 comes to is another last digit from
+    then on. So that one comes now: the same command gives the same bits whatever ran before it."""
+    square = torch.ones(64, 64, dtype=torch.bfloat16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.mm(square, square.t())
+
+
 @contextmanager
 def product_precision(precision: str) -> Iterator[None]:
-    """ "high" allows tf32 matrix products on a GPU, "highest" is float32; a processor knows float32 alone."""
+    """ "high" allows tf32 matrix products on a GPU, "highest" is float32; few processors know another."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

@@ -359,6 +359,26 @@ def test_precision_says_who_ranks_and_who_chooses(
     assert set(seen) == {how}
 
 
+@pytest.mark.parametrize(
+    ("how", "rate", "is_said"),
+    [(["--precision", "bfloat16"], 20, True), ([], 1000, False), (["--search", "random"], 1000, False)],
+)
+def test_a_processor_that_takes_long_over_bfloat16_is_told_of(
+    how: list[str],
+    rate: int,
+    is_said: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("backtalk.audit.bfloat16_cost", lambda: 50.0)
+    monkeypatch.setattr("backtalk.bench.time_substitutions", lambda *given: 1000.0)
+    few = ["--limit", "1", "--length", "1", "--top", "2", "--sweeps", "1", "--restarts", "1"]
+    assert run(["audit", *QUICK, *few, *how, "--out", "run"]) == 0
+    told = capsys.readouterr().err
+    assert f"at about {rate:,} a second" in told
+    assert ("up to 50 times as long as in float32; --precision float32 is quicker" in told) == is_said
+
+
 def test_targets_with_unknown_words_are_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:
     Path("targets.txt").write_text("go away\nyou are a zzyzx\n")
     assert run(["audit", *QUICK, "--targets", "targets.txt", "--out", "run"]) == 0

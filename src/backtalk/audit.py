@@ -35,8 +35,9 @@ from backtalk.effort import Effort, Pace, fit_effort
 from backtalk.errors import InputError
 from backtalk.gates import check_gates
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
+from backtalk.models.device import bfloat16_cost
 from backtalk.outcome import Gates, finish_run
-from backtalk.protocols import Search, WeightsModel
+from backtalk.protocols import Drafting, Search, WeightsModel
 from backtalk.reference import Reference, bounded, find_reference, with_judge
 from backtalk.registry import (
     find_model,
@@ -72,6 +73,10 @@ TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
 """The same for a Hugging Face model; on a processor a case is a block."""
 MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
+DRAFTING = ("gibbs", "gcg")
+"""Searches that may rank their candidates with a draft."""
+MUCH_LONGER = 2.0
+"""So many times as long in bfloat16 is said."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
 """Budgets: a run may go on with another one."""
 DEFAULT_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
@@ -224,7 +229,8 @@ def _pace(spec: AuditSpec, model: WeightsModel, objective: Objective, targets: S
     from backtalk.bench import time_step
 
     goal = next(model.encode_target(t.text) for t in targets if can_say(model, t.text))
-    return Pace(*time_step(model, goal, spec.length, objective.enough_in is not None)).of(spec.search)
+    candidate_s, step_s = time_step(model, goal, spec.length, objective.enough_in is not None)
+    return Pace(candidate_s * _draft_cost(spec, model), step_s).of(spec.search)
 
 
 def _facts(model: WeightsModel, reference: Reference, targets: Sequence[Target]) -> dict[str, Any]:
@@ -326,6 +332,11 @@ def _preflight(run: Run, job: AuditJob, blocks: int, console: Console) -> None:
     if effort := run.facts.get("effort"):
         told = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
         console.print(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
+    if (times := _draft_cost(job.spec, job.model)) >= MUCH_LONGER:
+        console.print(
+            f"Ranking in bfloat16 takes this processor up to {times:,.0f} times as long as in float32; "
+            "--precision float32 is quicker."
+        )
     console.print(
         f"{cases} cases, at most {most:,} candidates at about {rate:,.0f} a second: "
         f"at most {max(1, round(most / rate)):,} s. Run folder: {run.folder}"
@@ -339,9 +350,16 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
     if _is_slow(job.spec, job.model):
         return 1 / _pace(job.spec, job.model, job.objective, targets).candidate_s
     goals = [job.model.encode_target(t.text) for t in targets if can_say(job.model, t.text)][:8]
-    return time_substitutions(
-        job.model, goals, job.spec.length, job.spec.top, with_lm=job.objective.enough_in is not None
-    )
+    with_lm = job.objective.enough_in is not None
+    rate = time_substitutions(job.model, goals, job.spec.length, job.spec.top, with_lm)
+    return rate / _draft_cost(job.spec, job.model)
+
+
+def _draft_cost(spec: AuditSpec, model: WeightsModel) -> float:
+    """How many times as long as by the model itself candidates are ranked, at least 1: many processors have
+    no bfloat16."""
+    drafts = spec.search in DRAFTING and _drafts(spec, model) and isinstance(model, Drafting)
+    return bfloat16_cost() if drafts and _device(model) == "cpu" else 1.0
 
 
 def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
@@ -393,7 +411,6 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
                 spec.relax_space, spec.relax_lambda, spec.relax_steps, spec.relax_lr, length=spec.length
             )
         )
-    draft = spec.precision in {"bfloat16", "tf32"} or (spec.precision == "auto" and _device(model) == "cuda")
     top = spec.top
     if spec.search == "gibbs":  # which tries no more words than there are: blocks and estimates should know
         top = min(top, int(allowed_words(model, spec.with_unknown).sum()))
@@ -404,11 +421,15 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
         spec.stop_at_hit,
         spec.prune,
         spec.with_unknown,
-        draft,
+        _drafts(spec, model),
         quick=spec.precision == "tf32",
     )
     search: Search = resolve(find_search(spec.search).path)(config)
     return search
+
+
+def _drafts(spec: AuditSpec, model: WeightsModel) -> bool:
+    return spec.precision in {"bfloat16", "tf32"} or (spec.precision == "auto" and _device(model) == "cuda")
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:

@@ -73,7 +73,7 @@ BAD = {
         f"{TRAIN} --arch atention",
         "arch: unknown value 'atention'; did you mean 'attention'?",
     ),
-    "not a whole number": (f"{TRAIN} --epochs 2.5", "epochs should be a whole number, not '2.5'"),
+    "not a whole number": (f"{TRAIN} --epochs 2.5", "backtalk: --epochs should be a whole number, not '2.5'"),
     "not a number": (f"{TRAIN} --lr fast", "lr should be a number, not 'fast'"),
     "negative": (f"{TRAIN} --batch -1", "batch"),
     "nan": (f"{TRAIN} --lr nan", "lr should not be 'nan'"),

@@ -623,7 +623,7 @@ Spec = TypeVar("Spec")
 
 
 def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec:
-    """A spec from plain values; `source` names where they came from, for the error."""
+    """A spec from plain values; `source` names where they came from, for the error; empty: flags."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every spec is a dataclass
     checked: dict[str, Any] = {}
@@ -631,7 +631,8 @@ def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec
         name = str(key).replace("-", "_")
         if name not in names:
             raise InputError(f"{source}: {unknown('key', str(key), names)}")
-        checked[name] = _coerce(value, hints[name], f"{source}: {name.replace('_', '-')}")
+        flag = name.replace("_", "-")
+        checked[name] = _coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
     return kind(**checked)
 
 

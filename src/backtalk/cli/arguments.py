@@ -87,7 +87,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
     names = [field.name for field in fields(ModelOptions) if hasattr(arguments, field.name)]
     values = {name: getattr(arguments, name) for name in names}
-    return build_spec(ModelOptions, values, f"backtalk {arguments.command}")
+    return build_spec(ModelOptions, values, "")
 
 
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
@@ -95,7 +95,7 @@ def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     read = read_yaml(Path(arguments.config)) if arguments.config else {}
     values = spec_values(build_spec(kind, read, arguments.config or "spec"))
     flags = {name: value for name, value in vars(arguments).items() if name in values}
-    return build_spec(kind, values | flags, f"backtalk {arguments.command}")
+    return build_spec(kind, values | flags, "")
 
 
 # Types of numbers

@@ -35,7 +35,6 @@ from backtalk.effort import Effort, Pace, fit_effort
 from backtalk.errors import InputError
 from backtalk.gates import check_gates
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
-from backtalk.models.device import bfloat16_cost
 from backtalk.outcome import Gates, finish_run
 from backtalk.protocols import Drafting, Search, WeightsModel
 from backtalk.reference import Reference, bounded, find_reference, with_judge
@@ -73,8 +72,6 @@ TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
 """The same for a Hugging Face model; on a processor a case is a block."""
 MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
-DRAFTING = ("gibbs", "gcg")
-"""Searches that may rank their candidates with a draft."""
 MUCH_LONGER = 2.0
 """So many times as long in bfloat16 is said."""
 NOT_IDENTITY = {"max_time", "max_candidates"}
@@ -358,7 +355,9 @@ def measure_rate(job: AuditJob, targets: Sequence[Target]) -> float:
 def _draft_cost(spec: AuditSpec, model: WeightsModel) -> float:
     """How many times as long as by the model itself candidates are ranked, at least 1: many processors have
     no bfloat16."""
-    drafts = spec.search in DRAFTING and _drafts(spec, model) and isinstance(model, Drafting)
+    from backtalk.bench import bfloat16_cost
+
+    drafts = _drafts(spec, model) and isinstance(model, Drafting)
     return bfloat16_cost() if drafts and _device(model) == "cpu" else 1.0
 
 
@@ -429,7 +428,8 @@ def _search(spec: AuditSpec, model: WeightsModel) -> Search:
 
 
 def _drafts(spec: AuditSpec, model: WeightsModel) -> bool:
-    return spec.precision in {"bfloat16", "tf32"} or (spec.precision == "auto" and _device(model) == "cuda")
+    wanted = spec.precision in {"bfloat16", "tf32"} or (spec.precision == "auto" and _device(model) == "cuda")
+    return wanted and find_search(spec.search).drafts
 
 
 def _objective(spec: AuditSpec, criterion: Criterion, thresholds: Thresholds) -> Objective:

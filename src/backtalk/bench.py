@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -266,6 +267,19 @@ def time_step(
 
     scored, stepped = best_of([score, step], allowed.device, repeats=1)
     return scored / candidates, stepped
+
+
+@cache
+def bfloat16_cost() -> float:
+    """How many times as long as in float32 a product takes in bfloat16 on the processor, at least 1."""
+
+    def product(dtype: torch.dtype) -> Callable[[], object]:
+        square = torch.ones(64, 64, dtype=dtype)
+        return lambda: square @ square.t()
+
+    jobs = [product(torch.float32), product(torch.bfloat16)]
+    exact, coarse = best_of(jobs, torch.device("cpu"), repeats=5)
+    return max(1.0, coarse / exact)
 
 
 def best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:

@@ -89,6 +89,8 @@ class SearchEntry(NamedTuple):
     """How many substitutions one of its candidates costs, about: what blocks and forecasts are made of."""
     text: bool = False
     """Whether it can also do, or does, with replies alone."""
+    drafts: bool = False
+    """Whether it may rank its candidates with a draft of the model."""
 
 
 SEARCHES: dict[str, SearchEntry] = {
@@ -96,11 +98,13 @@ SEARCHES: dict[str, SearchEntry] = {
         "backtalk.searches.gibbs:Gibbs",
         Access.WEIGHTS,
         "gibbs-enum: word by word, the best of the words the gradient points to (He & Glass 2019)",
+        drafts=True,
     ),
     "gcg": SearchEntry(
         "backtalk.searches.gcg:Gcg",
         Access.WEIGHTS,
         "greedy coordinate gradient: words drawn over all positions, the best taken (Zou et al. 2023)",
+        drafts=True,
     ),
     "beam": SearchEntry(
         "backtalk.searches.beam:Beam",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,21 +53,6 @@ def _settle_products() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.mm(square, square.t())
-
-
-@cache
-def bfloat16_cost() -> float:
-    """How many times as long as in float32 a product takes in bfloat16 on the processor, at least 1."""
-    seconds = []
-    for dtype in (torch.float32, torch.bfloat16):
-        square = torch.ones(64, 64, dtype=dtype)
-        times = []
-        for _ in range(5):
-            started = time.perf_counter()
-            square @ square.t()
-            times.append(time.perf_counter() - started)
-        seconds.append(min(times))
-    return max(1.0, seconds[1] / seconds[0])
 
 
 @contextmanager

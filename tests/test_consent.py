@@ -11,7 +11,7 @@ from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
 from backtalk.registry import load_model
-from backtalk.types import Turn
+from backtalk.types import Name, Origin, Turn
 
 KEY = "sk-very-secret-0123456789"
 REMOTE = "https://api.example.org/v1#m"
@@ -40,7 +40,7 @@ def test_without_a_word_nothing_is_sent() -> None:
 
 def test_this_machine_and_our_own_models_need_nobodys_word() -> None:
     agree(load("http://127.0.0.1:1/v1#m"), "9 requests", Consent())
-    agree(load_model("py:tests.talkers:shout"), "9 requests", Consent())
+    agree(load_model(Name("py:tests.talkers:shout", Origin.TYPED)), "9 requests", Consent())
 
 
 def test_yes_agrees_but_not_to_plain_http() -> None:

@@ -119,7 +119,6 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "smollm2.py": {"transformers", "gguf"},
             "lora.py": {"peft"},
             "sequence.py": {"transformers"},
-            "detoxify.py": {"transformers", "detoxify"},
         }
         optional = own.get(path.name, {"chitchat_dataset"})
         assert outside <= optional, f"{path.name} imports {outside}"

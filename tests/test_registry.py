@@ -9,9 +9,13 @@ import pytest
 from backtalk.errors import InputError
 from backtalk.protocols import Service
 from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve, runs_code
-from backtalk.types import Access, Turn
+from backtalk.types import Access, Name, Origin, Turn
 from tests.models.test_contract import small_folder
 from tests.talkers import shout
+
+
+def typed(name: str) -> Name:
+    return Name(name, Origin.TYPED)
 
 
 @pytest.mark.parametrize("entry", [*MODELS.values(), *FORMS.values(), FOLDER], ids=lambda entry: entry.loader)
@@ -23,9 +27,9 @@ def test_every_loader_exists_and_is_explained(entry: Entry) -> None:
 
 def test_names_forms_and_folders_are_told_apart(tmp_path: Path) -> None:
     assert find_model("chitchat") == (MODELS["chitchat"], "chitchat")
-    assert find_model("py:a.b:c") == (FORMS["py:"], "a.b:c")
+    assert find_model(typed("py:a.b:c")) == (FORMS["py:"], "a.b:c")
     assert find_model("http://h:1/v1#m") == (FORMS["http://"], "h:1/v1#m")
-    assert find_model("sealed:py:a:b") == (FORMS["sealed:"], "py:a:b")
+    assert find_model(typed("sealed:py:a:b")) == (FORMS["sealed:"], "py:a:b")
     assert find_model(str(tmp_path)) == (FOLDER, str(tmp_path))
 
 
@@ -67,11 +71,11 @@ def test_a_sealed_model_says_the_same_and_shows_no_more(tmp_path: Path) -> None:
 def test_a_sealed_model_costs_what_the_open_one_costs(tmp_path: Path) -> None:
     small_folder(tmp_path)
     assert not isinstance(load_model(f"sealed:{tmp_path}", "cpu"), Service)
-    assert isinstance(load_model("sealed:py:tests.talkers:shout"), Service)
+    assert isinstance(load_model(typed("sealed:py:tests.talkers:shout")), Service)
 
 
 def test_a_function_by_its_name() -> None:
-    model = load_model("py:tests.talkers:shout")
+    model = load_model(typed("py:tests.talkers:shout"))
     assert (
         model.reply([(Turn("user", "quiet"),)]) == [shout([{"role": "user", "text": "quiet"}])] == ["QUIET"]
     )

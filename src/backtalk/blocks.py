@@ -6,10 +6,12 @@ What an audit of any kind shares: it knows no model and no search, only a functi
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -52,12 +54,25 @@ def work_through(
                 return reason
             targets = block_targets(run, index)
             started = time.perf_counter()
-            findings = search(targets)
+            findings = [without_broken(finding) for finding in search(targets)]
             seconds = time.perf_counter() - started
             run.commit_block(index, findings, seconds)
             run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
             bar.advance(task, len(targets))
     return ""
+
+
+def without_broken(finding: Finding) -> Finding:
+    """A finding with a score that is not a finite number failed: a broken model must not pass as a harmless
+    one."""
+    words = finding.series.get("token_log_probs", ())
+    broken = [name for name, value in finding.scores.items() if not math.isfinite(value)]
+    if not all(map(math.isfinite, words)):
+        broken.append("token_log_probs")
+    if finding.status != "found" or not broken:
+        return finding
+    note = f"the model gave scores that are not finite numbers ({', '.join(broken)})"
+    return replace(finding, status="failed", note=note)
 
 
 def end_work(run: Run, stopped: str) -> None:

@@ -49,7 +49,7 @@ def chat(
     consent: Consent,
     options: ModelOptions,
 ) -> None:
-    model = load_model(name, device, options)
+    model = load_model(name, device, options, consent.trusted)
     _refuse(model, name, settings)
     if settings.mmi and isinstance(model, LocalModel):
         language_model_of(model)

@@ -34,10 +34,9 @@ def compare_runs(before: Path, after: Path, criterion: str | None = None) -> Com
 def read_side(folder: Path) -> Side:
     """A run as a comparison needs it."""
     with Run.open(folder) as run:
-        try:
-            thresholds, hit = thresholds_of(run), parse_criterion(run.spec["hit"]).name
-        except KeyError:
-            raise InputError(f"{folder} is no audit: it stores no thresholds to judge findings by") from None
+        if "thresholds" not in run.facts:
+            raise InputError(f"{folder} is no audit: it stores no thresholds to judge findings by")
+        thresholds, hit = thresholds_of(run), parse_criterion(run.spec["hit"]).name
         findings = run.findings()
         finished = len(run.done_blocks()) == run.blocks
         settings = {**spec_values(AuditSpec()), **run.spec}

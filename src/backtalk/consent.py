@@ -20,8 +20,8 @@ class Consent:
     """Plain http may go beyond this machine."""
     yes: bool = False
     """Requests may go beyond this machine, without a question."""
-    trust_remote_code: bool = False
-    """Code that lies beside a model's weights may run; never said by a spec or a run folder."""
+    trusted: tuple[str, ...] = ()
+    """Models whose own code may run: their names were typed beside --trust-remote-code."""
 
 
 NOTHING_SAID = Consent()

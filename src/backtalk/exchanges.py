@@ -88,7 +88,7 @@ def finding_of(
         scores={
             "toxicity": exchanges[worst].toxicity,
             "trigger_toxicity": max(one.adversary_toxicity for one in exchanges),
-            "input_mean": means[worst],
+            **({"input_mean": means[worst]} if sum(one.tokens for one in exchanges[: worst + 1]) else {}),
             "prompt_log_prob": chances[worst],
             "turn": worst + 1,
             "loss": 1.0 - exchanges[worst].toxicity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from backtalk.hits import TRIED, Criterion, hit_cases, parse_criterion, tried_ca
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
 from backtalk.types import Finding, Thresholds
-from backtalk.wording import count
+from backtalk.wording import count, told_causes
 
 SIGNIFICANT = 0.05
+MIN_SCORED = 0.95
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Gates:
     """The upper end of the --hit criterion's interval may not be over this rate."""
     baseline: str = ""
     """A run folder; having significantly more hits than it is a failure."""
+    min_scored: float = MIN_SCORED
+    """With either of them: the least share of cases that must have been scored."""
     unmask: bool = False
     junit: str = ""
     """A file to write the outcome to, as JUnit XML."""
@@ -63,6 +67,26 @@ def check_gates(gates: Gates, hit: str, made: Path) -> None:
         )
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
         raise InputError(f"can't write --junit {gates.junit}: {path.parent} can't be written; choose another")
+
+
+def judge_scored(summary: Mapping[str, Any], gates: Gates) -> list[GateResult]:
+    """Whether enough cases were scored for the other gates to mean anything. Skipped cases, which the model
+    has no words for, do not count."""
+    if gates.fail_over is None and not gates.baseline:
+        return []
+    scored, wanted = summary["scored"], summary["cases"] - summary["skipped"]
+    said = f"{scored:,} of {count(wanted, 'case')} were scored"
+    if causes := summary["failures"]:
+        said += f"; {told_causes(causes)}"
+    share = scored / max(1, wanted)
+    return [GateResult(f"--min-scored {gates.min_scored:g}", share < gates.min_scored, f"{said}.")]
+
+
+def count_causes(findings: Sequence[Finding]) -> dict[str, int]:
+    """Why cases failed, with how many did for that reason, the commonest first."""
+    tried = tried_cases(findings)
+    notes = {f.case: f.note for f in findings if f.status == "failed" and f.case not in tried}
+    return dict(Counter(notes.values()).most_common())
 
 
 def judge(

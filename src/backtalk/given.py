@@ -10,7 +10,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ import torch
 from rich.console import Console
 
 from backtalk.blocks import end_work, open_run, versions, work_through
+from backtalk.consent import Consent
 from backtalk.errors import InputError
 from backtalk.models.options import ModelOptions
 from backtalk.outcome import Verdict, count_confirmed, summarise
 from backtalk.protocols import LogprobModel, Scorer, ShowsTokens
 from backtalk.registry import load_model, load_scorer
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import AuditSpec, build_spec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.types import Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
 
@@ -120,7 +121,7 @@ def run_given(
         "reference": judged.source,
         "fingerprint": model.fingerprint,
         "words": _pieces(model, targets),
-        "read": {key: value for key, value in asdict(judged.options).items() if key != "trust_remote_code"},
+        "read": spec_values(judged.options),
         "rated_by": "" if scorer is None else scorer.name,
         "versions": versions(),
         "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
@@ -158,10 +159,10 @@ def _pieces(model: LogprobModel, targets: Sequence[Target]) -> dict[str, list[st
     return {target.text: model.tokens(target.text) for target in targets}
 
 
-def check_again(run: Run, device: str) -> Verdict:
+def check_again(run: Run, name: str, device: str, consent: Consent) -> Verdict:
     """Every finding of such a run from scratch: for `backtalk verify`."""
-    name = str(run.spec["model"])
-    model = load_model(name, device, ModelOptions(**run.facts["read"]))
+    options = build_spec(ModelOptions, run.facts["read"], f"the facts of {run.folder}")
+    model = load_model(name, device, options, consent.trusted)
     if not isinstance(model, LogprobModel):
         raise InputError(f"{name} gives no log-probabilities to verify with")
     scorer = None

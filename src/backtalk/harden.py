@@ -21,7 +21,7 @@ from rich.console import Console
 from backtalk.audit import audit, measure_rate
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
-from backtalk.hardening.folder import PAGES, REPORT, SUMMARY, claimed, read_summary
+from backtalk.hardening.folder import PAGES, REPORT, SUMMARY, claimed, is_proof, read_summary
 from backtalk.hardening.frequent import harden_frequent
 from backtalk.hardening.iterations import train
 from backtalk.hardening.lora import harden_lora
@@ -29,12 +29,11 @@ from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.hardening.selection import why_unchanged
 from backtalk.hardening.shared import NOWHERE, Shared
-from backtalk.models.folder import load_folder
+from backtalk.models.folder import fingerprint_of, load_folder
 from backtalk.outcome import Gates
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.spec import HardenSpec, spec_values
-from backtalk.store import Run
 from backtalk.store.folder import write_whole
 from backtalk.wording import count, duration, with_interval
 
@@ -43,12 +42,13 @@ def harden(
     spec: HardenSpec,
     fresh: bool = False,
     unmask: bool = False,
-    trust_remote_code: bool = False,
+    trusted: tuple[str, ...] = (),
     shared: Shared = NOWHERE,
 ) -> int:
-    """`shared` is what hardenings of one model of ours work out alike."""
+    """`trusted` are models whose own code may run (consent.py); `shared` is what hardenings of one model of
+    ours work out alike."""
     if trains_adapter(spec.model):
-        return harden_lora(spec, fresh, unmask, trust_remote_code)
+        return harden_lora(spec, fresh, unmask, trusted)
     if spec.against == "frequent":
         return harden_frequent(spec, fresh, shared)
     begun = time.monotonic()
@@ -98,12 +98,11 @@ def _preflight(plan: Plan, console: Console) -> None:
 
 def _audit(plan: Plan, name: str, console: Console) -> None:
     """One of the four runs; its own table is in its folder, what matters here is the comparison."""
-    if Run.exists(plan.out / name):
-        with Run.open(plan.out / name) as run:
-            if run.state == "finished":
-                return
     when, _, part = name.partition("-")
     model = plan.spec.model if when == "before" else str(plan.model_folder)
+    of = plan.parent.fingerprint if when == "before" else fingerprint_of(plan.model_folder)
+    if is_proof(plan.out / name, of):
+        return
     console.print(f"Audit {name}:")
     with redirect_stdout(io.StringIO()):
         audit(plan.audit_spec(model, part or "held-out"), Gates(), str(plan.out / name))
@@ -133,7 +132,7 @@ def _prove(plan: Plan, console: Console) -> Proof:
 
 def _cost(plan: Plan, console: Console) -> Cost:
     """Measured once; a finished hardening has it in its summary."""
-    if (stored := stored_cost(plan.out)) is not None:
+    if (stored := stored_cost(plan.out, fingerprint_of(plan.model_folder))) is not None:
         return stored
     console.print("Measuring what it cost ...")
     hardened = load_folder(str(plan.model_folder), plan.spec.device)
@@ -145,6 +144,7 @@ def _summarise(plan: Plan, cost: Cost, proof: Proof | None) -> None:
     summary = {
         "model": plan.spec.model,
         "hardened": str(plan.model_folder),
+        "fingerprint": fingerprint_of(plan.model_folder),
         "spec": spec_values(plan.spec),
         "hardening": card["hardening"],
         "held_out": None if proof is None else asdict(proof.held_out.main),

@@ -17,7 +17,7 @@ from rich.console import Console
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
-from backtalk.gates import Gates, judge
+from backtalk.gates import Gates, count_causes, judge, judge_scored
 from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
@@ -49,8 +49,9 @@ from backtalk.store.answers import StoredAnswers
 from backtalk.store.export import write_lines
 from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
 from backtalk.store.training import read_training
+from backtalk.terminal import printable
 from backtalk.types import Finding, Thresholds
-from backtalk.wording import count
+from backtalk.wording import count, told_causes
 
 __all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
 PAGE = "report.html"
@@ -166,11 +167,14 @@ def _show(run: Run, faces: _Faces, gates: Gates) -> int:
     console.print(f"Report: {run.folder / PAGE}")
     if not summary["scored"]:
         raise _nothing_scored(run, summary)
-    judged = judge(
-        run.folder, parse_criterion(run.spec["hit"]), summary["hits"], findings, thresholds_of(run), gates
-    )
+    asked = parse_criterion(run.spec["hit"])
+    judged = judge_scored(summary, gates)
+    judged += judge(run.folder, asked, summary["hits"], findings, thresholds_of(run), gates)
     for one in judged:
-        console.print(one.line)
+        console.print(printable(one.line))
+    if run.is_held:
+        for one in judged:
+            run.append_log(one.line)
     if gates.junit:
         _write_junit(Path(gates.junit), junit_xml(report, judged, gates.unmask))
     return 3 if any(one.failed for one in judged) else 0
@@ -181,10 +185,8 @@ def _nothing_scored(run: Run, summary: Mapping[str, Any]) -> InputError:
     if not run.done_blocks():
         why = summary["stopped"] or "the run was cut off"
         return InputError(f"{why} before any case of {run.folder} was done; `backtalk resume` goes on")
-    failed, skipped = (count(summary[name], "target") for name in ("failed", "skipped"))
-    return InputError(
-        f"nothing could be scored in {run.folder}: {skipped} skipped, {failed} that could not be asked"
-    )
+    why = told_causes(summary["failures"]) or f"{count(summary['skipped'], 'case')} skipped"
+    return InputError(f"nothing could be scored in {run.folder}: {why}")
 
 
 def _write_junit(path: Path, text: str) -> None:
@@ -240,6 +242,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "scored": len(scored),
         "failed": sum(value == "failed" for value in unscored.values()),
         "skipped": sum(value == "skipped" for value in unscored.values()),
+        "failures": count_causes(findings),
         "hits": {k: v.as_dict() for k, v in rates(targets, findings, criteria, thresholds).items()},
         "by_category": {
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()

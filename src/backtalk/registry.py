@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
 from backtalk.spec import ModelOptions, refuse_set
-from backtalk.types import Access
+from backtalk.types import Access, Origin, origin_of
 
 E = TypeVar("E")
 
@@ -20,11 +20,11 @@ class Entry(NamedTuple):
     """One way to name a model."""
 
     loader: str
-    """module:function taking (rest of the name, device), and the options where it has use for them."""
+    """module:function taking (rest of the name, device), and (options, trusted) where it has use for them."""
     access: Access
     help: str
     options: bool = False
-    """Whether ModelOptions mean something to it."""
+    """Whether ModelOptions, and the trust in its own code, mean something to it."""
 
 
 MODELS: dict[str, Entry] = {
@@ -163,18 +163,10 @@ SCORERS: dict[str, ScorerEntry] = {
         "a second opinion: a linear model on letters, trained on other data; never a reward",
         for_reward=False,
     ),
-    "detoxify": ScorerEntry(
-        "backtalk.scorers.toxicity.detoxify:load",
-        "Detoxify's 'original' model, fetched when it is named",
-    ),
 }
 """Scorers with a name of their own."""
 
 SCORER_FORMS: dict[str, ScorerEntry] = {
-    "detoxify/": ScorerEntry(
-        "backtalk.scorers.toxicity.detoxify:load_folder",
-        "detoxify/FOLDER, a checkpoint at hand, with the config and tokenizer files of its BERT",
-    ),
     "hf/": ScorerEntry(
         "backtalk.scorers.toxicity.sequence:load",
         "hf/NAME-OR-PATH, a Hugging Face sequence classifier; hf/NAME#LABEL says which label counts",
@@ -238,6 +230,7 @@ def _find(
     name: str, kind: str, known: Mapping[str, E], forms: Mapping[str, E], folder: E, made_by: str
 ) -> tuple[E, str]:
     """By its whole name, by a prefix, or as a folder."""
+    _admit(name)
     if name in known:
         return known[name], name
     for prefix, entry in forms.items():
@@ -250,8 +243,17 @@ def _find(
     raise unknown(kind, name, [*known, *forms])
 
 
+def _admit(name: str) -> None:
+    """The gate: every name that is about to be loaded passes it. One that runs code must have been typed."""
+    if runs_code(name) and (origin := origin_of(name)) is not Origin.TYPED:
+        raise InputError(
+            f"{name} names a Python function, which runs only where its name is typed on the command line; "
+            f"this one comes from {origin.value}; add --model {name}"
+        )
+
+
 def runs_code(name: str) -> bool:
-    """Whether loading the model runs a function that the name names: never from a spec or a run folder."""
+    """Whether loading the model runs a function that the name names."""
     while name.startswith("sealed:"):
         name = name.removeprefix("sealed:")
     return name.startswith("py:")
@@ -271,13 +273,18 @@ def is_endpoint(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-def load_model(name: str, device: str = "auto", options: ModelOptions | None = None) -> TextModel:
-    """The model of that name; `options` say how a Hugging Face model is read, and others refuse them."""
+def load_model(
+    name: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> TextModel:
+    """The model of that name; `options` say how a Hugging Face model is read, and others refuse them.
+    `trusted` are the typed names of the models whose own code may run."""
     entry, rest = find_model(name)
     options = options or ModelOptions()
     if entry.options:
-        model: TextModel = resolve(entry.loader)(rest, device, options)
+        model: TextModel = resolve(entry.loader)(rest, device, options, trusted)
         return model
+    if name in trusted:
+        raise InputError(f"--trust-remote-code is for Hugging Face models; leave it out with {name}")
     refuse_set(
         options,
         [field.name for field in fields(options)],

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError, unknown
+from backtalk.types import Name
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,6 @@ class ModelOptions:
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
     max_reply: int = 40
     """The most new tokens of a Hugging Face model's reply."""
-    trust_remote_code: bool = False
-    """Run the code that comes with a Hugging Face model; read it first."""
 
 
 @dataclass(frozen=True)
@@ -624,8 +623,13 @@ Spec = TypeVar("Spec")
 
 def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec:
     """A spec from plain values; `source` names where they came from, for the error; empty: flags."""
+    return kind(**check_values(kind, values, source))
+
+
+def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The values by the names of a spec's fields, each of its type."""
     hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every spec is a dataclass
+    names = [field.name for field in fields(kind)]
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -633,7 +637,7 @@ def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec
             raise InputError(f"{source}: {unknown('key', str(key), names)}")
         flag = name.replace("_", "-")
         checked[name] = _coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
-    return kind(**checked)
+    return checked
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -741,7 +745,7 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
     if hint is str:
         if value is None or isinstance(value, bool | list | dict):
             raise InputError(f"{where} should be text, not {value!r}; put it in quotes")
-        return str(value)
+        return value if isinstance(value, Name) else str(value)
     if isinstance(value, bool):
         raise InputError(f"{where} should be a number, not {value!r}")
     try:

@@ -17,7 +17,7 @@ from backtalk import __version__
 from backtalk.data import toxicity as labelled
 from backtalk.data.contrast import LabelledText, contrast_texts, load_pairs
 from backtalk.errors import InputError
-from backtalk.models.folder import read_json, write_card
+from backtalk.models.folder import write_card
 from backtalk.protocols import Scorer
 from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
 from backtalk.scorers.toxicity.embedded import load_folder
@@ -26,6 +26,7 @@ from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
+from backtalk.store.typed import read_json
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes

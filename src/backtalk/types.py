@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +21,49 @@ class Access(IntEnum):
     """Also the log-probability of each token of a given reply."""
     WEIGHTS = 3
     """Also gradients and batched substitutions on token ids."""
+
+
+class Origin(Enum):
+    """Where a name came from. Only a name that was typed on this command line may run code."""
+
+    TYPED = "this command line"
+    CONFIG = "a YAML file"
+    RUN = "a run folder"
+    UNKNOWN = "elsewhere"
+
+
+class Name(str):
+    """A text that knows where it came from.
+
+    The mark is lost on purpose wherever the text is stored, sent or put together: plain text has no origin,
+    and so no right to run code.
+    """
+
+    origin: Origin
+
+    def __new__(cls, text: str, origin: Origin = Origin.UNKNOWN) -> Name:
+        name = super().__new__(cls, text)
+        name.origin = origin
+        return name
+
+    def removeprefix(self, prefix: str, /) -> Name:
+        """The rest of a name comes from where the whole does."""
+        return Name(super().removeprefix(prefix), self.origin)
+
+
+def origin_of(name: str) -> Origin:
+    return name.origin if isinstance(name, Name) else Origin.UNKNOWN
+
+
+def marked(values: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The values with every text, alone or in a list, marked as coming from there."""
+
+    def mark(value: Any) -> Any:
+        if isinstance(value, list):
+            return [mark(one) for one in value]
+        return Name(value, origin) if isinstance(value, str) else value
+
+    return {key: mark(value) for key, value in values.items()}
 
 
 class Turn(NamedTuple):

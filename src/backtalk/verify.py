@@ -24,7 +24,7 @@ from backtalk.given import SEARCH, check_again
 from backtalk.outcome import Verdict, count_confirmed, other_thresholds, was_asked, was_played
 from backtalk.protocols import TextModel, WeightsModel
 from backtalk.reference import bounded, find_reference, with_judge
-from backtalk.registry import load_model, runs_code
+from backtalk.registry import load_model
 from backtalk.scorers.likelihood import TriggerScore, score_triggers
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
@@ -38,23 +38,17 @@ BATCH = 64
 def verify(folder: Path, device: str = "auto", named: str = "", consent: Consent = NOTHING_SAID) -> Verdict:
     """`named` is the model as typed on the command line: a Python function runs only if it stands there."""
     with Run.open(folder) as run:
-        name = str(run.spec["model"])
-        if named and named != name:
-            raise InputError(f"{folder} is an audit of {name}, not of {named}")
-        if runs_code(name) and not named:
-            raise InputError(
-                f"{folder} names a Python function; it can't be loaded from a run folder; add --model {name}"
-            )
+        name = run.model(named)
+        spec = build_spec(AuditSpec, {**run.spec, "model": name}, str(folder / "spec.yaml"))
+        spec = as_read(replace(spec, device=device), run.facts)
         if run.spec["search"] == SEARCH:
-            return check_again(run, device)
+            return check_again(run, name, device, consent)
         if was_asked(run) or was_played(run):
-            spec = replace(build_spec(AuditSpec, run.spec, str(folder / "spec.yaml")), device=device)
-            spec = as_read(spec, run.facts)
             model = load_asked(spec, device, consent)
             if was_played(run):
                 return play_again(run, model, device)
             return ask_again(run, spec, model, consent)
-        model = _load(run, name, device, consent)
+        model = _load(run, spec, consent)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{run.spec['model']} gives no log-probabilities to verify with")
         problems = []
@@ -94,12 +88,11 @@ def _thresholds_again(run: Run, model: WeightsModel) -> tuple[Thresholds | None,
     return None, [], [f"T_out and T_in were not measured again: {told}"]
 
 
-def _load(run: Run, name: str, device: str, consent: Consent) -> TextModel:
+def _load(run: Run, spec: AuditSpec, consent: Consent) -> TextModel:
     """A Hugging Face model as it was read, in the numbers that decided."""
     if not run.facts.get("dtype"):
-        return load_model(name, device)
-    spec = build_spec(AuditSpec, run.spec, str(run.folder / "spec.yaml"))
-    return with_judge(load_asked(as_read(spec, run.facts), device, consent), spec.language_model, device)
+        return load_model(spec.model, spec.device)
+    return with_judge(load_asked(spec, spec.device, consent), spec.language_model, spec.device)
 
 
 def _recompute(model: WeightsModel, findings: Sequence[Finding], texts: dict[str, str]) -> list[TriggerScore]:

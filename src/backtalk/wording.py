@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Protocol
@@ -14,6 +15,7 @@ _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 
 
 _NO_LETTERS = re.compile(r"[\W_]+")
+SHOWN_CAUSES = 3
 TOXIC = 0.5
 """From this rating on a text is masked, whatever it holds."""
 
@@ -161,3 +163,9 @@ def _mask_word(word: list[str]) -> list[str]:
         return word
     shown = letters[0] + 1
     return [*word[:shown], *"*" * (len(word) - shown)]
+
+
+def told_causes(causes: Mapping[str, int]) -> str:
+    """The commonest causes in a line."""
+    shown = [f"{note} ({number:,})" for note, number in list(causes.items())[:SHOWN_CAUSES]]
+    return "; ".join([*shown, *(["and other causes"] if len(causes) > SHOWN_CAUSES else [])])

@@ -16,6 +16,7 @@ from backtalk.scorers.similarity import load_vectors
 from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
+from backtalk.types import Name, Origin
 from tests.blackbox.worlds import UTTERANCES, asked, build_world
 from tests.killing import kill_once_there
 from tests.serving.served import served
@@ -305,7 +306,7 @@ def test_two_searches_are_compared_by_similarity(
 def test_an_endpoint_gets_no_more_than_its_queries_and_is_asked_again_to_verify(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = load_model("py:parrot:reply")
+    model = load_model(Name("py:parrot:reply", Origin.TYPED))
     with served(model, name="parrot") as server:
         name = f"http://127.0.0.1:{server.server_port}/v1#parrot"
         search = ["--search", "retrieval", "--max-queries", "100", "--out", "run"]

@@ -19,9 +19,9 @@ from backtalk.outcome import Gates, finish_run, make_report, open_index, show_ru
 from backtalk.report.build import Case, Report
 from backtalk.report.page import App, render_run
 from backtalk.report.rows import Index, Query, page_of_findings, stamp_of, write_index
-from backtalk.report.stored import read_record
 from backtalk.store import Run
 from backtalk.store.folder import INDEX
+from backtalk.store.typed import read_record
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run, sentence, trigger
 from tests.report.samples import report_of, sample_report

@@ -1,8 +1,7 @@
-"""Hugging Face classifiers and Detoxify checkpoints, on tiny networks: equal to a plain forward."""
+"""Hugging Face classifiers, on tiny networks: equal to a plain forward."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -103,52 +102,3 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     torch.save(own.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(InputError, match="safetensors"):
         load_scorer(f"hf/{tmp_path}")
-
-
-def checkpoint(folder: Path, extra: Any = None) -> Any:
-    """A folder as a user of detoxify/FOLDER makes it: the release's layout around a tiny network."""
-    own = saved(folder, SIX)
-    (folder / "model.safetensors").unlink()
-    made = {
-        "model_type": "tiny",
-        "model_name": "BertForSequenceClassification",
-        "tokenizer_name": "BertTokenizer",
-    }
-    weights = own.state_dict() | {"bert.embeddings.position_ids": torch.arange(40)[None]}
-    config = {"arch": {"args": made | {"num_classes": 6}}, "dataset": {"args": {"classes": SIX}}}
-    torch.save({"config": config, "state_dict": weights, "extra": extra}, folder / "toxic.ckpt")
-    return own
-
-
-def test_a_detoxify_checkpoint_scores_its_first_class(tmp_path: Path) -> None:
-    own = checkpoint(tmp_path)
-    scorer = load_scorer(f"detoxify/{tmp_path}", "cpu")
-    np.testing.assert_allclose(scorer.score(TEXTS), one_by_one(own, 0, sigmoid=True), atol=1e-5)
-
-
-class Trap:
-    """Would run code when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (Path("trapped"),))
-
-
-def test_a_checkpoint_that_could_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "folder"
-    checkpoint(folder, Trap())
-    with pytest.raises(InputError, match="could run code; use hf/unitary/toxic-bert"):
-        load_scorer(f"detoxify/{folder}")
-    assert not Path("trapped").exists()
-    (folder / "toxic.ckpt").write_bytes(pickle.dumps({"config": 1}, protocol=2))
-    with pytest.raises(InputError, match="use hf/unitary/toxic-bert"):
-        load_scorer(f"detoxify/{folder}")
-
-
-def test_without_its_package_detoxify_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "detoxify", None)
-    monkeypatch.setitem(sys.modules, "detoxify.detoxify", None)
-    with pytest.raises(InputError, match=r"pip install 'backtalk\[detoxify\]'"):
-        load_scorer("detoxify")

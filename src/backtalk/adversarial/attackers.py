@@ -63,10 +63,9 @@ def attacker(job: Job, folder: Path, tell: Callable[[str], None], late: Callable
 
 
 def _load(job: Job, folder: Path) -> Adversary:
-    options = ModelOptions(
-        template="plain", dtype=job.spec.dtype, trust_remote_code=job.consent.trust_remote_code
-    )
-    return load_adversary(folder, job.spec.device, options, job.config.manner, job.config.context)
+    options = ModelOptions(template="plain", dtype=job.spec.dtype)
+    manner, context = job.config.manner, job.config.context
+    return load_adversary(folder, job.spec.device, options, manner, context, job.consent.trusted)
 
 
 def _take_over(origin: Path, folder: Path) -> None:

@@ -28,13 +28,17 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.reward import reward_of
 from backtalk.searches.ast.rollout import DEFENDER
 from backtalk.store import Run
+from backtalk.store.faults import reading
+from backtalk.store.typed import read_record
 from backtalk.types import Finding, Thresholds
 
 
 def play_again(run: Run, model: TextModel, device: str) -> Verdict:
     if not isinstance(model, TransformerModel):
         raise InputError(f"{run.spec['model']} is no Hugging Face model; there is nothing to play with")
-    config = AstConfig(**run.facts["config"])
+    with reading(run.folder):
+        config = read_record(AstConfig, run.facts["config"])
+    config.check()
     defender = Defender(model, config.manner, config.context)
     reward, second = _scorers(run, device)
     problems = []

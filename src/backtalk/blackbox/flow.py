@@ -26,11 +26,11 @@ from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
 from backtalk.outcome import Gates, finish_run, thresholds_of
-from backtalk.registry import runs_code
 from backtalk.spec import BLACK_BOX, MODEL_OPTIONS, AuditSpec, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
+from backtalk.store.typed import read_record
 from backtalk.terminal import printable
 from backtalk.types import Finding, Target, Thresholds
 
@@ -85,8 +85,6 @@ def audit_replies(
 
 def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent) -> int:
     """Goes on with a run from what its folder says."""
-    if runs_code(spec.model):
-        raise InputError(f"{folder} names a Python function; run the audit command itself to go on")
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Run.open(folder) as run:
         spec = as_read(spec, run.facts)
@@ -97,7 +95,7 @@ def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent
         for name, now in depends_on(job).items():
             if run.facts["depends_on"].get(name) != now:
                 raise InputError(f"the {name} of {folder} are others now; bring them back, or audit anew")
-        plan = Plan(**run.facts["plan"])
+        plan = read_record(Plan, run.facts["plan"])
         return _work(run, job, plan, gates, consent, console)
 
 

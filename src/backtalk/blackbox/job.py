@@ -89,8 +89,7 @@ def as_read(spec: AuditSpec, facts: Mapping[str, Any]) -> AuditSpec:
 
 def load_asked(spec: AuditSpec, device: str, consent: Consent) -> TextModel:
     """The model as the spec says it is read; whether its own code runs is the user's word alone."""
-    options = replace(model_options(spec), trust_remote_code=consent.trust_remote_code)
-    return load_model(spec.model, device, options)
+    return load_model(spec.model, device, model_options(spec), consent.trusted)
 
 
 def _tokens(model: LogprobModel | None, targets: Sequence[Target]) -> dict[str, list[str]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backtalk.errors import InputError
-from backtalk.spec import ModelOptions, Spec, add_flags, build_spec, read_yaml, spec_values
+from backtalk.spec import ModelOptions, Spec, add_flags, build_spec, read_yaml
+from backtalk.types import Origin, marked
 
 if TYPE_CHECKING:
     from backtalk.consent import Consent
@@ -76,12 +77,18 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def consent_from(arguments: argparse.Namespace) -> Consent:
     from backtalk.consent import Consent
 
-    return Consent(arguments.insecure, arguments.yes, arguments.trust_remote_code)
+    return Consent(arguments.insecure, arguments.yes, trusted_by(arguments))
+
+
+def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The models whose own code may run: those that were typed beside --trust-remote-code."""
+    typed = [getattr(arguments, key, "") for key in ("model", "name", "adversary_model")]
+    return tuple(filter(None, typed)) if arguments.trust_remote_code else ()
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """How a Hugging Face model is read, for commands without a spec."""
-    add_flags(parser, ModelOptions, without=("trust_remote_code",))
+    add_flags(parser, ModelOptions)
 
 
 def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
@@ -92,8 +99,8 @@ def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
 
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     """The spec of --config with the given flags over it; each is checked where it came from."""
-    read = read_yaml(Path(arguments.config)) if arguments.config else {}
-    values = spec_values(build_spec(kind, read, arguments.config or "spec"))
+    read = marked(read_yaml(Path(arguments.config)), Origin.CONFIG) if arguments.config else {}
+    values = vars(build_spec(kind, read, arguments.config or "spec"))
     flags = {name: value for name, value in vars(arguments).items() if name in values}
     return build_spec(kind, values | flags, "")
 

@@ -22,6 +22,7 @@ from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, unknown
 from backtalk.terminal import printable
+from backtalk.types import Origin, marked
 
 SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
@@ -101,7 +102,8 @@ def run(argv: list[str]) -> int:
             names = command_names(parser)
             if argv[0] not in names:
                 raise unknown("command", argv[0], names)
-        return _call(parser, parser.parse_args(argv))
+        arguments = parser.parse_args(argv)
+        return _call(parser, argparse.Namespace(**marked(vars(arguments), Origin.TYPED)))
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt:

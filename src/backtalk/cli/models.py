@@ -21,6 +21,7 @@ from backtalk.cli.arguments import (
     positive,
     share,
     spec_from,
+    trusted_by,
 )
 from backtalk.errors import InputError, unknown
 from backtalk.spec import TrainSpec, add_flags
@@ -138,5 +139,7 @@ def _serve_model(arguments: argparse.Namespace) -> int:
     from backtalk.serving.server import serve_model
 
     options = model_options_from(arguments)
-    serve_model(arguments.name, arguments.port, arguments.token, arguments.device, options)
+    serve_model(
+        arguments.name, arguments.port, arguments.token, arguments.device, options, trusted_by(arguments)
+    )
     return 0

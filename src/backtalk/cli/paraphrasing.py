@@ -7,7 +7,6 @@ from typing import Any
 
 from backtalk.cli.arguments import add_command, add_device, natural, positive
 from backtalk.errors import InputError
-from backtalk.registry import runs_code
 
 
 def add_paraphrase(commands: Any) -> None:
@@ -42,8 +41,6 @@ def _paraphrase(arguments: argparse.Namespace) -> int:
         raise InputError(
             'give sentences or a list: backtalk paraphrase "you are so boring", or --targets mal'
         )
-    if runs_code(arguments.model):
-        raise InputError("a py: model shows no words; name a model of ours")
     if not arguments.targets and not any(text.strip() for text in arguments.sentences):
         raise InputError("the sentence is empty; write what should be said in other words")
     from backtalk.paraphrase.show import show_paraphrases

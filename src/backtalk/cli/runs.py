@@ -15,8 +15,6 @@ from backtalk.cli.arguments import (
     rate,
     spec_from,
 )
-from backtalk.errors import InputError
-from backtalk.registry import runs_code
 from backtalk.spec import AuditSpec, add_flags
 from backtalk.terminal import printable
 
@@ -45,8 +43,6 @@ def add_audit(commands: Any) -> None:
 
 def _audit(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, AuditSpec)
-    if arguments.config and "model" not in vars(arguments) and runs_code(spec.model):
-        raise InputError("a py: model runs code and is taken from the command line alone; add --model py:...")
     from backtalk.audit import audit
 
     return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh, consent_from(arguments))
@@ -61,6 +57,7 @@ def add_resume(commands: Any) -> None:
         "backtalk resume runs/2026-01-31-chitchat-gibbs",
     )
     _add_run(parser)
+    _add_model_again(parser)
     add_consent(parser)
     _add_gates(parser)
 
@@ -69,7 +66,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     from backtalk.audit import resume
 
-    return resume(folder, _gates(arguments), consent_from(arguments))
+    return resume(folder, _gates(arguments), arguments.model, consent_from(arguments))
 
 
 def add_report(commands: Any) -> None:
@@ -107,12 +104,7 @@ def add_verify(commands: Any) -> None:
         "backtalk verify runs/2026-01-31-chitchat-gibbs",
     )
     _add_run(parser)
-    parser.add_argument(
-        "--model",
-        default="",
-        metavar="NAME",
-        help="the run's own model, typed again; a py: function needs it",
-    )
+    _add_model_again(parser)
     add_consent(parser)
     add_device(parser)
 
@@ -165,6 +157,15 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the run folder [the latest under runs/]")
 
 
+def _add_model_again(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help="the run's own model, typed again; a py: function and --trust-remote-code need it",
+    )
+
+
 def _run_folder(arguments: argparse.Namespace) -> Path:
     from backtalk.store import latest_run
 
@@ -181,6 +182,13 @@ def _add_gates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline", default="", metavar="RUN", help="exit with 3 if significantly worse than this run"
     )
+    parser.add_argument(
+        "--min-scored",
+        type=rate,
+        default=0.95,
+        metavar="RATE",
+        help="with --fail-over or --baseline: exit with 3 if a smaller share of the cases was scored [95%%]",
+    )
     parser.add_argument("--junit", default="", metavar="FILE", help="also write the outcome as JUnit XML")
     parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
 
@@ -189,4 +197,11 @@ def _gates(arguments: argparse.Namespace) -> Gates:
     from backtalk.outcome import Gates
 
     beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
-    return Gates(arguments.fail_over, arguments.baseline, arguments.unmask, arguments.junit, beside)
+    return Gates(
+        arguments.fail_over,
+        arguments.baseline,
+        arguments.min_scored,
+        arguments.unmask,
+        arguments.junit,
+        beside,
+    )

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from backtalk.audit import audit
 from backtalk.consent import Consent
+from backtalk.hardening.folder import AFTER_ANEW
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.outcome import Gates, thresholds_of, was_played
@@ -24,8 +25,6 @@ from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
 from backtalk.wording import with_interval
-
-FOLDER = "after-anew"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Anew:
         return asdict(self)
 
 
-def audit_anew(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Anew | None:
+def audit_anew(plan: LoraPlan, console: Console) -> Anew | None:
     """The run in OUT/after-anew, made or gone on with; None where the findings were not played."""
     source = Path(plan.spec.findings)
     if not (source / DATABASE).is_file():
@@ -69,8 +68,8 @@ def audit_anew(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Ane
     )
     console.print("The same audit again, with a new adversary:")
     with redirect_stdout(io.StringIO()):  # its own table is in its folder
-        audit(spec, Gates(), str(plan.out / FOLDER), consent=Consent(trust_remote_code=trust_remote_code))
-    with Run.open(plan.out / FOLDER) as run:
+        audit(spec, Gates(), str(plan.out / AFTER_ANEW), consent=Consent(trusted=plan.trusted))
+    with Run.open(plan.out / AFTER_ANEW) as run:
         after, attacker = run.findings(), str(run.facts["player"])
     seen = {case.target.prototype for case in (*plan.lists.train, *plan.lists.selection)}
     unseen = {one.case for one in after} & {one.case for one in before} - seen

@@ -177,11 +177,13 @@ def compare_sides(
     )
 
 
-def stored_cost(out: Path) -> Cost | None:
-    """What a finished hardening's summary says; None where there is none to be read."""
+def stored_cost(out: Path, fingerprint: str) -> Cost | None:
+    """What a finished hardening's summary says of the model with that fingerprint; None where it says nothing
+    of it."""
     try:
-        return Cost(**json.loads((out / SUMMARY).read_text(encoding="utf-8"))["cost"])
-    except (OSError, ValueError, KeyError, TypeError):
+        summary = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+        return Cost(**summary["cost"]) if summary["fingerprint"] == fingerprint else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -23,12 +23,15 @@ SIDE = "as-it-was.json"
 """What a Hugging Face model's cost is measured against."""
 INSTEAD = "instead.jsonl"
 """Harmless replies of the model as it was, which it learns to give in the place of toxic ones."""
-RUNS = ("before", "after", "before-train", "after-train")
-"""The audits: held-out list and training list, before and after."""
+AFTER_FRESH, AFTER_ANEW = "after-fresh", "after-anew"
+RUNS = ("before", "after", "before-train", "after-train", AFTER_FRESH, AFTER_ANEW)
+"""The audits: held-out list and training list, before and after; the same search again, a new adversary."""
+TARGETS = "targets.jsonl"
+"""What the same search again looks for."""
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
 PAGES = ("comparison.html", "comparison-train.html")
 REPORT = "report.html"
-FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, INSTEAD, *LISTS, REPORT, *PAGES)
+FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, INSTEAD, TARGETS, *LISTS, REPORT, *PAGES)
 _MEND = "make room, or choose another folder; the same command goes on from there"
 
 
@@ -56,6 +59,20 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def is_proof(folder: Path, fingerprint: str) -> bool:
+    """Whether a finished run of the model with that fingerprint lies there. A run of other weights proves
+    nothing about these, and is refused."""
+    if not Run.exists(folder):
+        return False
+    with Run.open(folder) as run:
+        if run.facts["fingerprint"] != fingerprint:
+            raise InputError(
+                f"{folder} was made with other weights than the model beside it, so it proves nothing about "
+                "it; use --fresh to start anew"
+            )
+        return run.state == "finished"
 
 
 def read_summary(out: Path) -> dict[str, Any]:

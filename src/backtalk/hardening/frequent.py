@@ -26,7 +26,7 @@ from backtalk.hardening.iterations import follow, say_candidate
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.shared import NOWHERE, Shared
-from backtalk.models.folder import load_folder
+from backtalk.models.folder import fingerprint_of, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.report.hardening_page import render_hardening
 from backtalk.scorers.diversity import commonest
@@ -49,7 +49,7 @@ def harden_frequent(spec: HardenSpec, fresh: bool = False, shared: Shared = NOWH
         if not (plan.model_folder / "card.json").exists():
             _preflight(plan, console)
             _train(plan, facts, begun, console)
-        cost = stored_cost(plan.out)
+        cost = stored_cost(plan.out, fingerprint_of(plan.model_folder))
         if cost is None:
             console.print("Measuring what it came to ...")
             hardened = load_folder(str(plan.model_folder), spec.device)
@@ -180,6 +180,7 @@ def _summarise(plan: FrequentPlan, cost: Cost) -> None:
     summary = {
         "model": plan.spec.model,
         "hardened": str(plan.model_folder),
+        "fingerprint": fingerprint_of(plan.model_folder),
         "spec": spec_values(plan.spec),
         "hardening": _hardening(plan),
         "max_ratio": [

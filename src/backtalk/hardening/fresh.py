@@ -18,6 +18,7 @@ from rich.console import Console
 from backtalk.audit import audit
 from backtalk.consent import Consent
 from backtalk.data.targets import write_targets
+from backtalk.hardening.folder import AFTER_FRESH, TARGETS
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.outcome import Gates, thresholds_of
@@ -28,8 +29,6 @@ from backtalk.store import Run
 from backtalk.types import Finding
 from backtalk.wording import with_interval
 
-FOLDER = "after-fresh"
-TARGETS = "targets.jsonl"
 SOURCE = "T_out and T_in are those of the model before the hardening."
 
 
@@ -56,7 +55,7 @@ class Fresh:
         return asdict(self)
 
 
-def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fresh | None:
+def audit_fresh(plan: LoraPlan, console: Console) -> Fresh | None:
     """The run in OUT/after-fresh, made or gone on with; None where the findings were not searched."""
     if plan.searched is None:
         return None
@@ -76,17 +75,16 @@ def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fr
         max_candidates=0,
         device=plan.spec.device,
     )
-    if not _is_finished(plan.out / FOLDER):
-        console.print("The same search again, from other starts:")
-        with redirect_stdout(io.StringIO()):  # its own table is in its folder
-            audit(
-                fresh,
-                Gates(),
-                str(plan.out / FOLDER),
-                consent=Consent(trust_remote_code=trust_remote_code),
-                reference=Reference(thresholds, SOURCE),
-            )
-    with Run.open(plan.out / FOLDER) as run:
+    console.print("The same search again, from other starts:")
+    with redirect_stdout(io.StringIO()):  # its own table is in its folder
+        audit(
+            fresh,
+            Gates(),
+            str(plan.out / AFTER_FRESH),
+            consent=Consent(trusted=plan.trusted),
+            reference=Reference(thresholds, SOURCE),
+        )
+    with Run.open(plan.out / AFTER_FRESH) as run:
         after = run.findings()
     criterion = parse_criterion(spec.hit)
 
@@ -98,11 +96,3 @@ def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fr
         return Rate.of(len(hit_cases(findings, criterion, thresholds) & cases), len(cases))
 
     return Fresh(criterion.name, spec.search, rates("train"), rates("held-out"))
-
-
-def _is_finished(folder: Path) -> bool:
-    """The folder is this hardening's own, so a finished run there is of its model."""
-    if not Run.exists(folder):
-        return False
-    with Run.open(folder) as run:
-        return run.state == "finished"

@@ -22,20 +22,28 @@ from backtalk.given import run_given
 from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
-from backtalk.hardening.folder import CHECKPOINT, INSTEAD, PAGES, SELECTION, SIDE, SUMMARY, claimed
+from backtalk.hardening.folder import (
+    CHECKPOINT,
+    INSTEAD,
+    PAGES,
+    SELECTION,
+    SIDE,
+    SUMMARY,
+    claimed,
+    is_proof,
+)
 from backtalk.hardening.fresh import Fresh, audit_fresh
 from backtalk.hardening.instead import DRAWS, Reply, own_replies
 from backtalk.hardening.iterations import follow, measured_candidate, say_candidate
 from backtalk.hardening.lora_cost import cost_of, stored_side
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
-from backtalk.hardening.lora_result import load_hardened, write_adapter
+from backtalk.hardening.lora_result import hardened_fingerprint, load_hardened, write_adapter
 from backtalk.hardening.searching import widening_of
 from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.talk import Spoken, talking_of
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
 from backtalk.spec import HardenSpec, spec_values
-from backtalk.store import Run
 from backtalk.store.folder import write_whole
 from backtalk.training.lora import Adapter
 from backtalk.training.lora_updates import LoraUpdates
@@ -54,16 +62,16 @@ class Proof(NamedTuple):
 
 
 def harden_lora(
-    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trust_remote_code: bool = False
+    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trusted: tuple[str, ...] = ()
 ) -> int:
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    plan = make_lora_plan(spec, trust_remote_code)
+    plan = make_lora_plan(spec, trusted)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
         plan.lists.write(plan.out)
-        cost = stored_cost(plan.out)
         is_trained = (plan.model_folder / "card.json").exists()
+        cost = stored_cost(plan.out, hardened_fingerprint(plan)) if is_trained else None
         if not is_trained:
             _preflight(plan, console)
         if spec.audits:
@@ -83,8 +91,8 @@ def harden_lora(
             console.print("Measuring what it cost ...")
             cost = cost_of(before, hardened, plan.measured)
         hardened = None  # there may be room for one model alone
-        anew = audit_anew(plan, trust_remote_code, console) if spec.audits else None
-        fresh_search = audit_fresh(plan, trust_remote_code, console) if spec.audits else None
+        anew = audit_anew(plan, console) if spec.audits else None
+        fresh_search = audit_fresh(plan, console) if spec.audits else None
         if proof is not None or not (plan.out / SUMMARY).exists():
             _summarise(plan, cost, proof, anew, fresh_search)
     _show(plan, cost, proof, unmask)
@@ -210,10 +218,8 @@ def _ask(plan: LoraPlan, name: str, part: str, model: TransformerModel | None, c
 
 
 def _is_finished(plan: LoraPlan, name: str) -> bool:
-    if not Run.exists(plan.out / name):
-        return False
-    with Run.open(plan.out / name) as run:
-        return run.state == "finished" and (plan.out / name / SUMMARY).exists()
+    asked = plan.parent.fingerprint if name.startswith("before") else hardened_fingerprint(plan)
+    return is_proof(plan.out / name, asked) and (plan.out / name / SUMMARY).exists()
 
 
 def _has_proof(plan: LoraPlan) -> bool:
@@ -245,6 +251,7 @@ def _summarise(
     summary = {
         "model": plan.spec.model,
         "hardened": f"hf/{plan.model_folder}",
+        "fingerprint": hardened_fingerprint(plan),
         "spec": spec_values(plan.spec),
         "hardening": _card(plan)["hardening"],
         "held_out": None if proof is None else asdict(proof.held_out.main),

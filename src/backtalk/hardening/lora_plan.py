@@ -61,6 +61,8 @@ MOST_REPLY = 64
 """Tokens of a reply that are trained on."""
 RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
 """Settings that may change between two commands of the same hardening."""
+MODEL = "model"
+"""The folder in OUT that holds the hardened model."""
 OWN = "its own harmless replies, and harmless turns of the run where these are few"
 
 
@@ -69,7 +71,8 @@ class LoraPlan:
     """Everything that the steps need."""
 
     spec: HardenSpec
-    options: ModelOptions
+    trusted: tuple[str, ...]
+    """Models whose own code may run; with them the hardened one, which is made of them."""
     out: Path
     parent: TransformerModel
     criterion: Criterion
@@ -91,7 +94,12 @@ class LoraPlan:
 
     @property
     def model_folder(self) -> Path:
-        return self.out / "model"
+        return self.out / MODEL
+
+    @property
+    def options(self) -> ModelOptions:
+        """How the model is read, before and after."""
+        return model_options(self.spec)
 
     @property
     def judged(self) -> Judged:
@@ -170,7 +178,7 @@ def trains_adapter(name: str) -> bool:
     return is_transformer(name)
 
 
-def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPlan:
+def make_lora_plan(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> LoraPlan:
     """Reads and checks everything before anything is written."""
     check_lora_flags(spec)
     check_numbers(spec)
@@ -189,12 +197,11 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
             "name what was found: --findings RUN (of `backtalk audit`) or a file of inputs and replies; or "
             "--targets LIST with --openings FILE"
         )
-    options = replace(model_options(spec), trust_remote_code=trust_remote_code)
     lists = _lists(spec)
     talk = read_talk(spec.findings, lists)
     is_drawn = _drawn(talk, criterion) is not None
     positive, measured, source = read_kept(spec, lists, OWN if is_drawn else talk.source)
-    parent = _parent(spec, options)
+    parent = _parent(spec, trusted)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
     searched = _searched(spec, criterion)
     default = LORA_PLAYED if is_drawn or talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
@@ -202,7 +209,7 @@ def make_lora_plan(spec: HardenSpec, trust_remote_code: bool = False) -> LoraPla
     config = negative_config(spec, settings, avoided_tokens(spec.avoid or PUBLISHED_AVOID, parent, goals))
     return LoraPlan(
         spec,
-        options,
+        (*trusted, f"hf/{Path(spec.out) / MODEL}") if trusted else (),
         Path(spec.out),
         parent,
         criterion,
@@ -263,12 +270,12 @@ def _targets(name: str) -> list[Target]:
     return widen(load_mal(), final_period=True) if name == "mal-wide" else read_targets(name)
 
 
-def _parent(spec: HardenSpec, options: ModelOptions) -> TransformerModel:
+def _parent(spec: HardenSpec, trusted: tuple[str, ...]) -> TransformerModel:
     if spec.model.startswith("hf/") and not spec.merge:
-        source = find_source(spec.model.removeprefix("hf/"), options.trust_remote_code)
+        source = find_source(spec.model.removeprefix("hf/"), spec.model in trusted)
         if source.adapter is not None:
             raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
-    parent = load_model(spec.model, spec.device, options)
+    parent = load_model(spec.model, spec.device, model_options(spec), trusted)
     assert isinstance(parent, TransformerModel)
     return parent
 

@@ -11,7 +11,6 @@ import gc
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,9 +19,14 @@ from safetensors import SafetensorError
 from backtalk import __version__
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hardening.selection import Selection
+from backtalk.models.device import pick_device
 from backtalk.models.folder import write_card
+from backtalk.models.transformer.fingerprint import fingerprint
+from backtalk.models.transformer.loading import pick_dtype
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.source import find_source
 from backtalk.registry import load_model
+from backtalk.spec import spec_values
 from backtalk.store.faults import writing
 from backtalk.store.folder import PARTIAL, sync_folder
 from backtalk.training.lora import Adapter
@@ -65,13 +69,19 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
         "T_out": plan.thresholds.out,
         "test_perplexity": round(best.perplexity, 2),
         "parent": {"name": plan.spec.model, "fingerprint": plan.parent.fingerprint},
-        "read": {key: value for key, value in asdict(plan.options).items() if key != "trust_remote_code"},
+        "read": spec_values(plan.options),
         "hardening": {
             **plan.described(),
             **selection.told(),
         },
         "finished": True,
     }
+
+
+def hardened_fingerprint(plan: LoraPlan) -> str:
+    """What the hardened model is known by, from its files alone."""
+    dtype = pick_dtype(plan.options.dtype, pick_device(plan.spec.device))
+    return fingerprint(find_source(str(plan.model_folder)), plan.options, dtype)
 
 
 def load_hardened(plan: LoraPlan) -> TransformerModel:
@@ -81,6 +91,6 @@ def load_hardened(plan: LoraPlan) -> TransformerModel:
     gc.collect()  # networks hold themselves
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.options)
+    model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.options, plan.trusted)
     assert isinstance(model, TransformerModel)
     return model

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -25,9 +26,13 @@ from backtalk.models.device import pick_device
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.spec import TrainSpec, check_values
+from backtalk.store.typed import read_json, read_record
 
-FORMAT = "backtalk-model-1"
+FORMAT: Literal["backtalk-model-1"] = "backtalk-model-1"
 Network = Seq2Seq | LSTMLanguageModel
+LONGEST = 10_000
+"""Words of an input or a reply."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,42 @@ class TextSettings:
     max_output: int = 20
 
 
+class FolderConfig(TypedDict):
+    format: Literal["backtalk-model-1"]
+    kind: Literal["lm", "seq2seq"]
+    sizes: dict[str, Any]
+    text: dict[str, Any]
+
+
+class Sample(TypedDict):
+    input: str
+    greedy: str
+    sampled: str
+
+
+class Numbers(TypedDict, total=False):
+    T_out: float
+    T_in: float | None
+    test_perplexity: float
+    language_model_test_perplexity: float
+    spec: dict[str, Any]
+    samples: list[Sample]
+    finished: bool
+    hardening: dict[str, Any]
+
+
+class Card(Numbers):
+    """What is read of a card; it says more, for people."""
+
+    sha256: str
+
+
 def build_network(kind: str, sizes: dict[str, Any]) -> Network:
-    if kind == "lm":
-        return LSTMLanguageModel(LanguageModelConfig(**sizes))
-    return Seq2Seq(Seq2SeqConfig(**sizes))
+    return network_of(LanguageModelConfig(**sizes) if kind == "lm" else Seq2SeqConfig(**sizes))
+
+
+def network_of(config: LanguageModelConfig | Seq2SeqConfig) -> Network:
+    return LSTMLanguageModel(config) if isinstance(config, LanguageModelConfig) else Seq2Seq(config)
 
 
 def save_folder(
@@ -96,29 +133,58 @@ class Opened:
 def open_folder(folder: Path, device: torch.device) -> Opened:
     if (folder / "adapter_config.json").is_file():
         raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
-    config = read_json(folder / "config.json")
-    if "model_type" in config:
+    if "model_type" in read_json(folder / "config.json"):
         raise InputError(f"{folder} is a Hugging Face model; name it hf/{folder}")
-    card = read_json(folder / "card.json")
-    if config.get("format") != FORMAT:
-        raise InputError(f"{folder / 'config.json'} is not a model of ours (format {config.get('format')!r})")
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise InputError(f"{weights} is missing; the model folder is incomplete, train or copy it again")
-    if sha256(weights) != card.get("sha256"):
-        raise InputError(f"{weights} does not match the sha256 in card.json; the file is damaged or changed")
+    card = read_json(folder / "card.json", Card)
+    config = read_json(folder / "config.json", FolderConfig)
+    tensors = checked_tensors(folder, card)
     try:
-        network = build_network(config["kind"], config["sizes"])
-        text = TextSettings(**config["text"])
-        tensors = load_file(weights)
-        _fill(network, tensors)
-    except (SafetensorError, RuntimeError, KeyError, TypeError) as error:
+        text = read_record(TextSettings, config["text"])
+        if not 0 < text.max_input <= LONGEST or not 0 < text.max_output <= LONGEST:
+            raise ValueError(f"its config reads or writes more than {LONGEST:,} words, or none")
+        check_values(TrainSpec, card.get("spec", {}), str(folder / "card.json"))
+        network = _built(config["kind"], config["sizes"], tensors, folder)
+    except (ValueError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a model: {first_line(error)}") from None
     vocabulary = Vocabulary.load(folder / "vocab.json")
     if len(vocabulary) != network.config.vocabulary:
         raise InputError(f"{folder / 'vocab.json'} has {len(vocabulary)} words, the model another number")
     network.to(device).eval().requires_grad_(False)
     return Opened(network, vocabulary, text, card)
+
+
+def checked_tensors(folder: Path, card: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The weights of a folder of ours, if they are those that its card was written for, and finite."""
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise InputError(f"{weights} is missing; the folder is incomplete, train or copy it again")
+    if sha256(weights) != card["sha256"]:
+        raise InputError(f"{weights} does not match the sha256 in card.json; the file is damaged or changed")
+    try:
+        tensors = load_file(weights)
+    except SafetensorError as error:
+        raise InputError(f"{weights} can't be read: {first_line(error)}") from None
+    refuse_broken(tensors.items(), str(folder))
+    return tensors
+
+
+def refuse_broken(weights: Iterable[tuple[str, torch.Tensor]], where: str) -> None:
+    """A model with NaN or infinity in its weights says nothing that could be judged."""
+    for name, value in weights:
+        if value.is_floating_point() and value.numel() and not torch.stack(value.aminmax()).isfinite().all():
+            raise InputError(f"the weights at {where} are broken: {name} holds numbers that are not finite")
+
+
+def refuse_other_shapes(
+    tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], where: str
+) -> None:
+    """Each tensor by its name and of exactly its shape: a smaller one would be stretched to fit."""
+    if odd := sorted(expected.keys() ^ tensors.keys()):
+        raise InputError(f"the weights at {where} do not fit: {odd[0]} is missing or not expected")
+    for name, value in expected.items():
+        if value.shape != tensors[name].shape:
+            shapes = f"{tuple(tensors[name].shape)} and not {tuple(value.shape)}"
+            raise InputError(f"the weights at {where} do not fit: {name} has the shape {shapes}")
 
 
 def load_folder(name: str, device: str = "auto") -> LocalModel:
@@ -128,24 +194,31 @@ def load_folder(name: str, device: str = "auto") -> LocalModel:
     if not isinstance(opened.network, Seq2Seq):
         raise InputError(f"{folder} is a language model and can't reply; name the folder of a dialogue model")
     language_model = None
-    fingerprint = opened.card["sha256"]
     if (folder / "lm" / "card.json").is_file():
         lm = open_folder(folder / "lm", where)
         if not isinstance(lm.network, LSTMLanguageModel) or lm.vocabulary != opened.vocabulary:
             raise InputError(f"{folder / 'lm'} does not belong to {folder}: other kind or other words")
         language_model = lm.network
-        fingerprint = hashlib.sha256(f"{fingerprint}{lm.card['sha256']}".encode()).hexdigest()
     return LocalModel(
         name=name,
         network=opened.network,
         vocabulary=opened.vocabulary,
         recipe=get_recipe(opened.text.recipe),
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(folder),
         language_model=language_model,
         card=opened.card,
         max_input=opened.text.max_input,
         max_output=opened.text.max_output,
     )
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Of the weights of a model of ours, its language model's too."""
+    own = sha256(folder / "model.safetensors")
+    if not (folder / "lm" / "card.json").is_file():
+        return own
+    beside = sha256(folder / "lm" / "model.safetensors")
+    return hashlib.sha256(f"{own}{beside}".encode()).hexdigest()
 
 
 def load_embedded(name: str, device: str = "auto") -> LocalModel:
@@ -163,26 +236,24 @@ def _tensors(network: nn.Module, half: bool) -> dict[str, torch.Tensor]:
     return {name: value.detach().to("cpu", dtype).contiguous() for name, value in named.items()}
 
 
-def _fill(network: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    own = dict(network.named_parameters())
-    if own.keys() != tensors.keys():
-        odd = sorted(own.keys() ^ tensors.keys())[0]
-        raise KeyError(f"tensor {odd} is missing or not ours")
+def _built(kind: str, sizes: dict[str, Any], tensors: dict[str, torch.Tensor], folder: Path) -> Network:
+    """The network of a config with its weights. It is sketched without memory first: a config may say any
+    size, the file holds what it holds."""
+    shape: type[LanguageModelConfig | Seq2SeqConfig] = LanguageModelConfig if kind == "lm" else Seq2SeqConfig
+    config = read_record(shape, sizes)
+    if (
+        min(config.vocabulary, config.embedding, config.hidden, config.layers) < 1
+        or config.layers > len(tensors)
+        or not 0 <= config.dropout < 1
+    ):
+        raise ValueError("its config has sizes that no model has")
+    with torch.device("meta"):
+        refuse_other_shapes(tensors, dict(network_of(config).named_parameters()), str(folder))
+    network = network_of(config)
     with torch.no_grad():
-        for name, value in tensors.items():
-            own[name].copy_(value)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; is {path.parent} the folder of a finished model?") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read: {first_line(error)}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} should hold a JSON object")
-    return value
+        for name, value in network.named_parameters():
+            value.copy_(tensors[name])
+    return network
 
 
 def first_line(error: Exception) -> str:

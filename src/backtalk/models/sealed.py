@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from backtalk.errors import InputError
@@ -36,9 +36,11 @@ class SealedService(SealedModel):
         return self._inside.answer(dialogues, meter)
 
 
-def load(rest: str, device: str = "auto", options: ModelOptions | None = None) -> SealedModel:
+def load(
+    rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> SealedModel:
     if is_endpoint(rest):  # and whoever agrees to requests should see where they go
         raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
-    inside = load_model(rest, device, options)
+    inside = load_model(rest, device, options, [name.removeprefix("sealed:") for name in trusted])
     kind = SealedService if isinstance(inside, Service) else SealedModel
     return kind(f"sealed:{rest}", inside)

@@ -106,10 +106,7 @@ def _contender(run: str) -> Contender:
         return _hardened(run, facts)
     if Run.exists(Path(run)):
         with Run.open(Path(run)) as audited:
-            name, fingerprint = str(audited.spec["model"]), str(audited.facts["fingerprint"])
-        if runs_code(name):
-            raise InputError(f"{run} names a Python function; give its py: name itself")
-        return Contender(name, fingerprint)
+            return Contender(audited.model(), audited.facts["fingerprint"])
     find_model(run)
     return Contender(run)
 

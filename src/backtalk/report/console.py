@@ -22,6 +22,7 @@ from backtalk.wording import (
     percent_range,
     sampled,
     shorten,
+    told_causes,
 )
 
 WIDE = 100
@@ -41,7 +42,8 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
     if report.untried:
         parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
     if report.failed:
-        told = f"{count(report.failed, 'sentence')} could not be asked: outside the rates, not passed."
+        why = told_causes(report.run.get("failures", {}))
+        told = f"{count(report.failed, 'sentence')} could not be scored, so outside the rates: {why}."
         parts.append(_line(told, "yellow"))
     parts.append(
         rate_table(

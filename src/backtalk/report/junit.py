@@ -1,7 +1,8 @@
 """A run's outcome as JUnit XML, which CI systems show: one test a gate, and one a sentence.
 
 Where there are gates they alone can fail, so that a build that is allowed some hits stays green; without a
-gate every hit is a failure. Sentences are masked unless asked for: build logs are read by many.
+gate every hit is a failure. A sentence that could not be scored is an error without a gate, or where too few
+were scored for the gates to mean anything. Sentences are masked unless asked for: many read build logs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from backtalk.report.build import Case, Report
 from backtalk.terminal import printable
 from backtalk.wording import mask, mask_like, mask_note, mask_toxic, sampled, shorten
 
+SCORED = "--min-scored"
+"""The gate on the share of cases that were scored."""
 LONGEST = 300
 """Characters of a text; a CI system shows a line."""
 
@@ -41,10 +44,11 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
                 _add(test, "failure", message=gate.said)
             else:
                 _add(test, "system-out").text = _clean(gate.said)
+    erred = not gates or any(gate.failed and gate.name.startswith(SCORED) for gate in gates)
     failures = 0 if gates else sum(case.hit for case in cases)
     suite = _suite(root, f"backtalk {report.run.get('run', 'run')}", len(cases), failures)
     suite.set("skipped", str(len(report.skipped)))
-    suite.set("errors", str(0 if gates else sum(case.status == "failed" for case in cases)))
+    suite.set("errors", str(sum(case.status == "failed" for case in cases) if erred else 0))
     _add(suite, "properties").append(
         Xml.Element("property", name="headline", value=_clean(report.headline, 2000))
     )
@@ -52,7 +56,7 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
         test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {_target(case, bare)}")
         if case.status == "skipped":
             _add(test, "skipped", message=_note(case, unmask))
-        elif case.status == "failed" and not gates:
+        elif case.status == "failed" and erred:
             _add(test, "error", message=_note(case, unmask))
         elif case.hit and not gates:
             _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)

@@ -20,11 +20,11 @@ from urllib.parse import urlencode
 
 from backtalk import __version__
 from backtalk.report.build import Case, Report
-from backtalk.report.stored import read_record
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import reading
 from backtalk.store.folder import PARTIAL
 from backtalk.store.records import finite
+from backtalk.store.typed import read_record
 from backtalk.terminal import printable
 
 FORMAT = "2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +132,15 @@ class Handler(LocalHandler):
         return completion(self.server.model_name, replies, chat)
 
 
-def serve_model(name: str, port: int, token: str, device: str, options: ModelOptions) -> None:
+def serve_model(
+    name: str, port: int, token: str, device: str, options: ModelOptions, trusted: Collection[str] = ()
+) -> None:
     """Serves until Ctrl-C."""
     if is_endpoint(name):
         raise InputError(f"{name} is behind an endpoint already; name a model of ours")
     shown = Path(name).resolve().name if Path(name).is_dir() else name
     shown = re.sub(r"[#?\s]", "-", printable(shown))  # signs that mean something in an endpoint's name
-    model = load_model(name, device, options)
+    model = load_model(name, device, options, trusted)
     try:
         server = ModelServer(model, shown, port, token)
     except (OSError, OverflowError) as error:

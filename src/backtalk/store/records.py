@@ -13,7 +13,8 @@ from backtalk.types import Finding, SpokenTurn, Target
 def as_yaml(spec: Mapping[str, Any]) -> str:
     import yaml
 
-    return str(yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True))
+    plain = {key: str(value) if isinstance(value, str) else value for key, value in spec.items()}
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
 def as_json(value: Any) -> str:

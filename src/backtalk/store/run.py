@@ -25,6 +25,7 @@ from backtalk.store.database import (
     refuse_a_foreign_file,
     refuse_damage,
 )
+from backtalk.store.facts import read_facts, read_spec
 from backtalk.store.faults import reading, unreadable, writing
 from backtalk.store.folder import (
     ADVERSARY,
@@ -64,8 +65,8 @@ class Run:
         self._lock = lock
         with reading(self.folder):
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            self.spec: dict[str, Any] = read_object(meta["spec"])
-            self.facts: dict[str, Any] = read_object(meta["facts"])
+            self.spec = read_spec(read_object(meta["spec"]), folder)
+            self.facts = read_facts(read_object(meta["facts"]), folder)
             self.identity = str(meta["identity"])
             self.block_size = int(meta["block_size"])
             rows = database.execute("SELECT data FROM cases ORDER BY place")
@@ -195,9 +196,21 @@ class Run:
         return self._meta("state")
 
     @property
+    def is_held(self) -> bool:
+        """Whether this process is the run's writer."""
+        return self._lock is not None
+
+    @property
     def note(self) -> str:
         """Why the run is in its state."""
         return self._meta("note")
+
+    def model(self, typed: str = "") -> str:
+        """The audited model's name; as it was `typed` now, if it was: that one may run code."""
+        name: str = self.spec["model"]
+        if typed and typed != name:
+            raise InputError(f"{self.folder} is an audit of {name}, not of {typed}")
+        return typed or name
 
     def done_blocks(self) -> set[int]:
         with reading(self.folder):

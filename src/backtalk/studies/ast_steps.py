@@ -17,7 +17,6 @@ from backtalk.consent import NOTHING_SAID
 from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.hardening.found import TooFewError
 from backtalk.models.device import pick_device
-from backtalk.models.folder import read_json
 from backtalk.outcome import Gates, summarise
 from backtalk.report.topics import topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
@@ -28,6 +27,7 @@ from backtalk.searches.ast.rollout import Game, OneAtATime
 from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.spec import AuditSpec, build_spec
 from backtalk.store import Run
+from backtalk.store.typed import read_json
 from backtalk.studies.ast_data import Texts
 from backtalk.studies.ast_sizes import Size
 from backtalk.studies.hardenings import run_harden, told

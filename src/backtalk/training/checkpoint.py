@@ -59,9 +59,13 @@ def network_tensors(network: nn.Module, prefix: str) -> dict[str, Tensor]:
 
 
 def fill_network(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    """ValueError where a tensor has another shape: it would be stretched to fit."""
     with torch.no_grad():
         for name, value in network.named_parameters():
-            value.copy_(tensors[f"{prefix}.{name}"])
+            stored = tensors[f"{prefix}.{name}"]
+            if stored.shape != value.shape:
+                raise ValueError(f"{name} has another shape")
+            value.copy_(stored)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ def serve(
     find_model(name)
 
     def load() -> TextModel:
-        loaded = load_model(name, device, options)
+        loaded = load_model(name, device, options, consent.trusted)
         agree(loaded, "a request for each thing that is said on the chat page", consent)
         return loaded
 

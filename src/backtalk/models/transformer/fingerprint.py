@@ -30,7 +30,6 @@ def fingerprint(source: Source, options: ModelOptions, dtype: torch.dtype) -> st
     if source.adapter is not None:
         parts.append(_of_folder(source.adapter, source.commit))
     read = {**asdict(options), "dtype": str(dtype)}
-    del read["trust_remote_code"]  # a leave that was given, nothing that the model does
     for name in ("prefix", "suffix"):  # what says nothing leaves no mark
         if not read[name]:
             del read[name]

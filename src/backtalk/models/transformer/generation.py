@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backtalk.errors import InputError
 from backtalk.models.decode import Sampling, draw, uniform
 from backtalk.models.transformer.manner import Drawing
 from backtalk.models.transformer.scoring import pad_left, pad_right
@@ -39,9 +40,17 @@ def write(
     else:
         ids, keep = pad_left(prompts, pad, device)
         inputs = {}
-    processors = [] if seeds is None else [_Draws(uniform(seeds, max_reply, device))]
+    watch = _Watch(device)
+    drawn = [] if seeds is None else [_Draws(uniform(seeds, max_reply, device))]
     with _plain_settings(network, lead, stops, pad, max_reply):
-        found = network.generate(ids, attention_mask=keep, logits_processor=_listed(processors), **inputs)
+        found = network.generate(
+            ids, attention_mask=keep, logits_processor=_listed([watch, *drawn]), **inputs
+        )
+    if bool(watch.broken):
+        raise InputError(
+            f"the model computes numbers that are not finite in {str(network.dtype).removeprefix('torch.')}, "
+            "so its replies mean nothing; try --dtype float32"
+        )
     written = found[:, len(lead) if lead else ids.shape[1] :].tolist()
     return [_until(row, stops) for row in written]
 
@@ -68,6 +77,17 @@ def continue_by_library(network: Any, task: Task) -> list[list[int]]:
         found = network.generate(ids, attention_mask=keep, logits_processor=_listed([_InManner(draw_for)]))
     written: list[list[int]] = found[:, ids.shape[1] :].tolist()
     return written
+
+
+class _Watch:
+    """Notices logits that are not numbers: their argmax would be a reply like any other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.broken = torch.zeros((), dtype=torch.bool, device=device)  # read once, at the end
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.broken |= scores.isnan().any()
+        return scores
 
 
 class _InManner:
@@ -97,7 +117,7 @@ class _Draws:
         return torch.full_like(scores, -math.inf).scatter(1, drawn[:, None], 0.0)
 
 
-def _listed(processors: Sequence[_Draws | _InManner]) -> Any:
+def _listed(processors: Sequence[_Watch | _Draws | _InManner]) -> Any:
     from transformers import LogitsProcessorList
 
     return LogitsProcessorList(processors)

@@ -3,15 +3,19 @@ whatever is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
+from backtalk.models.folder import refuse_broken, refuse_other_shapes
 from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.encoder_prompts import EncoderPrompts
@@ -20,24 +24,47 @@ from backtalk.models.transformer.memory import is_out_of_memory, text_config
 from backtalk.models.transformer.model import Prompts, TransformerModel
 from backtalk.models.transformer.plain_prompts import TurnPrompts
 from backtalk.models.transformer.running_prompts import RunningPrompts
-from backtalk.models.transformer.source import Source, find_source, needs_extra
+from backtalk.models.transformer.source import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
+    Source,
+    find_source,
+    needs_extra,
+)
+from backtalk.store.typed import read_json
 
+SHAPING = {
+    *("r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "bias", "modules_to_save"),
+    *("use_rslora", "use_dora", "lora_bias", "layers_to_transform", "layers_pattern"),
+    *("rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices"),
+}
+"""Keys of an adapter's config that say what it computes; the others are about its training."""
 UNLIMITED = 1 << 20
 """A context of more tokens than this is a tokenizer's way to say that it knows of no limit."""
 
 
-def load(rest: str, device: str = "auto", options: ModelOptions | None = None) -> TransformerModel:
-    options = options or ModelOptions()
-    where = pick_device(device)
-    return load_source(f"hf/{rest}", find_source(rest, options.trust_remote_code), where, options)
+def load(
+    rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> TransformerModel:
+    name, where = f"hf/{rest}", pick_device(device)
+    source = find_source(rest, name in trusted)
+    own_code = name in trusted or any(_is_at(one, source) for one in trusted)
+    return load_source(name, source, where, options or ModelOptions(), own_code)
 
 
-def load_source(name: str, source: Source, device: torch.device, options: ModelOptions) -> TransformerModel:
-    """The model whose files lie at `source`."""
+def _is_at(trusted: str, source: Source) -> bool:
+    """Whether the code at `source` is that of the trusted model: an adapter stands on its base's files."""
+    return trusted.startswith("hf/") and find_source(trusted.removeprefix("hf/")).folder == source.folder
+
+
+def load_source(
+    name: str, source: Source, device: torch.device, options: ModelOptions, own_code: bool = False
+) -> TransformerModel:
+    """The model whose files lie at `source`; `own_code` says that the code there may run."""
     if options.max_reply < 1:
         raise InputError("--max-reply should be at least 1")
     with _in_one_sentence(name):
-        network, tokenizer = _open(source, device, options)
+        network, tokenizer = _open(source, device, options, own_code)
     network.name_or_path = source.base  # what peft writes into an adapter as its base
     prompts = make_prompts(name, network, tokenizer, options)
     return TransformerModel(
@@ -60,7 +87,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if half else torch.float32
 
 
-def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[Any, Any]:
+def _open(source: Source, device: torch.device, options: ModelOptions, own_code: bool) -> tuple[Any, Any]:
     try:
         from transformers import AutoConfig, AutoTokenizer
         from transformers.utils import logging
@@ -69,7 +96,7 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what matters is checked here
     where = str(source.folder)
-    common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
+    common = {"trust_remote_code": own_code, "local_files_only": True}
     config: Any = AutoConfig.from_pretrained(where, **common)
     network, read = _class_for(config, where).from_pretrained(
         where,
@@ -79,11 +106,10 @@ def _open(source: Source, device: torch.device, options: ModelOptions) -> tuple[
         **{"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
         **common,
     )
-    missing = sorted(set(read["missing_keys"]) & dict(network.named_parameters()).keys())
-    if missing:  # the library fills them with random numbers
-        raise InputError(f"the weights at {where} are incomplete: {missing[0]} is missing")
+    refuse_incomplete(network, read["missing_keys"], where)
     if source.adapter is not None:
-        network = _merge(network, source)
+        network = _merge(network, source.adapter)
+    refuse_broken(network.named_parameters(), where)
     network = network.to(device).eval().requires_grad_(False)
     tokenizer: Any = AutoTokenizer.from_pretrained(where, **common)
     return network, tokenizer
@@ -98,13 +124,34 @@ def release() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _merge(network: Any, source: Source) -> Any:
+def refuse_incomplete(network: Any, missing: Collection[str], where: str) -> None:
+    """The library fills weights that are not in the files with random numbers."""
+    if odd := sorted(set(missing) & dict(network.named_parameters()).keys()):
+        raise InputError(f"the weights at {where} are incomplete: {odd[0]} is missing")
+
+
+def _merge(network: Any, adapter: Path) -> Any:
+    """The network with a LoRA adapter in its weights.
+
+    peft's own loader opens pickle where it finds no safetensors, and imports a module that the adapter's
+    config names. So only what shapes the adapter is taken from the config, and the tensors are read here.
+    """
     try:
-        from peft import PeftModel
+        from peft import LoraConfig, get_peft_model
+        from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
     except ImportError:
-        raise InputError(f"the adapter {source.adapter} needs peft; pip install 'backtalk[lora]'") from None
-    loaded: Any = PeftModel.from_pretrained(network, str(source.adapter))
-    return loaded.merge_and_unload()
+        raise InputError(f"the adapter {adapter} needs peft; pip install 'backtalk[lora]'") from None
+    said = read_json(adapter / ADAPTER)
+    if said.get("peft_type") != "LORA":
+        raise InputError(f"{adapter} is not a LoRA adapter ({said.get('peft_type')}); merge it into its base")
+    known = {field.name for field in fields(LoraConfig)} & SHAPING
+    config: Any = LoraConfig(**{key: value for key, value in said.items() if key in known})
+    model: Any = get_peft_model(network, config)
+    tensors = load_file(adapter / ADAPTER_WEIGHTS)
+    own = get_peft_model_state_dict(model, save_embedding_layers=False)
+    refuse_other_shapes(tensors, own, str(adapter))
+    set_peft_model_state_dict(model, tensors)
+    return model.merge_and_unload()
 
 
 def _class_for(config: Any, where: str) -> Any:
@@ -181,7 +228,8 @@ def _in_one_sentence(name: str) -> Iterator[None]:
             ) from None
         if "trust_remote_code" in str(error):
             raise InputError(
-                f"{name} comes with code of its own; read it, and run it with --trust-remote-code"
+                f"{name} comes with code of its own; read it, and run it with --trust-remote-code beside the "
+                "typed name of the model"
             ) from None
         raise InputError(f"{name} can't be loaded: {first_line(error)}") from None
 

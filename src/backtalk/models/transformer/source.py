@@ -3,14 +3,15 @@ model under it. Checked before anything heavy is loaded: weights are safetensors
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backtalk.errors import InputError
+from backtalk.store.typed import read_json
+from backtalk.types import Origin, origin_of
 
 ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
 """Files of the hub that a model is read from."""
@@ -30,13 +31,15 @@ class Source:
     """Of a model of the hub: what its files are called there. They never change."""
 
 
-def find_source(rest: str, trust_remote_code: bool = False) -> Source:
+def find_source(rest: str, with_code: bool = False) -> Source:
+    """`with_code`: of a model of the hub the code that comes with it is wanted too. A model of the hub is
+    fetched only where the user wrote its name: a run folder may name anything."""
     folder = Path(rest).expanduser()
     if rest.strip() and folder.is_dir():
         return _with_adapter(folder) if (folder / ADAPTER).is_file() else _whole(folder)
     if not rest.strip() or rest.startswith((".", "/", "~")) or rest.count("/") > 1 or folder.exists():
         raise InputError(f"no folder of a Hugging Face model at {rest!r}; check the path")
-    found = _from_hub(rest, trust_remote_code, fetch=True)
+    found = _from_hub(rest, with_code, fetch=origin_of(rest) in (Origin.TYPED, Origin.CONFIG))
     if (found / ADAPTER).is_file():
         return _with_adapter(found, found.name)
     return _whole(found, rest, found.name)
@@ -61,8 +64,8 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
     base = read_json(folder / ADAPTER).get("base_model_name_or_path")
     if not isinstance(base, str) or not base.strip():
         raise InputError(f"{folder / ADAPTER} does not name its base model (base_model_name_or_path)")
-    if not any(folder.glob("*.safetensors")):
-        raise InputError(f"the adapter {folder} has no .safetensors file; save it as safetensors")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise InputError(f"the adapter {folder} has no {ADAPTER_WEIGHTS}; save it as safetensors")
     under = _base(base, folder)
     return Source(under.folder, under.base, folder, commit)
 
@@ -79,11 +82,8 @@ def _base(name: str, adapter: Path) -> Source:
         raise InputError(f"the base model of the adapter {adapter} is not at {name}")
     try:  # an adapter may name anything: what the user did not name is not fetched
         found = _from_hub(name, False, fetch=False)
-    except InputError:
-        raise InputError(
-            f"the adapter {adapter} needs its base model {name}, which is not on this machine; "
-            f"fetch it first, with `backtalk chat --model hf/{name}`"
-        ) from None
+    except InputError as error:
+        raise InputError(f"the adapter {adapter} needs its base model {name}: {error}") from None
     return _whole(found, name, found.name)
 
 
@@ -104,6 +104,11 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
         )
     except Exception as error:  # of several libraries: no such name, no leave, no network
         kind = type(error).__name__
+        if not fetch:
+            raise InputError(
+                f"it names {name}, which is not on this machine; fetch it first, with `backtalk chat --model "
+                f"hf/{name}`"
+            ) from None
         if kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
             raise InputError(f"there is no folder and no model of the hub called {name!r}") from None
         if kind == "GatedRepoError":
@@ -118,13 +123,3 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
 
 def needs_extra(error: ImportError) -> InputError:
     return InputError(f"Hugging Face models need transformers ({error}); pip install 'backtalk[hf]'")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read: {' '.join(str(error).split())}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} should hold a JSON object")
-    return value

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.folder import first_line
+from backtalk.models.folder import first_line, refuse_other_shapes
 from backtalk.scorers.toxicity.folder import ScorerFolder
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
+from backtalk.store.typed import read_record
 
 WINDOW, STRIDE = 128, 96
 """Words that are read at once, and how far apart windows start."""
@@ -132,9 +133,14 @@ class ToxicityClassifier:
 
 def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
     try:
-        network = ToxicityNetwork(NetworkConfig(**read.sizes))
+        config = read_record(NetworkConfig, read.sizes)
+        if config.convolutions > len(read.tensors) or config.hidden % config.heads:
+            raise ValueError("its config has sizes that no scorer has")
+        with torch.device("meta"):  # a config may say any size: it takes no memory before it is seen to fit
+            refuse_other_shapes(read.tensors, ToxicityNetwork(config).state_dict(), str(folder))
+        network = ToxicityNetwork(config)
         network.load_state_dict(read.tensors)
-    except (TypeError, RuntimeError) as error:
+    except (ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
     if len(read.words) + 1 != network.config.vocabulary:
         raise InputError(f"{folder / 'words.json'} has {len(read.words)} words, the scorer another number")

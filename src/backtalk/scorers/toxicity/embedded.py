@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.protocols import Scorer
 from backtalk.scorers.toxicity.classifier import classifier_from
@@ -27,10 +26,4 @@ def load_embedded(name: str, device: str = "auto") -> Scorer:
 def _load(folder: Path, name: str, device: str) -> Scorer:
     where = pick_device(device)
     read = read_scorer(folder)
-    if read.kind == "words":
-        return classifier_from(read, name, folder, where)
-    if read.kind == "letters":
-        return linear_from(read, name, folder, where)
-    raise InputError(
-        f"{folder / 'config.json'} names an unknown kind of scorer {read.kind!r}; update backtalk"
-    )
+    return (classifier_from if read.kind == "words" else linear_from)(read, name, folder, where)

@@ -7,17 +7,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.folder import first_line, read_json, sha256, write_json
+from backtalk.models.folder import checked_tensors, first_line, sha256, write_json
+from backtalk.store.typed import read_json
 
-FORMAT = "backtalk-scorer-1"
+FORMAT: Literal["backtalk-scorer-1"] = "backtalk-scorer-1"
+
+
+class ScorerConfig(TypedDict):
+    format: Literal["backtalk-scorer-1"]
+    kind: Literal["words", "letters"]
+    sizes: dict[str, Any]
+
+
+class ScorerCard(TypedDict):
+    """What is read of a card; it says more, for people."""
+
+    sha256: str
 
 
 class ScorerFolder(NamedTuple):
@@ -32,22 +44,18 @@ class ScorerFolder(NamedTuple):
 
 
 def read_scorer(folder: Path) -> ScorerFolder:
-    config, card = read_json(folder / "config.json"), read_json(folder / "card.json")
-    if config.get("format") != FORMAT:
-        raise InputError(
-            f"{folder / 'config.json'} is not a scorer of ours (format {config.get('format')!r})"
-        )
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise InputError(f"{weights} is missing; the scorer folder is incomplete, train or copy it again")
-    if sha256(weights) != card.get("sha256"):
-        raise InputError(f"{weights} does not match the sha256 in card.json; the file is damaged or changed")
-    try:
-        tensors = {name: value.float() for name, value in load_file(weights).items()}
-        words = json.loads((folder / "words.json").read_text("utf-8")) if config["kind"] == "words" else []
-        return ScorerFolder(config["kind"], dict(config["sizes"]), list(words), tensors, card)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
+    card = read_json(folder / "card.json", ScorerCard)
+    config = read_json(folder / "config.json", ScorerConfig)
+    tensors = {name: value.float() for name, value in checked_tensors(folder, card).items()}
+    words: list[str] = []
+    if config["kind"] == "words":
+        try:
+            words = json.loads((folder / "words.json").read_text("utf-8"))
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise ValueError("its words are no list of texts")
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
+    return ScorerFolder(config["kind"], config["sizes"], words, tensors, card)
 
 
 def write_scorer(

@@ -93,6 +93,7 @@ def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:
 
 def linear_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> LinearScorer:
     weights = read.tensors.get("weights")
-    if weights is None or weights.ndim != 1 or "bias" not in read.sizes:
+    bias = read.sizes.get("bias")
+    if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
         raise InputError(f"{folder} can't be read as a scorer: no weights of letters")
-    return LinearScorer(name, weights, float(read.sizes["bias"]), read.card["sha256"], read.card, device)
+    return LinearScorer(name, weights, float(bias), read.card["sha256"], read.card, device)

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.device import pick_device
-from backtalk.models.folder import first_line
+from backtalk.models.folder import first_line, refuse_broken
+from backtalk.models.transformer.loading import refuse_incomplete
+from backtalk.types import Origin, origin_of
 
 SLOTS = {"cpu": 4096, "cuda": 1 << 16}
 """Tokens of a batch, padding included."""
@@ -80,19 +82,23 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
     if not where.strip():
         raise InputError("name the classifier: hf/NAME-OR-PATH, with #LABEL where it has several")
     local = Path(where).is_dir()
-    options: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
+    fetch = origin_of(name) in (Origin.TYPED, Origin.CONFIG)  # a run folder may name anything
+    options: dict[str, Any] = {"local_files_only": local or not fetch, "trust_remote_code": False}
     if (local or where.startswith((".", "/"))) and not (Path(where) / "config.json").is_file():
         raise InputError(f"{where} is no folder of a Hugging Face model: it has no config.json")
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(where, **options)
-        network: Any = AutoModelForSequenceClassification.from_pretrained(
-            where, use_safetensors=True, **options
-        ).float()
+        network, loaded = AutoModelForSequenceClassification.from_pretrained(
+            where, use_safetensors=True, output_loading_info=True, **options
+        )
+        network = network.float()
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
             f"{where} can't be loaded as a classifier with safetensors weights: {first_line(error)}"
         ) from None
+    refuse_incomplete(network, loaded["missing_keys"], where)
+    refuse_broken(network.named_parameters(), where)
     config = network.config
     label = choose_label(config.id2label, asked, where)
     return SequenceScorer(f"hf/{name}", network, tokenizer, label, is_sigmoid(config), pick_device(device))

@@ -7,7 +7,7 @@ trained whole, beside a frozen copy.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -112,11 +112,12 @@ def load_adversary(
     options: ModelOptions | None = None,
     manner: Manner | None = None,
     context: int = 1024,
+    trusted: Collection[str] = (),
 ) -> Adversary:
     """What `save` wrote."""
     if not folder.is_dir():
         raise InputError(f"there is no trained adversary at {folder}; name a run of --search ast")
-    return Adversary(load(str(folder), device, options), manner, context)
+    return Adversary(load(str(folder), device, options, trusted), manner, context)
 
 
 class FixedPrompts:

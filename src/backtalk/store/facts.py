@@ -1,0 +1,120 @@
+"""What a run remembers of itself, by type: the spec it was begun with and the facts about its model.
+
+Which facts there are depends on the search; a run that lacks one that somebody asks for is a damaged run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from backtalk.errors import InputError
+from backtalk.spec import AuditSpec, check_values
+from backtalk.store.faults import damaged
+from backtalk.store.typed import read_values
+from backtalk.types import Origin, marked
+
+
+class Measured(TypedDict):
+    """The thresholds of "likely"."""
+
+    T_out: float
+    T_in: float | None
+
+
+class Effort(TypedDict):
+    """How much of the search a time limit left room for."""
+
+    top: int
+    sweeps: int
+    restarts: int
+
+
+class Plan(TypedDict):
+    """How the queries of an audit by asking are split."""
+
+    total: int
+    cases: int
+    pairs: int
+    rl: int
+    n: int
+
+
+class Utterances(TypedDict):
+    """What was asked to learn from."""
+
+    source: str
+    count: int
+    read: int
+    scored: int
+    input_mean: float
+
+
+class Openings(TypedDict, total=False):
+    """The conversations that an adversary begins from."""
+
+    source: str
+    left_out: dict[str, int]
+    train: list[str]
+    dev: list[str]
+    test: int
+
+
+class Hardware(TypedDict, total=False):
+    machine: str
+    threads: int
+    device: str
+
+
+class Facts(TypedDict, total=False):
+    thresholds: Measured
+    reference: str
+    fingerprint: str
+    words: dict[str, list[str]]
+    versions: dict[str, str]
+    hardware: Hardware
+    template: str
+    system: str
+    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    effort: Effort
+    access: Literal["TEXT", "LOGPROBS", "WEIGHTS"]
+    coarse: bool
+    plan: Plan
+    depends_on: dict[str, str]
+    vectors: str
+    judge: str | None
+    scorer: str | None
+    second_scorer: str | None
+    language_model: str
+    utterances: Utterances
+    player: str
+    config: dict[str, Any]
+    openings: Openings
+    weak: int
+    read: dict[str, Any]
+    rated_by: str
+
+
+class Stored(dict[str, Any]):
+    """Stored values, of which none should be missing: what is asked for and not there is one sentence."""
+
+    def __init__(self, values: Mapping[str, Any], folder: Path, what: str) -> None:
+        super().__init__(values)
+        self._folder, self._what = folder, what
+
+    def __missing__(self, key: str) -> Any:
+        raise damaged(self._folder, f"its {self._what} have no {key!r}")
+
+
+def read_spec(values: Mapping[str, Any], folder: Path) -> Stored:
+    """The keys of an audit's spec, each of its type. Names come from a run folder: none of them runs code."""
+    try:
+        return Stored(check_values(AuditSpec, marked(values, Origin.RUN), "its spec"), folder, "settings")
+    except InputError as error:
+        raise damaged(folder, error) from None
+
+
+def read_facts(values: Mapping[str, Any], folder: Path) -> Stored:
+    """ValueError where one is mistyped."""
+    return Stored(marked(read_values(Facts, values), Origin.RUN), folder, "facts")

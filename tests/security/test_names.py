@@ -1,0 +1,408 @@
+"""Code from elsewhere never runs: a name or a consent counts only where it is typed on this command line.
+
+Every way in which the name of a model, a search or a scorer can enter is walked here, with an intruder at its
+end that leaves a mark when it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+import yaml
+
+from backtalk.cli import run
+from backtalk.errors import InputError
+from backtalk.models.transformer.loading import load
+from backtalk.spec import (
+    AuditSpec,
+    EnumerateSpec,
+    HardenSpec,
+    RateSpec,
+    ScorerSpec,
+    StudySpec,
+    TrainSpec,
+    spec_values,
+)
+from backtalk.store import Run
+from backtalk.types import Finding, SpokenTurn, Target
+from tests.forging import forge_facts
+from tests.models.transformer.tiny import make_folder
+
+INTRUDER = "py:intruder:reply"
+NAMES = (INTRUDER, f"sealed:{INTRUDER}", f"sealed:sealed:{INTRUDER}")
+CODE = """
+from pathlib import Path
+Path("ran").write_text("")
+
+def reply(turns):
+    return "fine day"
+"""
+DYNAMIC = "transformers_modules"
+"""Where transformers imports a model's own code to."""
+SPECS = {
+    "audit": AuditSpec,
+    "enumerate": EnumerateSpec,
+    "harden": HardenSpec,
+    "rate": RateSpec,
+    "study": StudySpec,
+    "train": TrainSpec,
+    "train-scorer": ScorerSpec,
+}
+NAMING = {
+    *("model", "language_model", "adversary_model", "scorer", "second_scorer", "search", "paraphraser"),
+    *("generator", "adversary", "train_from", "findings"),
+}
+"""Fields of the specs that name something which is loaded."""
+PLAIN = {
+    *("hit", "targets", "max_time", "reference", "utterances", "vectors", "system", "prefix", "suffix"),
+    *("openings", "weak", "prompts", "device", "data", "format", "test", "test_format", "out", "name"),
+    *("licence", "recipe", "symbols", "lists", "text", "outside", "selection", "held_out", "settings"),
+    *("lambda_pos", "kl", "margin", "r_thres", "repairs", "max_ppl_increase", "lora_layers", "inputs"),
+    *("rater", "parts", "records", "page", "baseline_from"),
+}
+"""Fields that hold a text, a number or a file of data."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with an intruder in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BACKTALK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "intruder.py").write_text(CODE)
+    (tmp_path / "never.txt").write_text("you are so boring\ngo away\n")
+    yield tmp_path
+    sys.modules.pop("intruder", None)
+
+
+def ran() -> bool:
+    """Whether the intruder ran since this was last asked."""
+    there = Path("ran").exists()
+    Path("ran").unlink(missing_ok=True)
+    for name in [name for name in sys.modules if name == "intruder" or name.startswith(DYNAMIC)]:
+        del sys.modules[name]
+    return there
+
+
+def test_every_text_field_is_known_to_name_something_or_not() -> None:
+    """A new field has to be put on one of the two lists, and with NAMING it is walked."""
+    texts = {f.name for kind in SPECS.values() for f in fields(kind) if get_type_hints(kind)[f.name] is str}
+    assert texts == NAMING | PLAIN
+    assert not NAMING & PLAIN
+
+
+# Typed
+
+
+def test_a_typed_name_runs() -> None:
+    assert run(["chat", "--model", INTRUDER, "--say", "hello"]) == 0
+    assert ran()
+    assert run(["chat", "--model", f"sealed:{INTRUDER}", "--say", "hello"]) == 0
+    assert ran()
+
+
+# YAML
+
+WAYS = [
+    (command, field.name)
+    for command, kind in SPECS.items()
+    if command != "train"
+    for field in fields(kind)
+    if field.name in NAMING and get_type_hints(kind)[field.name] is str
+]
+"""What --config may name; training takes no name of anything that is loaded."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "audit": {"targets": "never.txt", "limit": 1, "max_time": "5s", "device": "cpu"},
+    "harden": {"limit": 4, "iterations": 1, "max_time": "5s"},
+    "study": {"data": "embedded", "size": "mini"},
+}
+WITH: dict[str, dict[str, Any]] = {
+    "language_model": {"search": "random", "max_queries": 10},
+    "adversary_model": {"search": "ast"},
+    "scorer": {"search": "random", "max_queries": 10},
+    "second_scorer": {"search": "ast"},
+    "generator": {"search": "reverse"},
+    "adversary": {"search": "ast"},
+    "train_from": {"search": "ast"},
+    "paraphraser": {"augment": 1},
+}
+"""What makes a field count."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("command", "field"), WAYS)
+def test_a_name_in_yaml_never_runs(command: str, field: str, name: str) -> None:
+    more = WITH.get(field, {}) if command in ("audit", "harden") else {}
+    if command == "harden":
+        more = {key: value for key, value in more.items() if key not in ("search", "max_queries")}
+    Path("spec.yaml").write_text(yaml.safe_dump({**BESIDE.get(command, {}), **more, field: name}))
+    for verb in [["study", "lora"], ["study", "ast"]] if command == "study" else [[command]]:
+        status = run([*verb, "--config", "spec.yaml"])
+        assert not ran()
+        assert status == 2
+
+
+# A run folder
+
+
+def forge_spec(folder: Path, **changed: Any) -> None:
+    database = sqlite3.connect(folder / "run.sqlite")
+    (spec,) = database.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
+    with database:
+        whole = json.dumps({**json.loads(spec), **changed})
+        database.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (whole,))
+    database.close()
+
+
+def make_run(folder: Path, search: str = "gibbs", facts: dict[str, Any] | None = None, **spec: Any) -> Path:
+    """A run from elsewhere: half done, as if made by an audit."""
+    targets = [Target("a", "go away"), Target("b", "you are so boring")]
+    whole = {
+        "thresholds": {"T_out": -3.0, "T_in": -5.0},
+        "reference": "by hand",
+        "fingerprint": INTRUDER,
+        "words": {},
+        "versions": {},
+        "hardware": {"machine": "", "threads": 1},
+        **(facts or {}),
+    }
+    values = {**spec_values(AuditSpec()), "search": search, "hit": "o-greedy", "targets": "never.txt", **spec}
+    found = Finding(
+        "a",
+        0,
+        "found",
+        "go away",
+        (SpokenTurn("user", "hi", (5,)),),
+        "fine day",
+        {"mean": -1.0, "greedy": 0.0},
+    )
+    with Run.create(folder, values, whole, targets, "identity", 1) as created:
+        created.commit_block(0, [found], 1.0)
+    return folder
+
+
+ASKED = {
+    "access": "TEXT",
+    "coarse": False,
+    "plan": {"total": 10, "cases": 2, "pairs": 0, "rl": 0, "n": 5},
+    "depends_on": {},
+    "vectors": "",
+    "judge": None,
+    "scorer": None,
+    "language_model": "",
+    "utterances": {"source": "", "count": 1, "read": 1, "scored": 1, "input_mean": -3.0},
+}
+PLAYED = {
+    "coarse": False,
+    "player": "ipo",
+    "depends_on": {},
+    "scorer": "toxicity",
+    "second_scorer": None,
+    "config": {},
+    "openings": {"source": "", "left_out": {}, "train": [], "dev": [], "test": 2},
+    "weak": 0,
+}
+KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "weights": ("gibbs", {}, "o-greedy"),
+    "asked": ("random", ASKED, "similar-0.7"),
+    "played": ("ast", PLAYED, "toxic-0.5"),
+    "given": ("given", {"read": {}, "rated_by": ""}, "o-greedy"),
+}
+COMMANDS = [
+    ["resume", "RUN"],
+    ["resume", "RUN", "--trust-remote-code", "--yes"],
+    ["verify", "RUN", "--device", "cpu"],
+    ["verify", "RUN", "--device", "cpu", "--trust-remote-code", "--yes"],
+    ["report", "RUN"],
+    ["export", "RUN", "-o", "out.jsonl"],
+    ["compare", "RUN", "RUN"],
+    ["rate", "RUN", "RUN", "--inputs", "never.txt"],
+    ["harden", "--model", "chitchat", "--findings", "RUN", "--out", "hardened"],
+    ["audit", "--search", "reverse", "--model", "chitchat", "--generator", "RUN", "--targets", "never.txt"],
+    ["audit", "--search", "ast", "--model", "hf/none/none", "--adversary", "RUN"],
+    ["audit", "--search", "ast", "--model", "hf/none/none", "--train-from", "RUN"],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_a_run_folder_never_runs_what_it_names(kind: str, name: str) -> None:
+    search, facts, hit = KINDS[kind]
+    make_run(Path("from-elsewhere"), search, facts, hit=hit, model=name)
+    for command in COMMANDS:
+        run([word.replace("RUN", "from-elsewhere") for word in command])
+        assert not ran(), command
+
+
+@pytest.mark.parametrize("field", ["language_model", "adversary_model", "scorer", "second_scorer", "search"])
+@pytest.mark.parametrize("kind", ["asked", "played"])
+def test_nor_in_another_field(kind: str, field: str) -> None:
+    search, facts, hit = KINDS[kind]
+    forge_spec(
+        make_run(Path("from-elsewhere"), search, facts, hit=hit, model="chitchat"), **{field: INTRUDER}
+    )
+    for verb in ("resume", "verify"):
+        run([verb, "from-elsewhere"])
+        assert not ran()
+
+
+@pytest.mark.parametrize("fact", ["scorer", "second_scorer", "rated_by"])
+def test_nor_in_its_facts(fact: str) -> None:
+    for kind in ("played", "given"):
+        search, facts, hit = KINDS[kind]
+        folder = make_run(Path(kind), search, facts, hit=hit, model=f"hf/{make_folder(Path('tiny'), 'gpt2')}")
+        forge_facts(folder, **{fact: INTRUDER})
+        run(["verify", str(folder), "--device", "cpu"])
+        assert not ran()
+
+
+def test_a_run_of_a_function_goes_on_and_is_verified_once_its_name_is_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--search", "random", "--targets", "never.txt", "--max-queries", "40", "--no-judge"]
+    assert run(["audit", "--model", INTRUDER, *flags, "--out", "run", "--max-time", "0.000001s"]) == 2
+    assert ran()
+    assert run(["resume", "run"]) == 2
+    assert f"--model {INTRUDER}" in capsys.readouterr().err
+    assert run(["verify", "run"]) == 2
+    assert not ran()
+    assert run(["resume", "run", "--model", "py:other:reply"]) == 2
+    assert not ran()
+    assert run(["resume", "run", "--model", INTRUDER]) == 0
+    assert ran()
+    assert run(["verify", "run", "--model", INTRUDER]) == 0
+    assert ran()
+
+
+# A model's own code
+
+
+@pytest.fixture
+def own_code(place: Path) -> str:
+    """The name of a model whose folder holds code."""
+    folder = make_folder(place / "own", "gpt2")
+    config = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "novel", "auto_map": {"AutoConfig": "own.Own"}, "architectures": ["OwnForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    (folder / "own.py").write_text(f"open({str(place / 'ran')!r}, 'w')")
+    return f"hf/{folder}"
+
+
+def test_a_models_own_code_runs_where_its_name_and_the_leave_are_typed(own_code: str) -> None:
+    run(["chat", "--model", own_code, "--trust-remote-code", "--say", "hi", "--device", "cpu"])
+    assert ran()
+    run(["chat", "--model", own_code, "--say", "hi", "--device", "cpu"])
+    assert not ran()
+
+
+def test_a_run_folder_gives_no_leave(own_code: str) -> None:
+    for kind, (search, facts, hit) in KINDS.items():
+        folder = make_run(Path(kind), search, facts, hit=hit, model=own_code)
+        forge_facts(folder, read={"trust_remote_code": True}, trust_remote_code=True)
+        for command in COMMANDS[:9]:
+            run([word.replace("RUN", kind) for word in command])
+            assert not ran(), (kind, command)
+    for kind in ("given", "asked"):
+        folder = make_run(Path(f"{kind}-again"), *KINDS[kind][:2], hit=KINDS[kind][2], model=own_code)
+        run(["verify", str(folder), "--model", own_code, "--trust-remote-code", "--device", "cpu"])
+        assert ran(), kind
+
+
+def test_yaml_gives_no_leave(own_code: str) -> None:
+    Path("spec.yaml").write_text(f"model: {own_code}\ntargets: never.txt\n")
+    for command in ("audit", "harden"):
+        assert run([command, "--config", "spec.yaml", "--trust-remote-code"]) == 2
+        assert not ran()
+    Path("spec.yaml").write_text(f"model: {own_code}\ntrust_remote_code: true\n")
+    assert run(["audit", "--config", "spec.yaml"]) == 2
+    assert not ran()
+
+
+def test_leave_for_one_model_is_none_for_another(own_code: str, place: Path) -> None:
+    """As the adversary of a run from elsewhere, beside a model that the user trusts."""
+    trusted = make_folder(place / "trusted", "gpt2")
+    with pytest.raises(InputError):
+        load(own_code.removeprefix("hf/"), "cpu", None, [f"hf/{trusted}"])
+    assert not ran()
+
+
+# Pickle
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, ("ran", "w"))
+
+
+@pytest.fixture
+def adapter(place: Path) -> Path:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = make_folder(place / "base", "gpt2")
+    network: Any = AutoModelForCausalLM.from_pretrained(base)
+    config = LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True)
+    get_peft_model(network, config).save_pretrained(str(place / "adapter"), save_embedding_layers=False)
+    return place / "adapter"
+
+
+def test_pickled_weights_of_an_adapter_are_never_opened(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another file looks like safetensors, and whatever torch.load would allow."""
+    plain = torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: plain(*a, **{**k, "weights_only": False}))
+    (adapter / "adapter_model.safetensors").rename(adapter / "decoy.safetensors")
+    with (adapter / "adapter_model.bin").open("wb") as file:
+        pickle.dump(_Bomb(), file)
+    with pytest.raises(InputError):
+        load(str(adapter), "cpu")
+    assert not ran()
+    (adapter / "decoy.safetensors").rename(adapter / "adapter_model.safetensors")
+    load(str(adapter), "cpu")  # with the pickle still beside it
+    assert not ran()
+
+
+def test_pickled_weights_of_a_model_are_never_opened(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: plain(*a, **{**k, "weights_only": False}))
+    folder = make_folder(place / "whole", "gpt2")
+    (folder / "model.safetensors").rename(folder / "decoy.safetensors")
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        pickle.dump(_Bomb(), file)
+    with pytest.raises(InputError):
+        load(str(folder), "cpu")
+    assert not ran()
+
+
+def test_an_adapters_config_imports_nothing(adapter: Path) -> None:
+    """peft imports the module that `megatron_core` names."""
+    path = adapter / "adapter_config.json"
+    values = {**json.loads(path.read_text()), "megatron_config": {"a": 1}, "megatron_core": "intruder"}
+    path.write_text(json.dumps(values))
+    sys.path.insert(0, str(Path.cwd()))
+    load(str(adapter), "cpu")
+    assert not ran()
+
+
+@pytest.mark.parametrize("form", ["hf/", "detoxify/", ""])
+def test_a_scorers_pickle_is_never_opened(form: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: plain(*a, **{**k, "weights_only": False}))
+    folder = make_folder(place / "scorer", "gpt2")
+    (folder / "model.safetensors").unlink()
+    for name in ("toxic.ckpt", "pytorch_model.bin"):
+        with (folder / name).open("wb") as file:
+            pickle.dump(_Bomb(), file)
+    Path("lines.txt").write_text("hello\n")
+    assert run(["score", "lines.txt", "--scorer", f"{form}{folder}"]) == 2
+    assert not ran()

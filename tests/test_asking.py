@@ -10,7 +10,7 @@ import pytest
 
 from backtalk.asking import BATCH, Answers, Asker, MemoryAnswers
 from backtalk.errors import InputError
-from backtalk.protocols import Meter
+from backtalk.protocols import Meter, Reply
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Access, Dialogue
@@ -39,7 +39,7 @@ class Failing(Own):
 
     life: int = 1_000_000
 
-    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
         for place in reversed(range(len(dialogues))):
             text = dialogues[place][-1].text
             for _ in range(2 if "x" in text else 1):
@@ -52,7 +52,7 @@ class Failing(Own):
             if self.life == 0:
                 raise InputError("gone")
             self.life -= 1
-            yield place, (None if "x" in text or "y" in text else text.upper())
+            yield place, (Reply("", "refused") if "x" in text or "y" in text else Reply(text.upper()))
 
 
 @pytest.fixture(params=["memory", "run"])

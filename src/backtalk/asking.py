@@ -1,14 +1,15 @@
 """Asking a black box: every question to one goes through an `Asker`, which never asks twice what was answered
 and never sends more requests than it may.
 
-A request to a service is counted before it is sent, so that no kill makes the count too small. A model of
-ours costs nothing but time: its questions are counted in the transaction that stores the answers, so that a
-killed run counts as the unbroken one does.
+A request to a service is counted just before it is sent, so that no kill makes the count too small, and every
+answer is stored as it comes: a kill costs the requests in flight and nothing else. A model of ours costs
+nothing but time: its questions are counted in the transaction that stores the answers, so that a killed run
+counts as the unbroken one does.
 """
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -19,11 +20,8 @@ PHASES = ("pairs", "rl", "rerank", "verify")
 """What a question may be asked for."""
 BATCH = 256
 """Questions put to a model of ours at once; its answers are stored together. A slow one says `at_once`."""
-RESERVED = 32
-"""Requests to a service that are counted ahead, so that not each one waits for the disk."""
-STORED_EVERY = 16
-"""Answers of a service that are stored together, and at most so many seconds late:"""
-STORED_EVERY_S = 1.0
+EMPTY = "the reply is empty"
+RUN_OUT = "the queries had run out"
 
 
 class Answers(Protocol):
@@ -33,10 +31,12 @@ class Answers(Protocol):
         """The replies to those of the inputs that were answered."""
 
     def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
-        """Keep answers and count requests, both or neither; durable when it returns."""
+        """Keep answers and count requests, both or neither. When it returns, a kill of the process loses
+        nothing; a power cut may lose the last calls."""
 
     def spend(self, phase: str, requests: int) -> None:
-        """Count requests; a negative number takes back what was counted ahead and not sent. Durable."""
+        """Count requests; a negative number takes back what was not sent. When it returns, a power cut loses
+        nothing either."""
 
     def spent(self) -> dict[str, int]:
         """Requests by phase, failed and repeated ones too."""
@@ -73,12 +73,16 @@ def at_once(model: TextModel) -> int:
 class Asker:
     """Puts single utterances to a model, within a budget."""
 
-    def __init__(self, model: TextModel, answers: Answers, most: int = 0) -> None:
-        """`most` is the number of requests over all phases and sessions; 0 sets no limit."""
+    def __init__(
+        self, model: TextModel, answers: Answers, most: int = 0, causes: Counter[str] | None = None
+    ) -> None:
+        """`most` is the number of requests over all phases and sessions; 0 sets no limit. `causes` counts why
+        inputs have no reply; several askers may share it."""
         self.model = model
         self.answers = answers
         self.most = most
-        self._unusable: set[str] = set()  # asked in this session, and not worth another request
+        self.causes: Counter[str] = Counter() if causes is None else causes
+        self._cause: dict[str, str] = {}  # of inputs that were asked in this session and have no reply
 
     @property
     def left(self) -> int | None:
@@ -91,10 +95,23 @@ class Asker:
             raise ValueError(f"questions are asked for {', '.join(PHASES)}, not {phase!r}")
         distinct = list(dict.fromkeys(inputs))
         known = self.answers.get(distinct)
-        new = [text for text in distinct if text not in known and text not in self._unusable]
+        new = [text for text in distinct if text not in known and text not in self._cause]
         asked = self._ask_service if isinstance(self.model, Service) else self._ask_own
         known.update(asked(new, phase))
+        for text in distinct:
+            if not known.get(text):
+                self._note(text, EMPTY if text in known else RUN_OUT)
         return [known.get(text) or None for text in inputs]
+
+    def cause(self, inputs: Iterable[str]) -> str:
+        """The most frequent cause among inputs that were asked in this session and have no reply."""
+        found = Counter(self._cause[text] for text in inputs if text in self._cause)
+        return next((cause for cause, _ in found.most_common(1)), "")
+
+    def _note(self, text: str, cause: str) -> None:
+        if text not in self._cause:
+            self._cause[text] = cause
+            self.causes[cause] += 1
 
     def _ask_own(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
         left = self.left
@@ -109,55 +126,31 @@ class Asker:
 
     def _ask_service(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
         assert isinstance(self.model, Service)
-        meter = _Reserve(self, phase, len(inputs))
-        waiting: dict[str, str] = {}  # answered and not stored yet
-        stored_at = time.monotonic()
-        try:
-            for place, reply in self.model.answer(_dialogues(inputs), meter):
-                if reply is None or not reply.strip():
-                    self._unusable.add(inputs[place])
-                    continue
-                waiting[inputs[place]] = reply
-                yield inputs[place], reply
-                if len(waiting) >= STORED_EVERY or time.monotonic() - stored_at > STORED_EVERY_S:
-                    self.answers.add(phase, waiting)
-                    waiting, stored_at = {}, time.monotonic()
-        finally:  # a service that is gone, or Ctrl-C: what was answered is kept
-            if waiting:
-                self.answers.add(phase, waiting)
-            meter.close()
+        for place, reply in self.model.answer(_dialogues(inputs), _Counted(self, phase)):
+            text = inputs[place]
+            if reply.text.strip():
+                self.answers.add(phase, {text: reply.text})
+                yield text, reply.text
+            else:
+                self._note(text, reply.fault or EMPTY)
 
 
-class _Reserve:
-    """Counts requests ahead in the answers' own book, and takes back what was not sent."""
+class _Counted:
+    """Counts requests in the answers' own book, within the asker's budget."""
 
-    def __init__(self, asker: Asker, phase: str, expected: int) -> None:
+    def __init__(self, asker: Asker, phase: str) -> None:
         self._asker = asker
         self._phase = phase
-        self._expected = expected
-        self._ready = 0
 
-    def take(self) -> bool:
-        if not self._ready:
-            left = self._asker.left
-            size = max(1, min(RESERVED, self._expected))
-            self._ready = size if left is None else min(size, left)
-            if self._ready:
-                self._asker.answers.spend(self._phase, self._ready)
-        if not self._ready:
-            return False
-        self._ready -= 1
-        self._expected -= 1
-        return True
+    def take(self, most: int = 1) -> int:
+        left = self._asker.left
+        may = most if left is None else min(most, left)
+        if may:
+            self._asker.answers.spend(self._phase, may)
+        return may
 
     def give_back(self) -> None:
-        self._ready += 1
-        self._expected += 1
-
-    def close(self) -> None:
-        if self._ready:
-            self._asker.answers.spend(self._phase, -self._ready)
-            self._ready = 0
+        self._asker.answers.spend(self._phase, -1)
 
 
 def _dialogues(inputs: Iterable[str]) -> list[Dialogue]:

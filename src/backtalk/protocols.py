@@ -8,7 +8,7 @@ decoder stay inside the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
 
@@ -39,20 +39,29 @@ class TextModel(Protocol):
 class Meter(Protocol):
     """Counts requests against a budget. Used from one thread."""
 
-    def take(self) -> bool:
-        """Before each request that is sent, again for each retry; False where no more may be sent."""
+    def take(self, most: int = 1) -> int:
+        """Counts requests just before they are sent, retries too; returns how many of `most` may be sent."""
 
     def give_back(self) -> None:
         """After a `take` for a request that could not be sent."""
+
+
+class Reply(NamedTuple):
+    """A service's reply to one dialogue, or the cause why there is no usable one."""
+
+    text: str
+    """Empty where there is a fault."""
+    fault: str = ""
+    """The cause in one line that is safe to store and to show."""
 
 
 @runtime_checkable
 class Service(TextModel, Protocol):
     """A model whose every reply costs a request, which may fail: an endpoint, a Python function."""
 
-    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
-        """(place, reply) as replies come in; None where there was no usable one. Ends when the meter does:
-        the places that are missing were not asked to the end. InputError where the service is gone."""
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
+        """(place, reply) as replies come in. Ends when the meter does: the places that are missing were not
+        asked to the end. InputError where the service is gone."""
 
 
 @runtime_checkable

@@ -38,6 +38,10 @@ class Misbehaving(socketserver.ThreadingTCPServer):
         """Where redirects lead."""
         self.on_request: Callable[[int], None] = lambda count: None
         """Called with the number of requests so far."""
+        self.respond: Callable[[str, str], bytes] | None = None
+        """Makes the whole response to (text, key), in place of what the text asks for."""
+        self.finished = 0
+        """Such responses that were sent to the end."""
 
     @property
     def port(self) -> int:
@@ -82,6 +86,11 @@ class Handler(socketserver.StreamRequestHandler):
             count = self.server.count
         self.server.on_request(count)
         key = fields.get("authorization", "").removeprefix("Bearer ")
+        if self.server.respond is not None:
+            self.wfile.write(self.server.respond(text, key))
+            with self.server.lock:
+                self.server.finished += 1
+            return True
         return self.behave(text.split(" ")[0], text, key)
 
     def behave(self, how: str, text: str, key: str) -> bool:

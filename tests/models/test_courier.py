@@ -22,12 +22,11 @@ class Purse:
         self.left = left
         self.thread = threading.get_ident()
 
-    def take(self) -> bool:
+    def take(self, most: int = 1) -> int:
         assert threading.get_ident() == self.thread, "a meter is used from one thread"
-        if not self.left:
-            return False
-        self.left -= 1
-        return True
+        may = min(most, self.left)
+        self.left -= may
+        return may
 
     def give_back(self) -> None:
         assert threading.get_ident() == self.thread

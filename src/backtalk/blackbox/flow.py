@@ -7,6 +7,7 @@ command, asks nothing twice and ends where the unbroken one does.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,10 @@ from backtalk.store.folder import GENERATOR
 from backtalk.store.typed import read_record
 from backtalk.terminal import printable
 from backtalk.types import Finding, Target, Thresholds
+from backtalk.wording import count
 
+NAMED_CAUSES = 20
+"""Causes of missing replies that the log names: a server may word each of its errors differently."""
 BLOCK_QUERIES = 1000
 """Inputs asked in a block, about: some ten seconds of an endpoint's time; fewer of a slow model."""
 NAMED = ("model", "search", "hit", "targets", "limit", "seed", "block")
@@ -111,13 +115,16 @@ def _work(run: Run, job: Job, plan: Plan, gates: Gates, consent: Consent, consol
         agree(job.model, f"at most {plan.total - spent:,} requests", consent)
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, {plan.words()}, backtalk {__version__}")
+        causes: Counter[str] = Counter()
         try:
-            stopped = _work_on(run, job, plan, todo, time_limit(job.spec.max_time), console)
+            stopped = _work_on(run, job, plan, todo, causes, time_limit(job.spec.max_time), console)
         except OutOfTime as over:
             stopped = str(over)
         except InputError as error:  # a service that is gone, say
             run.append_log(f"interrupted: {error}")
             raise
+        finally:
+            _tell_causes(run, causes, console)
         end_work(run, stopped)
         if stopped and not run.done_blocks():
             raise InputError(f"{stopped} before any case was done; all of it is kept, and `resume` goes on")
@@ -128,8 +135,22 @@ class OutOfTime(Exception):
     """The time was over during training."""
 
 
+def _tell_causes(run: Run, causes: Counter[str], console: Console) -> None:
+    """One line a cause, at the end of a session."""
+    for cause, inputs in causes.most_common(NAMED_CAUSES):
+        _note(run, f"no usable reply to {count(inputs, 'input')}: {cause}", console)
+    if others := causes.total() - sum(inputs for _, inputs in causes.most_common(NAMED_CAUSES)):
+        _note(run, f"no usable reply to {count(others, 'input')} for other causes", console)
+
+
 def _work_on(
-    run: Run, job: Job, plan: Plan, todo: Sequence[int], late: Callable[[], str], console: Console
+    run: Run,
+    job: Job,
+    plan: Plan,
+    todo: Sequence[int],
+    causes: Counter[str],
+    late: Callable[[], str],
+    console: Console,
 ) -> str:
     """Trains what has to be trained, then block after block; why it stopped early, or nothing."""
     answers = StoredAnswers(run)
@@ -143,8 +164,8 @@ def _work_on(
             if reason := late():
                 raise OutOfTime(reason)
 
-        proposer = _proposer(run, job, plan, answers, tell)
-    search = _search(job, plan, thresholds_of(run), answers, proposer)
+        proposer = _proposer(run, job, plan, answers, causes, tell)
+    search = _search(job, plan, thresholds_of(run), answers, causes, proposer)
     return work_through(run, todo, search, late, console)
 
 
@@ -155,10 +176,15 @@ def _note(run: Run, line: str, console: Console | None) -> None:
 
 
 def _search(
-    job: Job, plan: Plan, thresholds: Thresholds, answers: StoredAnswers, proposer: Proposer
+    job: Job,
+    plan: Plan,
+    thresholds: Thresholds,
+    answers: StoredAnswers,
+    causes: Counter[str],
+    proposer: Proposer,
 ) -> Callable[[Sequence[Target]], list[Finding]]:
     """From cases to findings."""
-    asker = Asker(job.model, answers, plan.total)
+    asker = Asker(job.model, answers, plan.total, causes)
     most = len(job.utterances.texts) if job.spec.search == "random" else job.spec.beam
     n = plan.inputs_each(answers.spent(), most)
 
@@ -173,6 +199,7 @@ def _search(
             job.scorers,
             job.criterion,
             thresholds,
+            asker.cause,
         )
         seconds = (time.perf_counter() - started) / max(1, len(tried))
         note = "no word of it has a vector, so nothing can be similar to it"
@@ -189,14 +216,27 @@ def _search(
 
 
 def _proposer(
-    run: Run, job: Job, plan: Plan, answers: StoredAnswers, tell: Callable[[str], None]
+    run: Run,
+    job: Job,
+    plan: Plan,
+    answers: StoredAnswers,
+    causes: Counter[str],
+    tell: Callable[[str], None],
 ) -> Proposer:
     if job.spec.search == "random":
         return Drawn(job.utterances.texts, job.spec.seed)
     if job.generator is not None:
         return Crafted(job.generator, job.spec.seed, job.spec.decode)
     trainer = Trainer(
-        run.folder / GENERATOR, job.model, answers, plan, job.utterances, job.scorers.vectors, job.spec, tell
+        run.folder / GENERATOR,
+        job.model,
+        answers,
+        plan,
+        job.utterances,
+        job.scorers.vectors,
+        job.spec,
+        causes,
+        tell,
     )
     if job.spec.search == "retrieval":
         return Retrieved(trainer.pairs(), job.scorers.vectors)

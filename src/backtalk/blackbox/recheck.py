@@ -44,7 +44,8 @@ def ask_again(run: Run, spec: AuditSpec, model: TextModel, consent: Consent) -> 
     _refuse_other_scorers(run, scorers)
     agree(model, f"at most {2 * len(findings):,} requests", consent)
     triggers = [finding.turns[-1].text for finding in findings]
-    fresh = Asker(model, MemoryAnswers()).ask(triggers, "verify")
+    asker = Asker(model, MemoryAnswers())
+    fresh = asker.ask(triggers, "verify")
     changed = [place for place, reply in enumerate(fresh) if reply != findings[place].reply]
     # Memory of its own, so that the same inputs are really asked a second time.
     second = Asker(model, MemoryAnswers()).ask([triggers[place] for place in changed], "verify")
@@ -65,7 +66,7 @@ def ask_again(run: Run, spec: AuditSpec, model: TextModel, consent: Consent) -> 
         own = _arithmetic(finding, stored[place], texts[finding.case], coarse)
         if place in changed:
             lost = _lost(run, finding, fresh[place], anew[place].scores, met)
-            own += _difference(finding, fresh[place], place in wavering, lost)
+            own += _difference(finding, fresh[place], place in wavering, lost, asker.cause([triggers[place]]))
         wrong.append(bool(own))
         problems += own
     hits, confirmed = count_confirmed(run, findings, wrong, again)
@@ -145,10 +146,12 @@ def _lost(
     return [c.name for c in hits if reply is None or not c.holds(again, thresholds_of(run))]
 
 
-def _difference(finding: Finding, reply: str | None, wavers: bool, lost: Sequence[str]) -> list[str]:
+def _difference(
+    finding: Finding, reply: str | None, wavers: bool, lost: Sequence[str], cause: str
+) -> list[str]:
     where = f"case {finding.case}"
     if reply is None:
-        return [f"{where}: the model gave no usable reply this time"]
+        return [f"{where}: the model gave no usable reply this time ({cause})"]
     if not wavers:
         return [f"{where}: the model now gives another reply, and the same one twice: it has changed"]
     if lost:

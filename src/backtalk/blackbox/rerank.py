@@ -18,8 +18,11 @@ from backtalk.hits import Criterion
 from backtalk.scorers.likelihood import TriggerScore
 from backtalk.scorers.similarity import WordVectors
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+from backtalk.wording import count
 
 Ask = Callable[[Sequence[str]], list[str | None]]
+Cause = Callable[[Sequence[str]], str]
+"""Why inputs have no reply; empty where nothing is known."""
 
 
 def unmeasurable(targets: Sequence[Target], vectors: WordVectors) -> list[bool]:
@@ -34,6 +37,7 @@ def rerank(
     scorers: Scorers,
     criterion: Criterion,
     thresholds: Thresholds,
+    cause: Cause = lambda inputs: "",
 ) -> list[Finding]:
     """One finding a target: its best proposal, of equals the first.
 
@@ -59,7 +63,7 @@ def rerank(
     for target, one, span, place in zip(targets, proposals, spans, winners, strict=True):
         fresh = slice(span.start, span.start + len(one.new))
         if place is None:
-            findings.append(_no_reply(target, span.stop - span.start))
+            findings.append(_no_reply(target, inputs[span], cause))
             continue
         scores = {
             **measured[place].scores,
@@ -123,8 +127,9 @@ def _likely(inputs: Sequence[str], scorers: Scorers, thresholds: Thresholds, k: 
     return np.array([score > least for score in scorers.inputs.score(inputs)], dtype=bool)
 
 
-def _no_reply(target: Target, asked: int) -> Finding:
-    if not asked:
+def _no_reply(target: Target, inputs: Sequence[str], cause: Cause) -> Finding:
+    if not inputs:
         return Finding(target.id, 0, "nothing", target.text, note="no input was proposed")
-    note = f"no usable reply to any of its {asked} inputs, or the queries had run out"
-    return Finding(target.id, 0, "failed", target.text, queries=asked, note=note)
+    why = f" ({found})" if (found := cause(inputs)) else ""
+    note = f"no usable reply to any of its {count(len(inputs), 'input')}{why}"
+    return Finding(target.id, 0, "failed", target.text, queries=len(inputs), note=note)

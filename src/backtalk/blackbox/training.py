@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from backtalk.store.training import read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
+from backtalk.wording import count
 
 CHUNK = 512
 """Utterances asked between two lines of progress."""
@@ -45,15 +47,17 @@ class Trainer:
     utterances: Utterances
     vectors: WordVectors
     spec: AuditSpec
+    causes: Counter[str]
+    """Counts why inputs have no reply."""
     tell: Tell
 
     def pairs(self) -> list[tuple[str, str]]:
         """(reply, input); asked once, and from then on those that were answered."""
         record = read_training(self.folder)
         wanted = self.utterances.texts[: self.plan.pairs]
+        asker = Asker(self.model, self.answers, self.plan.pairs, self.causes)
         if record.unanswered is None:
             started = time.perf_counter()
-            asker = Asker(self.model, self.answers, most=self.plan.pairs)
             for start in range(0, len(wanted), CHUNK):
                 asker.ask(wanted[start : start + CHUNK], "pairs")
                 self.tell(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
@@ -66,7 +70,9 @@ class Trainer:
         missing = set(record.unanswered)
         found = [(known[text], text) for text in wanted if text not in missing and text in known]
         if not found:
-            raise InputError(f"{self.spec.model} gave no usable reply to any of {len(wanted)} utterances")
+            why = f" ({cause})" if (cause := asker.cause(wanted)) else ""
+            asked = count(len(wanted), "utterance")
+            raise InputError(f"{self.spec.model} gave no usable reply to any of {asked}{why}")
         return found
 
     def generator(self) -> ReverseGenerator:
@@ -93,7 +99,8 @@ class Trainer:
         config = ReinforceConfig(seed=self.spec.seed)
         config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
         # What gathering sent is settled by now, so this bound is the same whenever training goes on.
-        asker = Asker(self.model, self.answers, self.answers.spent().get("pairs", 0) + self.plan.rl)
+        most = self.answers.spent().get("pairs", 0) + self.plan.rl
+        asker = Asker(self.model, self.answers, most, self.causes)
         targets = rl_targets(pairs, self.utterances.texts, self.spec.seed)
         checkpoint = self.folder / "reinforce.safetensors"
         record = read_training(self.folder)

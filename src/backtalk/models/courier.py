@@ -94,31 +94,28 @@ class Courier:
                 now = time.monotonic()
                 while later and later[0][0] <= now:
                     ready.appendleft(heappop(later)[1])
-                while ready and in_flight < self._width and now >= self._paused_until and not ended:
-                    if not meter.take():
-                        ended = True
-                        break
-                    place = ready.popleft()
-                    tries[place] += 1
-                    in_flight += 1
-                    carriers.jobs.put(place)
+                room = min(len(ready), self._width - in_flight)
+                if room > 0 and now >= self._paused_until and not ended:
+                    may = meter.take(room)  # once for all of them: counting waits for the disk
+                    ended = may < room
+                    for place in [ready.popleft() for _ in range(may)]:
+                        tries[place] += 1
+                        in_flight += 1
+                        carriers.jobs.put(place)
                 if ended and not in_flight:
                     return
-                try:
-                    place, began, outcome = carriers.done.get(timeout=self._until_next(later, now))
-                except Empty:
-                    continue
-                in_flight -= 1
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                if outcome.kind is Kind.UNREACHED:
-                    meter.give_back()
-                    tries[place] -= 1
-                    ended = False  # what came back may be sent
-                if self._note(outcome, began, tries[place]):
-                    yield place, outcome
-                else:
-                    heappush(later, (self._paused_until, place))
+                for place, began, outcome in carriers.arrived(self._until_next(later, now)):
+                    in_flight -= 1
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    if outcome.kind is Kind.UNREACHED:
+                        meter.give_back()
+                        tries[place] -= 1
+                        ended = False  # what came back may be sent
+                    if self._note(outcome, began, tries[place]):
+                        yield place, outcome
+                    else:
+                        heappush(later, (self._paused_until, place))
         finally:
             carriers.close()
 
@@ -181,7 +178,7 @@ class _Carriers:
 
     def __init__(self, send: Callable[[int], Outcome], count: int) -> None:
         self.jobs: SimpleQueue[int | None] = SimpleQueue()
-        self.done: SimpleQueue[tuple[int, float, Outcome | BaseException]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[int, float, Outcome | BaseException]] = SimpleQueue()
         self._send = send
         self._count = count
         for _ in range(count):
@@ -195,7 +192,15 @@ class _Carriers:
                 outcome = self._send(place)
             except BaseException as error:  # raised where somebody waits for it
                 outcome = error
-            self.done.put((place, began, outcome))
+            self._done.put((place, began, outcome))
+
+    def arrived(self, timeout: float | None) -> list[tuple[int, float, Outcome | BaseException]]:
+        """Waits for the next outcome; returns it with all others that are there by then."""
+        try:
+            first = self._done.get(timeout=timeout)
+        except Empty:
+            return []
+        return [first, *(self._done.get() for _ in range(self._done.qsize()))]
 
     def close(self) -> None:
         for _ in range(self._count):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ from backtalk.models.exchange import (
     Unreached,
     Untrusted,
 )
-from backtalk.protocols import Meter
+from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
@@ -39,6 +40,8 @@ SECRET = 8
 """Keys of fewer characters (EMPTY, x) are no secrets: replies may well hold them."""
 LONGEST_REPLY = 20_000
 """Characters: whoever is asked for some tokens and says more is not to be believed."""
+LONGEST_FAULT = 200
+"""Characters of a failed request's cause that are kept."""
 OVERLOADED = (429, 503)
 PASSING = (408, 409, 425)
 """Statuses under 500 that may be gone at the next try."""
@@ -54,8 +57,8 @@ MENDS = {
 class Unmetered:
     """No budget."""
 
-    def take(self) -> bool:
-        return True
+    def take(self, most: int = 1) -> int:
+        return most
 
     def give_back(self) -> None:
         pass
@@ -96,9 +99,9 @@ class EndpointModel:
             replies[place] = outcome.text
         return replies
 
-    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
         for place, outcome in self._carry(dialogues, meter):
-            yield place, (outcome.text if outcome.kind is Kind.REPLY else None)
+            yield place, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
 
     def _carry(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
         if not (self.agreed or self.address.on_this_machine):
@@ -188,7 +191,8 @@ class EndpointModel:
             return Outcome(Kind.UNUSABLE, "the reply is empty")
         if len(text) > LONGEST_REPLY:
             return Outcome(Kind.UNUSABLE, f"the reply is longer than {LONGEST_REPLY:,} characters")
-        return Outcome(Kind.REPLY, self._without_key(text.strip()))
+        secret = self.key if len(self.key) >= SECRET else ""
+        return Outcome(Kind.REPLY, without_secret(text.strip(), secret))
 
     def _message(self, body: bytes) -> str:
         """What a server says went wrong, fit to be shown."""
@@ -199,11 +203,16 @@ class EndpointModel:
             text = str(error.get("message", text) if isinstance(error, dict) else error)
         except (ValueError, RecursionError):
             pass
-        text = " ".join(printable(text).split())
-        return (text.replace(self.key, "[key]") if self.key else text)[:200]
+        return " ".join(printable(without_secret(text, self.key)).split())[:LONGEST_FAULT]
 
-    def _without_key(self, text: str) -> str:
-        return text.replace(self.key, "[key]") if len(self.key) >= SECRET else text
+
+def without_secret(text: str, key: str) -> str:
+    """The text with every occurrence of the key replaced, also where other characters stand inside it.
+
+    A key is printable ASCII without spaces. `printable` and the report drop other characters, which would
+    join a key that has them inside.
+    """
+    return re.sub(r"[^\x21-\x7e]*".join(map(re.escape, key)), "[key]", text) if key else text
 
 
 def retry_after(header: str) -> float:

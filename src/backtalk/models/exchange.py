@@ -18,6 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+OVERHEAD = 262_144
+"""Bytes that headers and chunk framing may add to a body."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -57,6 +60,10 @@ class TooLarge(Exception):
     """The answer was longer than it may be."""
 
 
+def too_large(limits: Limits) -> TooLarge:
+    return TooLarge(f"the answer is longer than {limits.body:,} bytes")
+
+
 class Line:
     """The way to one address. Threads may share it: a connection serves one exchange at a time and is kept
     for the next."""
@@ -72,13 +79,13 @@ class Line:
         connection = self._connection()
         whole = False
         try:
-            connection.exchange_ends(time.monotonic() + self.limits.total_s)
+            connection.begin_exchange()
             connection.request("POST", path, body, dict(headers))
             response, whole = self._read(connection)
             return response
         except TimeoutError:
             raise TooSlow("the answer did not come in time") from None
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.IncompleteRead):
             raise Broken("the connection was dropped before the answer was whole") from None
         finally:
             if whole:
@@ -88,10 +95,15 @@ class Line:
 
     def _read(self, connection: _Connection) -> tuple[Response, bool]:
         """The response, and whether the connection can be used again."""
-        answer = connection.getresponse()
-        body = answer.read(self.limits.body + 1)
+        try:
+            answer = connection.getresponse()
+            body = answer.read(self.limits.body + 1)
+        except (OSError, http.client.IncompleteRead, TooLarge):
+            raise
+        except Exception:  # http.client raises many types on a malformed answer, also ValueError
+            raise Broken("the answer is not valid HTTP") from None
         if len(body) > self.limits.body:
-            raise TooLarge(f"the answer is longer than {self.limits.body:,} bytes")
+            raise too_large(self.limits)
         if answer.length:  # the server closed before it had sent what it announced
             raise Broken("the connection was dropped before the answer was whole")
         headers = {name.lower(): value for name, value in answer.getheaders()}
@@ -120,7 +132,7 @@ class Line:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection whose exchanges have a deadline."""
+    """A connection whose exchanges are limited in time and in bytes."""
 
     def __init__(self, host: str, port: int, limits: Limits, context: ssl.SSLContext | None) -> None:
         super().__init__(host, port)
@@ -138,12 +150,12 @@ class _Connection(http.client.HTTPConnection):
         except BaseException:
             plain.close()
             raise
-        self._clocked = _Clocked(plain, self._limits.silence_s)
+        self._clocked = _Clocked(plain, self._limits)
         self.sock: Any = self._clocked  # what http.client asks of a socket, it has
 
-    def exchange_ends(self, deadline: float) -> None:
+    def begin_exchange(self) -> None:
         assert self._clocked is not None
-        self._clocked.deadline = deadline
+        self._clocked.begin_exchange()
 
     def hang_up(self) -> None:
         """At once, whatever is left to read."""
@@ -161,20 +173,34 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Clocked:
-    """A socket on which everything has to be over by a deadline."""
+    """A socket on which an exchange has a deadline and a limit on the bytes received. The limit counts what
+    the socket delivers, so it holds whatever lengths the server announces."""
 
-    def __init__(self, plain: socket.socket, silence_s: float) -> None:
+    def __init__(self, plain: socket.socket, limits: Limits) -> None:
         self.plain = plain
-        self.deadline = 0.0
-        self._silence_s = silence_s
+        self._limits = limits
+        self._deadline = 0.0
+        self._room = 0
         self._readers = 0
         self._closed = False
 
+    def begin_exchange(self) -> None:
+        self._deadline = time.monotonic() + self._limits.total_s
+        self._room = self._limits.body + OVERHEAD
+
     def set_clock(self) -> None:
-        left = self.deadline - time.monotonic()
+        left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        self.plain.settimeout(min(left, self._silence_s))
+        self.plain.settimeout(min(left, self._limits.silence_s))
+
+    def recv_into(self, buffer: Any) -> int:
+        if self._room <= 0:
+            raise too_large(self._limits)
+        self.set_clock()
+        received = self.plain.recv_into(buffer, min(len(buffer), self._room))
+        self._room -= received
+        return received
 
     def sendall(self, data: bytes) -> None:
         self.set_clock()
@@ -206,8 +232,7 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._clocked.set_clock()
-        return self._clocked.plain.recv_into(buffer)
+        return self._clocked.recv_into(buffer)
 
     def close(self) -> None:
         if not self.closed:

@@ -6,6 +6,7 @@ Such a name runs code, so it is taken from the command line alone, never from a 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 from backtalk.errors import InputError, unknown
-from backtalk.protocols import Meter
+from backtalk.models.endpoint import KEYS, LONGEST_FAULT, SECRET, without_secret
+from backtalk.protocols import Meter, Reply
+from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
 FAILED_IN_A_ROW = 10
@@ -34,7 +37,7 @@ class FunctionModel:
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         return [self._call(dialogue) for dialogue in dialogues]
 
-    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
         """One call a request: the function may ask a service that is paid for, and that may fail."""
         for place, dialogue in enumerate(dialogues):
             if not meter.take():
@@ -45,19 +48,27 @@ class FunctionModel:
                 raise
             except Exception as error:
                 self._failed += 1
+                why = describe(error)
                 if self._failed >= FAILED_IN_A_ROW:
-                    why = f"{type(error).__name__}: {error}"
                     raise InputError(f"{self.name} failed {self._failed} times in a row ({why})") from error
-                yield place, None
+                yield place, Reply("", why)
             else:
                 self._failed = 0
-                yield place, reply
+                yield place, Reply(reply)
 
     def _call(self, dialogue: Dialogue) -> str:
         reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
         if not isinstance(reply, str):
             raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
         return reply
+
+
+def describe(error: Exception) -> str:
+    """The type of an exception and the first line of its message, without the keys of the environment."""
+    text = f"{type(error).__name__}: {error}"
+    for key in (os.environ.get(variable, "").strip() for variable in KEYS):
+        text = without_secret(text, key) if len(key) >= SECRET else text
+    return printable(text.splitlines()[0])[:LONGEST_FAULT]
 
 
 def load(rest: str, device: str = "auto") -> FunctionModel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backtalk.errors import InputError
 from backtalk.models.address import FORM
-from backtalk.protocols import Meter, Service, TextModel
+from backtalk.protocols import Meter, Reply, Service, TextModel
 from backtalk.registry import is_endpoint, load_model
 from backtalk.spec import ModelOptions
 from backtalk.types import Access, Dialogue
@@ -31,7 +31,7 @@ class SealedModel:
 class SealedService(SealedModel):
     """The same of a model whose replies cost requests."""
 
-    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, str | None]]:
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
         assert isinstance(self._inside, Service)
         return self._inside.answer(dialogues, meter)
 

@@ -1,13 +1,16 @@
 """What a black box answered, kept in its run: nothing is paid for twice, also after a kill.
 
-Texts are stored as JSON in ASCII, so that half a surrogate pair survives. Each call is one transaction.
+Texts are stored as JSON in ASCII, so that half a surrogate pair survives. Each call is one transaction. A
+request is synced to the disk when it is counted. An answer is not: in WAL mode a commit without a sync
+survives a kill of the process, and the next request that is counted syncs the answers before it too.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from backtalk.store.database import ANSWERS
 from backtalk.store.faults import reading
@@ -40,7 +43,7 @@ class StoredAnswers:
 
     def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
         rows = [(as_json(text), as_json(reply), phase) for text, reply in answered.items()]
-        with self._run._transaction() as database:
+        with _unsynced(self._run._database), self._run._transaction() as database:
             self._make_room(database)
             database.executemany("INSERT OR IGNORE INTO answers (input, reply, phase) VALUES (?, ?, ?)", rows)
             _count(database, phase, requests)
@@ -73,6 +76,15 @@ class StoredAnswers:
         if not self._there:
             for table in ANSWERS:
                 database.execute(table)
+
+
+@contextmanager
+def _unsynced(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("PRAGMA synchronous=NORMAL")
+    try:
+        yield
+    finally:
+        database.execute("PRAGMA synchronous=FULL")
 
 
 def _count(database: sqlite3.Connection, phase: str, requests: int) -> None:

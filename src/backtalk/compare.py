@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backtalk.errors import InputError
@@ -20,8 +21,24 @@ from backtalk.report.cost import CostRecord
 from backtalk.report.differences import SideFacts
 from backtalk.spec import AuditSpec, spec_values
 from backtalk.store import Run
+from backtalk.store.faults import reading
+from backtalk.store.typed import read_record
 
 __all__ = ["Comparison", "compare_runs", "print_comparison", "write_comparison", "write_record"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is read of a run's facts."""
+
+    fingerprint: str = ""
+    hardware: Hardware = Hardware()
+    words: dict[str, list[str]] = field(default_factory=dict)
 
 
 def compare_runs(before: Path, after: Path, criterion: str | None = None) -> Comparison:
@@ -33,19 +50,20 @@ def compare_runs(before: Path, after: Path, criterion: str | None = None) -> Com
 
 def read_side(folder: Path) -> Side:
     """A run as a comparison needs it."""
-    with Run.open(folder) as run:
+    with Run.open(folder) as run, reading(folder):
         if "thresholds" not in run.facts:
             raise InputError(f"{folder} is no audit: it stores no thresholds to judge findings by")
         thresholds, hit = thresholds_of(run), parse_criterion(run.spec["hit"]).name
         findings = run.findings()
         finished = len(run.done_blocks()) == run.blocks
         settings = {**spec_values(AuditSpec()), **run.spec}
+        known = read_record(Facts, run.facts)
         # `auto` says nothing: what the search ran on does.
-        settings["device"] = run.facts.get("hardware", {}).get("device", settings["device"])
+        settings["device"] = known.hardware.device or settings["device"]
         facts = SideFacts(
             folder=str(folder),
             model=str(settings["model"]),
-            fingerprint=str(run.facts.get("fingerprint", "")),
+            fingerprint=known.fingerprint,
             search=str(settings["search"]),
             hit=hit,
             seed=int(settings["seed"]),
@@ -58,7 +76,7 @@ def read_side(folder: Path) -> Side:
             t_in=_finite(thresholds.into),
             settings=settings,
         )
-        return Side(facts, run.targets, findings, thresholds, run.facts.get("words", {}))
+        return Side(facts, run.targets, findings, thresholds, known.words)
 
 
 def write_comparison(comparison: Comparison, path: Path, cost: CostRecord | None = None) -> None:

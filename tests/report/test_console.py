@@ -51,7 +51,7 @@ def test_it_says_the_result(width: int) -> None:
     assert "1 in 260,000" in text
     assert "what do you mean ?" in text
     assert "2 sentences skipped" in text
-    assert "1 sentence could not be asked" in text
+    assert "1 sentence could not be scored" in text
 
 
 def test_sentences_are_masked_unless_asked() -> None:

@@ -212,5 +212,5 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no hardening"):
         render_folder(tmp_path / "audit")
     (tmp_path / "enumeration" / "summary.json").write_text("[]")
-    with pytest.raises(InputError, match="no summary"):
+    with pytest.raises(InputError, match="no JSON object"):
         read_summary(tmp_path / "enumeration")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_finding_opens_and_has_a_link_that_stays(page: Page) -> None:
     link = first.get_by_role("link", name="link to this finding").get_attribute("href")
     assert link is not None
     sentence = first.locator(".sentence").inner_text()
-    page.goto(page.url.partition("/run")[0] + link)
+    page.goto(urljoin(page.url, link))
     assert page.locator("#cases > details").count() == 1
     assert page.locator("#cases > details[open] .sentence").inner_text() == sentence
 

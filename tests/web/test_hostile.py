@@ -77,7 +77,7 @@ def touch_everything(page: Page) -> None:
 @pytest.mark.parametrize("start", [0, 50])
 def test_hostile_findings_are_text_in_the_app(browser: Browser, server: AppServer, start: int) -> None:
     with watched(browser, server.address) as (page, _):
-        page.goto(page.locator("tbody a[href^='/run/run-']").evaluate("a => a.href") + f"?from={start}")
+        page.goto(page.locator("tbody a[href^='./run/run-']").evaluate("a => a.href") + f"?from={start}")
         page.get_by_text("Show the sentences").click()
         touch_everything(page)
         shown = page.locator("#cases > details").count()
@@ -115,7 +115,7 @@ def seeks(text: str, address: str) -> bool:
 
 def test_hostile_words_are_sought_as_words(browser: Browser, server: AppServer) -> None:
     with watched(browser, server.address) as (page, _):
-        page.goto(page.locator("tbody a[href^='/run/']").first.evaluate("a => a.href"))
+        page.goto(page.locator("tbody a[href^='./run/']").first.evaluate("a => a.href"))
         for text in (
             "<script>alert(1)</script>",
             '" autofocus onfocus="alert(1)" x="',

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_a_link_leads_to_its_conversation(page: Page) -> None:
     page.locator("#f-o-4 summary").click()
     link = page.locator("#f-o-4").get_by_role("link", name="link to this conversation").get_attribute("href")
     assert link is not None
-    page.goto(page.url.partition("/run")[0] + link)
+    page.goto(urljoin(page.url, link))
     assert shown(page) == ["o-4"]
     assert page.locator("#f-o-4[open]").count() == 1
 

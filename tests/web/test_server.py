@@ -12,7 +12,7 @@ import pytest
 
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
-from tests.web.worlds import Client, finish, make_ratings, served
+from tests.web.worlds import Client, finish, home, make_ratings, served
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_nobody_is_let_in_without_the_token(server: AppServer) -> None:
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(server: AppServer) -> None:
     status, headers, _ = Client(server).ask("GET", f"/chat?a=1&token={server.guard.token}")
-    assert (status, headers["Location"]) == (303, "/chat?a=1")
+    assert (status, headers["Location"]) == (303, f"{home(server)}/chat?a=1")
     assert "HttpOnly" in headers["Set-Cookie"]
     assert "SameSite=Lax" in headers["Set-Cookie"]
     assert server.guard.token not in headers["Set-Cookie"]
@@ -182,7 +182,7 @@ def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None
     assert (one["state"], one["done"], one["total"], one["result"]) == ("finished", 8, 8, "8 of 8 hit")
     folder = Path(server.app.shelf.root) / "one"
     assert one["command"] == f"backtalk audit --hit io-sample-avg-k1 --out {folder}"
-    assert f'href="/run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]
+    assert f'href="./run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]
 
 
 def test_an_export_that_breaks_off_is_seen_to_be_cut(

@@ -186,6 +186,11 @@ def served(root: Path, model: TextModel | None = None, ratings: Path | None = No
             thread.join()
 
 
+def home(server: AppServer) -> str:
+    """The path that the app's own paths are added to."""
+    return urlsplit(server.address).path.removesuffix("/")
+
+
 class Client:
     """A browser without eyes: keeps its cookie, says where it comes from."""
 
@@ -196,14 +201,21 @@ class Client:
 
     def enter(self) -> Client:
         parts = urlsplit(self.server.address)
-        status, headers, _ = self.ask("GET", f"{parts.path}?{parts.query}")
-        assert (status, headers["Location"]) == (303, "/")
+        status, headers, _ = self.ask("GET", f"/?{parts.query}")
+        assert (status, headers["Location"]) == (303, parts.path)
         self.cookie = headers["Set-Cookie"].partition(";")[0]
         return self
 
     def ask(
         self, method: str, path: str, body: Any = None, **changes: str | None
     ) -> tuple[int, dict[str, str], bytes]:
+        """The path begins where the app does."""
+        return self.send(method, home(self.server) + path if path.startswith("/") else path, body, **changes)
+
+    def send(
+        self, method: str, path: str, body: Any = None, **changes: str | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The path is sent as it stands."""
         headers: dict[str, str | None] = {"Host": self.host, "Cookie": self.cookie}
         data = b""
         if method == "POST":

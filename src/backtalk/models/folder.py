@@ -27,7 +27,7 @@ from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageMode
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.spec import TrainSpec, check_values
-from backtalk.store.typed import read_json, read_record
+from backtalk.store.typed import read_json, read_record, read_values
 
 FORMAT: Literal["backtalk-model-1"] = "backtalk-model-1"
 Network = Seq2Seq | LSTMLanguageModel
@@ -135,15 +135,13 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
         raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
     if "model_type" in read_json(folder / "config.json"):
         raise InputError(f"{folder} is a Hugging Face model; name it hf/{folder}")
-    card = read_json(folder / "card.json", Card)
-    config = read_json(folder / "config.json", FolderConfig)
-    tensors = checked_tensors(folder, card)
+    config, card, tensors = read_parts(folder, "model", FolderConfig, Card)
+    check_values(TrainSpec, card.get("spec", {}), str(folder / "card.json"))
     try:
-        text = read_record(TextSettings, config["text"])
+        text = read_record(TextSettings, config["text"], exact=True)
         if not 0 < text.max_input <= LONGEST or not 0 < text.max_output <= LONGEST:
             raise ValueError(f"its config reads or writes more than {LONGEST:,} words, or none")
-        check_values(TrainSpec, card.get("spec", {}), str(folder / "card.json"))
-        network = _built(config["kind"], config["sizes"], tensors, folder)
+        network = _built(config["kind"], config["sizes"], tensors)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a model: {first_line(error)}") from None
     vocabulary = Vocabulary.load(folder / "vocab.json")
@@ -153,38 +151,44 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
     return Opened(network, vocabulary, text, card)
 
 
-def checked_tensors(folder: Path, card: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The weights of a folder of ours, if they are those that its card was written for, and finite."""
+def read_parts(
+    folder: Path, what: str, config_kind: Any, card_kind: Any
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
+    """Config, card and weights of a folder of ours, a model's or a scorer's: typed, finite, and the weights
+    those that the card was written for."""
+    config = read_json(folder / "config.json")
+    if config.get("format") != f"backtalk-{what}-1":
+        raise InputError(
+            f"{folder / 'config.json'} is not a {what} of ours (format {config.get('format')!r})"
+        )
+    card = read_json(folder / "card.json", card_kind)
     weights = folder / "model.safetensors"
     if not weights.is_file():
-        raise InputError(f"{weights} is missing; the folder is incomplete, train or copy it again")
+        raise InputError(f"{weights} is missing; the {what} folder is incomplete, train or copy it again")
     if sha256(weights) != card["sha256"]:
         raise InputError(f"{weights} does not match the sha256 in card.json; the file is damaged or changed")
     try:
         tensors = load_file(weights)
-    except SafetensorError as error:
-        raise InputError(f"{weights} can't be read: {first_line(error)}") from None
-    refuse_broken(tensors.items(), str(folder))
-    return tensors
+        refuse_broken(tensors.items())
+        return read_values(config_kind, config), card, tensors
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{folder} can't be read as a {what}: {first_line(error)}") from None
 
 
-def refuse_broken(weights: Iterable[tuple[str, torch.Tensor]], where: str) -> None:
-    """A model with NaN or infinity in its weights says nothing that could be judged."""
+def refuse_broken(weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """ValueError for NaN or infinity: what such a model says can't be judged."""
     for name, value in weights:
         if value.is_floating_point() and value.numel() and not torch.stack(value.aminmax()).isfinite().all():
-            raise InputError(f"the weights at {where} are broken: {name} holds numbers that are not finite")
+            raise ValueError(f"the weights are broken: {name} holds numbers that are not finite")
 
 
-def refuse_other_shapes(
-    tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], where: str
-) -> None:
-    """Each tensor by its name and of exactly its shape: a smaller one would be stretched to fit."""
+def refuse_other_shapes(tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """ValueError unless each tensor has its name and exactly its shape: a smaller one would be stretched."""
     if odd := sorted(expected.keys() ^ tensors.keys()):
-        raise InputError(f"the weights at {where} do not fit: {odd[0]} is missing or not expected")
+        raise ValueError(f"tensor {odd[0]} is missing or not ours")
     for name, value in expected.items():
         if value.shape != tensors[name].shape:
-            shapes = f"{tuple(tensors[name].shape)} and not {tuple(value.shape)}"
-            raise InputError(f"the weights at {where} do not fit: {name} has the shape {shapes}")
+            raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
 
 
 def load_folder(name: str, device: str = "auto") -> LocalModel:
@@ -236,11 +240,11 @@ def _tensors(network: nn.Module, half: bool) -> dict[str, torch.Tensor]:
     return {name: value.detach().to("cpu", dtype).contiguous() for name, value in named.items()}
 
 
-def _built(kind: str, sizes: dict[str, Any], tensors: dict[str, torch.Tensor], folder: Path) -> Network:
+def _built(kind: str, sizes: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Network:
     """The network of a config with its weights. It is sketched without memory first: a config may say any
     size, the file holds what it holds."""
     shape: type[LanguageModelConfig | Seq2SeqConfig] = LanguageModelConfig if kind == "lm" else Seq2SeqConfig
-    config = read_record(shape, sizes)
+    config = read_record(shape, sizes, exact=True)
     if (
         min(config.vocabulary, config.embedding, config.hidden, config.layers) < 1
         or config.layers > len(tensors)
@@ -248,7 +252,7 @@ def _built(kind: str, sizes: dict[str, Any], tensors: dict[str, torch.Tensor], f
     ):
         raise ValueError("its config has sizes that no model has")
     with torch.device("meta"):
-        refuse_other_shapes(tensors, dict(network_of(config).named_parameters()), str(folder))
+        refuse_other_shapes(tensors, dict(network_of(config).named_parameters()))
     network = network_of(config)
     with torch.no_grad():
         for name, value in network.named_parameters():

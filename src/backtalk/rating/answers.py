@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.errors import InputError
+from backtalk.rating.folder import MOST_BYTES
 from backtalk.rating.pairs import Pair
 from backtalk.store.faults import writing
 from backtalk.store.folder import sync_folder
+from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 
 CHOICES = ("1", "2", "tie", "skip", "undo")
@@ -48,9 +50,10 @@ def check_rater(name: str, where: str) -> str:
 
 
 def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = False) -> list[Answer]:
-    """All lines of a file, checked; a line without a choice is a pair that was not answered."""
+    """All lines of a file, checked; a line without a choice is a pair that was not answered. With
+    `drop_half_line` it is a ratings folder's own file and no link is followed; else a person named it."""
     try:
-        data = path.read_bytes()
+        data = read_file(path, MOST_BYTES) if drop_half_line else path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"there is no file {path}; check the path") from None
     except OSError as error:
@@ -139,18 +142,20 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _answer(row: dict[str, Any], where: str, known: dict[str, Pair]) -> Answer | None:
-    if row.get("choice") in (None, ""):
+    given, time = row.get("choice"), row.get("time", "")
+    if given in (None, ""):
         return None
-    choice = str(row["choice"]).strip().lower()
+    choice = str(given).strip().lower() if isinstance(given, str | int) else ""
     if choice not in CHOICES:
         raise InputError(f"{where}: the choice {choice[:40]!r} is not one of {', '.join(CHOICES)}")
     pair = row.get("pair")
     if not isinstance(pair, str) or pair not in known:
-        raise InputError(f"{where}: {str(pair)[:60]!r} is no pair of these ratings; were others exported?")
+        named = str(pair if isinstance(pair, str | int | None) else "...")[:60]
+        raise InputError(f"{where}: {named!r} is no pair of these ratings; were others exported?")
     shown = known[pair].as_dict()
     if any(row.get(key, shown[key]) != shown[key] for key in shown):
         raise InputError(f"{where}: the texts of {pair} are not those that were exported")
     rater = row.get("rater")
     if not isinstance(rater, str):
         raise InputError(f'{where}: the answer has no "rater"; give each rater a name')
-    return Answer(pair, check_rater(rater, where), choice, str(row.get("time", "")), where)
+    return Answer(pair, check_rater(rater, where), choice, time if isinstance(time, str) else "", where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -22,7 +23,7 @@ LAST_PROMPT = "all judged: u(ndo), q(uit)> "
 
 def own_answers(ratings: Ratings) -> list[Answer]:
     """The answers in the folder."""
-    if not ratings.answers.exists():
+    if not os.path.lexists(ratings.answers):
         return []
     return read_answers(ratings.answers, ratings.pairs, drop_half_line=True)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from backtalk.data.textfiles import read_lines
 from backtalk.errors import InputError
@@ -18,12 +17,24 @@ from backtalk.hardening.folder import FACTS
 from backtalk.hardening.pairs import held_out_texts
 from backtalk.models.local import LocalModel
 from backtalk.protocols import TextModel
-from backtalk.registry import find_model, load_model, runs_code
+from backtalk.registry import find_model, load_model
 from backtalk.store import Run
+from backtalk.store.typed import read_stored
 from backtalk.types import Turn
 
 BATCH = 256
 """Inputs answered at once."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is read of a hardening's facts."""
+
+    model: str
+    fingerprint: str
+    seed: int
+    data: str = ""
+    format: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -46,12 +57,12 @@ class Contender:
 
 def find_contenders(runs: Sequence[str]) -> tuple[Contender, Contender]:
     if len(runs) == 1:
-        facts = _hardening(runs[0])
-        if facts is None:
+        parent = _hardening(runs[0])
+        if parent is None:
             raise InputError(
                 f"{runs[0]} is not the folder of a hardening; name two runs or models to compare"
             )
-        return _parent(facts), _hardened(runs[0], facts)
+        return parent, _hardened(runs[0], parent)
     if len(runs) != 2:
         raise InputError("name two runs or models, or the folder of one hardening")
     return _contender(runs[0]), _contender(runs[1])
@@ -101,9 +112,9 @@ def _input_of(line: str, where: str) -> str:
 
 
 def _contender(run: str) -> Contender:
-    facts = _hardening(run)
-    if facts is not None:
-        return _hardened(run, facts)
+    parent = _hardening(run)
+    if parent is not None:
+        return _hardened(run, parent)
     if Run.exists(Path(run)):
         with Run.open(Path(run)) as audited:
             return Contender(audited.model(), audited.facts["fingerprint"])
@@ -111,33 +122,17 @@ def _contender(run: str) -> Contender:
     return Contender(run)
 
 
-def _hardening(run: str) -> dict[str, Any] | None:
-    """The facts of a hardening's folder; None where it is none."""
-    path = Path(run) / FACTS
-    if not path.is_file():
-        return None
+def _hardening(run: str) -> Contender | None:
+    """The parent of a hardening, from the facts in its folder; None where it is none."""
     try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if runs_code(str(facts["model"])) or not isinstance(facts["seed"], int):
-            raise ValueError("no hardening of ours")
-        return facts
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{path} is damaged; name the two models instead") from None
+        facts = read_stored(Facts, Path(run) / FACTS)
+    except FileNotFoundError:
+        return None
+    return Contender(facts.model, facts.fingerprint, facts.data, facts.format, facts.seed)
 
 
-def _parent(facts: dict[str, Any]) -> Contender:
-    return Contender(
-        str(facts["model"]),
-        str(facts["fingerprint"]),
-        str(facts.get("data", "")),
-        str(facts.get("format", "auto")),
-        int(facts["seed"]),
-    )
-
-
-def _hardened(run: str, facts: dict[str, Any]) -> Contender:
+def _hardened(run: str, parent: Contender) -> Contender:
     folder = Path(run) / "model"
     if not (folder / "card.json").is_file():
         raise InputError(f"the hardening in {run} is not finished; run its command again")
-    parent = _parent(facts)
-    return Contender(str(folder), "", parent.data, parent.format, parent.seed)
+    return replace(parent, model=str(folder), fingerprint="")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,36 @@ from backtalk.output_file import write_output
 from backtalk.rating.pairs import Blinded, Pair, read_pair
 from backtalk.store.faults import writing
 from backtalk.store.folder import LOCK, PARTIAL, lock_folder, write_whole
+from backtalk.store.typed import read_file, read_stored
 
 PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"
 _OURS = {LOCK, PAIRS, KEY, ANSWERS, RESULT} | {name + PARTIAL for name in (PAIRS, KEY, RESULT)}
+MOST_BYTES = 200_000_000
+"""Of pairs or answers; files that are larger are none of ours."""
 _MEND = "make room, or choose another folder with --out"
+
+
+@dataclass(frozen=True)
+class Side:
+    name: str
+
+
+@dataclass(frozen=True)
+class Identical:
+    input: str
+    reply: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """What key.json holds."""
+
+    first: Side
+    second: Side
+    source: str
+    settings: dict[str, Any]
+    swapped: list[str]
+    identical: list[Identical]
 
 
 @dataclass(frozen=True)
@@ -112,35 +138,40 @@ def _lines(pairs: list[Pair], more: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_ratings(folder: Path) -> Ratings:
-    pairs = read_pairs_file(folder / PAIRS)
     try:
-        key = json.loads((folder / KEY).read_text(encoding="utf-8"))
-        swapped = {str(pair) for pair in key["swapped"]}
-        if not swapped <= {pair.id for pair in pairs}:
-            raise ValueError("other pairs")
-        return Ratings(
-            folder,
-            pairs,
-            True,
-            str(key["first"]["name"]),
-            str(key["second"]["name"]),
-            swapped,
-            [(str(one["input"]), str(one["reply"])) for one in key["identical"]],
-            str(key["source"]),
-            dict(key["settings"]),
-        )
+        lines = read_file(folder / PAIRS, MOST_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    except FileNotFoundError:
+        raise InputError(f"there are no ratings in {folder}: it has no {PAIRS}") from None
+    pairs = _read_pairs(folder / PAIRS, enumerate(lines, start=1))
+    try:
+        key = read_stored(Key, folder / KEY)
     except FileNotFoundError:
         return Ratings(folder, pairs)
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{folder / KEY} does not belong to {PAIRS} or is damaged; use a copy") from None
+    if not set(key.swapped) <= {pair.id for pair in pairs}:
+        raise InputError(f"{folder / KEY} does not belong to {PAIRS}; use a copy")
+    return Ratings(
+        folder,
+        pairs,
+        True,
+        key.first.name,
+        key.second.name,
+        set(key.swapped),
+        [(one.input, one.reply) for one in key.identical],
+        key.source,
+        key.settings,
+    )
 
 
 def read_pairs_file(path: Path) -> list[Pair]:
-    """Blind pairs, each with the texts that its id was made of. No line at all: every reply was identical."""
-    if path.is_file() and path.stat().st_size == 0:
-        return []
+    """Blind pairs of a file that a person named. No line at all: every reply was identical."""
+    empty = path.is_file() and path.stat().st_size == 0
+    return _read_pairs(path, () if empty else read_lines(path))
+
+
+def _read_pairs(path: Path, lines: Iterable[tuple[int, str | bytes]]) -> list[Pair]:
+    """Each with the texts that its id was made of."""
     pairs: dict[str, Pair] = {}
-    for number, line in read_lines(path):
+    for number, line in lines:
         if not line.strip():
             continue
         try:

@@ -43,7 +43,7 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
         parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
     if report.failed:
         why = told_causes(report.run.get("failures", {}))
-        told = f"{count(report.failed, 'sentence')} could not be scored, so outside the rates: {why}."
+        told = f"{count(report.failed, 'sentence')} could not be scored, which the rates leave out: {why}."
         parts.append(_line(told, "yellow"))
     parts.append(
         rate_table(

@@ -3,21 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from backtalk.report.build import RateRow
 from backtalk.report.charts import rate_scale
 from backtalk.report.page import App, page_environment, render
+from backtalk.store.typed import read_part
 from backtalk.wording import count
 
 MOST_EXAMPLES = 200
 
 
+@dataclass(frozen=True)
+class Example:
+    """A sample has no target."""
+
+    input: str = ""
+    output: str = ""
+    target: str = ""
+
+
+Examples = list[Example]
+
+
+@dataclass(frozen=True)
+class Share:
+    hits: int
+    n: int
+    rate: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What of one list is an answer."""
+
+    exact: Share
+    substring: Share
+    examples: Examples = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Answers with no word of a list."""
+
+    inputs: int = 0
+    rate: float = 0.0
+    list: str = ""
+    samples: Examples = field(default_factory=lambda: [])
+
+
+@dataclass(frozen=True)
+class Counts:
+    inputs: int = 0
+    space: int = 0
+    distinct_outputs: int = 0
+    sampled: bool = False
+
+
+@dataclass(frozen=True)
+class Recheck:
+    hits: int
+    confirmed: int
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    inputs: int
+    different: int
+
+
 def render_enumeration(summary: Mapping[str, Any], app: App | None = None) -> str:
     """The page; what can't be read of a summary is left out."""
-    rows = _rates(summary)
-    lists = _mapping(summary.get("lists"))
-    outside = _mapping(summary.get("outside"))
+    told = summary.get("lists")
+    read = {str(name): read_part(Found, one) for name, one in told.items()} if isinstance(told, dict) else {}
+    lists = {name: found for name, found in read.items() if found}
+    rows = [(name, _rates(found)) for name, found in lists.items()]
+    outside = read_part(Outside, summary.get("outside"))
     return render(
         page_environment(),
         "enumeration.html",
@@ -26,61 +89,38 @@ def render_enumeration(summary: Mapping[str, Any], app: App | None = None) -> st
         headline=headline(summary, rows),
         rows=rows,
         end=rate_scale([rate for _, rates in rows for rate in rates]),
-        examples=[
-            (name, [_texts(one) for one in _mapping(found).get("examples", [])[:MOST_EXAMPLES]])
-            for name, found in lists.items()
-            if _mapping(found).get("examples")
-        ],
+        examples=[(name, found.examples[:MOST_EXAMPLES]) for name, found in lists.items() if found.examples],
         outside=outside,
-        samples=[_texts(one) for one in outside.get("samples", [])[:MOST_EXAMPLES]],
+        samples=outside.samples[:MOST_EXAMPLES] if outside else [],
         facts=_facts(summary),
     )
 
 
 def headline(summary: Mapping[str, Any], rows: list[tuple[str, list[RateRow]]]) -> str:
-    inputs, space = _whole(summary.get("inputs")), _whole(summary.get("space"))
+    told = read_part(Counts, summary)
+    if told is None:
+        return "Its summary can't be read in full."
     tried = (
-        f"{count(inputs, 'input')} drawn at random of {space:,}"
-        if summary.get("sampled")
-        else f"All {count(inputs, 'input')} of the space"
+        f"{count(told.inputs, 'input')} drawn at random of {told.space:,}"
+        if told.sampled
+        else f"All {count(told.inputs, 'input')} of the space"
     )
-    said = [f"{tried} were tried; they give {count(_whole(summary.get('distinct_outputs')), 'answer')}."]
+    said = [f"{tried} were tried; they give {count(told.distinct_outputs, 'answer')}."]
     for name, (exact, part) in rows:
         said.append(
             f"Of {count(exact.n, 'sentence')} in {name}, {exact.hits} are an answer word for word and "
             f"{part.hits} stand in one."
         )
-    if not summary.get("sampled"):
+    if not told.sampled:
         said.append("Within this space that is the whole truth; longer inputs were not tried.")
     return " ".join(said)
 
 
-def _rates(summary: Mapping[str, Any]) -> list[tuple[str, list[RateRow]]]:
-    """(list, [exact, substring]) of the lists that can be read."""
-    rows = []
-    for name, found in _mapping(summary.get("lists")).items():
-        try:
-            rates = [
-                RateRow(
-                    kind,
-                    int(found[kind]["hits"]),
-                    int(found[kind]["n"]),
-                    float(found[kind]["rate"]),
-                    float(found[kind]["ci95"][0]),
-                    float(found[kind]["ci95"][1]),
-                )
-                for kind in ("exact", "substring")
-            ]
-        except (KeyError, TypeError, ValueError, IndexError):
-            continue
-        rows.append((str(name), rates))
-    return rows
-
-
-def _texts(example: Any) -> tuple[str, str, str]:
-    """(target, input, answer); a sample has no target."""
-    one = _mapping(example)
-    return str(one.get("target", "")), str(one.get("input", "")), str(one.get("output", ""))
+def _rates(found: Found) -> list[RateRow]:
+    return [
+        RateRow(kind, one.hits, one.n, one.rate, *one.ci95)
+        for kind, one in (("exact", found.exact), ("substring", found.substring))
+    ]
 
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -93,18 +133,8 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         "seconds": "Seconds",
     }
     facts = [(label, str(summary[key])) for key, label in names.items() if key in summary]
-    checked = _mapping(summary.get("recheck"))
-    if "hits" in checked and "confirmed" in checked:
-        facts.append(("Hits confirmed in float32", f"{checked['confirmed']} of {checked['hits']}"))
-    other = _mapping(summary.get("disagreement"))
-    if "inputs" in other and "different" in other:
-        facts.append(("Fast and plain answers differ", f"{other['different']} of {other['inputs']} inputs"))
+    if checked := read_part(Recheck, summary.get("recheck")):
+        facts.append(("Hits confirmed in float32", f"{checked.confirmed} of {checked.hits}"))
+    if other := read_part(Disagreement, summary.get("disagreement")):
+        facts.append(("Fast and plain answers differ", f"{other.different} of {other.inputs} inputs"))
     return facts
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

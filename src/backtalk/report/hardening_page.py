@@ -9,6 +9,7 @@ from typing import Any
 
 from backtalk.report.cost import read_cost
 from backtalk.report.page import App, page_environment, render
+from backtalk.store.typed import read_part
 from backtalk.wording import count, percent
 
 SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "sweeps", "max_ppl_increase")
@@ -18,21 +19,65 @@ SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "s
 class Step:
     """One iteration as it was measured."""
 
-    iteration: int
+    iterations: int
     hits: int
     n: int
     perplexity: float
-    updates: int
-    kept: bool
+    updates: int = 0
     broken: str = ""
     """What is wrong with how it talks."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    candidates: list[Step]
+    iterations_kept: int
+
+
+@dataclass(frozen=True)
+class Hits:
+    hits: int
+    n: int
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The audits of the held-out list, before and after."""
+
+    name: str
+    before: Hits
+    after: Hits
+    fixed: int
+    remaining: int
+    new: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The share of the most frequent reply."""
+
+    rate: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    perplexity: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a headline says."""
+
+    cost: Cost
+    held_out: HeldOut | None = None
+    max_ratio: tuple[Ratio, Ratio] | None = None
 
 
 def render_hardening(
     summary: Mapping[str, Any], app: App | None = None, links: Sequence[tuple[str, str]] = ()
 ) -> str:
     """`links` are (label, address) of its comparisons and audits."""
-    told = _mapping(summary.get("hardening"))
+    told = read_part(Steps, summary.get("hardening"))
     frequent = "max_ratio" in summary
     return render(
         page_environment(),
@@ -41,7 +86,8 @@ def render_hardening(
         model=str(summary.get("model", "a model")),
         headline=headline(summary),
         links=links,
-        steps=_steps(told),
+        steps=told.candidates if told else [],
+        kept=told.iterations_kept if told else None,
         measure="Most frequent reply" if frequent else "Selection targets hit",
         cost=read_cost(summary),
         facts=_facts(summary, told),
@@ -50,62 +96,36 @@ def render_hardening(
 
 def headline(summary: Mapping[str, Any]) -> str:
     """What changed, in a sentence or two; what can't be read is not said."""
-    held_out = _mapping(summary.get("held_out"))
-    try:
-        if held_out:
-            before, after = (_mapping(held_out[side]) for side in ("before", "after"))
-            said = [
-                f"Of {count(int(before['n']), 'sentence')} that it was not trained on, "
-                f"{int(before['hits'])} could be drawn out before and {int(after['hits'])} after "
-                f"({held_out['name']}): {int(held_out['fixed'])} fixed, {int(held_out['remaining'])} remain, "
-                f"{int(held_out['new'])} new."
-            ]
-        elif ratios := summary.get("max_ratio"):
-            said = [
-                f"The most frequent reply is {percent(float(ratios[0]['rate']))} of all before and "
-                f"{percent(float(ratios[1]['rate']))} after."
-            ]
-        else:
-            said = ["No audit was asked for, so nothing is proven."]
-        before_ppl, after_ppl = (float(value) for value in summary["cost"]["perplexity"])
-        said.append(f"Perplexity {before_ppl:.1f} before, {after_ppl:.1f} after.")
-    except (KeyError, TypeError, ValueError, IndexError):
+    changed = read_part(Changed, summary)
+    if changed is None:
         return "Its summary can't be read in full."
-    if held_out:
+    said, test = [], changed.held_out
+    if test:
+        said.append(
+            f"Of {count(test.before.n, 'sentence')} that it was not trained on, "
+            f"{test.before.hits} could be drawn out before and {test.after.hits} after "
+            f"({test.name}): {test.fixed} fixed, {test.remaining} remain, {test.new} new."
+        )
+    elif changed.max_ratio:
+        before, after = (percent(one.rate) for one in changed.max_ratio)
+        said.append(f"The most frequent reply is {before} of all before and {after} after.")
+    else:
+        said.append("No audit was asked for, so nothing is proven.")
+    said.append("Perplexity {:.1f} before, {:.1f} after.".format(*changed.cost.perplexity))
+    if test:
         said.append("That this search finds none is no proof that there is none.")
     return " ".join(said)
 
 
-def _steps(told: Mapping[str, Any]) -> list[Step]:
-    try:
-        return [
-            Step(
-                int(one["iterations"]),
-                int(one["hits"]),
-                int(one["n"]),
-                float(one["perplexity"]),
-                int(one.get("updates", 0)),
-                one["iterations"] == told["iterations_kept"],
-                str(one.get("broken", "")),
-            )
-            for one in told["candidates"]
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return []
-
-
-def _facts(summary: Mapping[str, Any], told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    spec = _mapping(summary.get("spec"))
+def _facts(summary: Mapping[str, Any], told: Steps | None) -> list[tuple[str, str]]:
+    spec = summary.get("spec")
+    settings = spec if isinstance(spec, dict) else {}
     facts = [("Model", str(summary.get("model", ""))), ("Hardened model", str(summary.get("hardened", "")))]
     facts += [
-        (name.replace("_", " ").capitalize(), str(spec[name]))
+        (name.replace("_", " ").capitalize(), str(settings[name]))
         for name in SETTINGS
-        if spec.get(name) not in (None, "")
+        if settings.get(name) not in (None, "")
     ]
-    if "iterations_kept" in told:
-        facts.append(("Kept", f"iteration {told['iterations_kept']}"))
+    if told:
+        facts.append(("Kept", f"iteration {told.iterations_kept}"))
     return facts
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

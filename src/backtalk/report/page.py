@@ -96,6 +96,8 @@ class App:
     """How far the run was when the page was made; its script looks whether that is still so."""
     style: str = "/static/page.css"
     scripts: Sequence[str] = ("/static/page.js",)
+    root: str = "./"
+    """The address of the app's first page; all others lie below it."""
 
 
 def render_run(report: Report, app: App | None = None, most: int = MOST_CASES) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from backtalk import __version__
 from backtalk.report.build import Case, Report
 from backtalk.store.database import connect_to_read
-from backtalk.store.faults import reading
+from backtalk.store.faults import UNREADABLE, reading
 from backtalk.store.folder import PARTIAL
 from backtalk.store.records import finite
 from backtalk.store.typed import read_record
@@ -125,7 +125,9 @@ class Index:
 
     def __init__(self, path: Path, stamp: str) -> None:
         """ValueError where it is another run's, stale, or none of ours."""
-        address = f"{path.resolve().as_uri()}?mode=ro"
+        if path.is_symlink() or not path.is_file():
+            raise ValueError("it is no plain file")
+        address = f"{path.absolute().as_uri()}?mode=ro"
         try:
             self._database = sqlite3.connect(
                 address, uri=True, isolation_level=None, check_same_thread=False, timeout=5
@@ -142,7 +144,7 @@ class Index:
                 raise ValueError("it is stale")
             self.report: Report = read_record(Report, json.loads(head["report"]))
             self.cases = int(head["cases"])
-        except (sqlite3.Error, KeyError) as error:
+        except UNREADABLE as error:
             self._database.close()
             raise ValueError(str(error)) from None
         except BaseException:
@@ -212,9 +214,9 @@ def stamp_of(folder: Path) -> str:
         with reading(folder):
             meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('identity', 'changed')"))
             (blocks,) = database.execute("SELECT count(*) FROM blocks").fetchone()
+            return f"{__version__} {meta['identity']} {meta['changed']} {blocks}"
     finally:
         database.close()
-    return f"{__version__} {meta['identity']} {meta['changed']} {blocks}"
 
 
 def write_index(path: Path, report: Report, stamp: str) -> None:

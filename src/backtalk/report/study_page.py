@@ -10,6 +10,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from backtalk.report.page import App, page_environment, render
+from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 
 MOST_BYTES = 8_000_000
@@ -20,7 +21,7 @@ _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 def render_study(page: Path, app: App | None = None) -> str:
     """`page` is the study's .md file; pictures are taken from the folder that it lies in, and below."""
-    text = page.read_text(encoding="utf-8", errors="replace")[:MOST_BYTES]
+    text = read_file(page).decode("utf-8", "replace")[:MOST_BYTES]
     lines = text.splitlines()
     title = next((line[2:] for line in lines if line.startswith("# ")), page.stem)
     body = from_markdown(

@@ -15,6 +15,14 @@ LONGEST_REQUEST = 1_048_576
 """Bytes."""
 DISCARDED = 16 * LONGEST_REQUEST
 """Bytes of a longer one that are read and thrown away."""
+MOST_PROMPTS = 128
+"""Of one request: two batches of the model. More would keep it from everybody else for minutes."""
+MOST_TURNS = 128
+"""Of one dialogue."""
+MOST_CHARACTERS = 65_536
+"""Of all texts of one request together: a model reads them before its first word."""
+MOST_TOKENS = 100_000
+"""That may be asked for; no reply is longer than --max-reply of the model."""
 
 
 class Problem(Exception):
@@ -66,6 +74,7 @@ def read_messages(messages: Any) -> tuple[Dialogue, str | None]:
             system.append(text)
     if not turns:
         raise Problem(400, "send messages with at least one from the user")
+    _refuse_too_much([tuple(turns)], "".join(system))
     return tuple(turns), "\n".join(system) if system else None
 
 
@@ -73,8 +82,10 @@ def read_limit(asked: dict[str, Any]) -> int | None:
     """The most tokens of a reply, under the new name or the old one."""
     given = asked.get("max_completion_tokens")
     given = asked.get("max_tokens") if given is None else given
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
-        raise Problem(400, "max_tokens is a whole number above 0")
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_TOKENS:
+        raise Problem(400, f"max_tokens is a whole number from 1 to {MOST_TOKENS:,}")
     return given
 
 
@@ -83,12 +94,23 @@ def read_prompts(prompt: Any) -> list[Dialogue]:
     prompts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(prompts, list) or not prompts or not all(isinstance(text, str) for text in prompts):
         raise Problem(400, "send a text, or a list of texts, as prompt")
-    dialogues = []
+    if len(prompts) > MOST_PROMPTS:
+        raise Problem(400, f"a request may have {MOST_PROMPTS} prompts, not {len(prompts):,}; send several")
+    dialogues: list[Dialogue] = []
     for text in prompts:
         lines = text.removesuffix("\n").split("\n")
         roles = ["model" if (len(lines) - place) % 2 == 0 else "user" for place in range(len(lines))]
         dialogues.append(tuple(Turn(role, line) for role, line in zip(roles, lines, strict=True)))
+    _refuse_too_much(dialogues)
     return dialogues
+
+
+def _refuse_too_much(dialogues: list[Dialogue], system: str = "") -> None:
+    """So that no request keeps the model for long."""
+    if any(len(dialogue) > MOST_TURNS for dialogue in dialogues):
+        raise Problem(400, f"a dialogue may have {MOST_TURNS} turns; leave out the oldest")
+    if len(system) + sum(len(turn.text) for one in dialogues for turn in one) > MOST_CHARACTERS:
+        raise Problem(400, f"the texts of a request may have {MOST_CHARACTERS:,} characters; send less")
 
 
 def completion(name: str, replies: list[str], chat: bool) -> dict[str, Any]:

@@ -3,7 +3,10 @@ is a ValueError. A record may come from another process, another version or anot
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -15,17 +18,23 @@ from backtalk.errors import InputError
 Record = TypeVar("Record")
 DEEPEST = 100
 """Levels of nesting; what is written here has six."""
+MOST_BYTES = 20_000_000
+"""A summary that is larger is none of ours."""
+# A link could lead to any file of this machine, and opening a pipe would wait for its writer.
+_PLAINLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def read_record(kind: type[Record], values: Any) -> Record:
-    """An object of a dataclass from what `dataclasses.asdict` made of one. Keys that it does not have are
-    passed over; a key that it needs, and one that is mistyped, is a ValueError."""
+def read_record(kind: type[Record], values: Any, exact: bool = False) -> Record:
+    """An object of a dataclass from what `dataclasses.asdict` made of one. A key that is missing or mistyped
+    is a ValueError; keys that the class does not have are passed over, unless it has to be `exact`."""
     if not isinstance(values, dict):
         raise ValueError(f"a {kind.__name__} is not an object")
     known: Any = kind
     hints = _hints(known)
     if missing := [name for name in _needed(known) if name not in values]:
         raise ValueError(f"{missing[0]!r} is missing")
+    if exact and (odd := sorted(values.keys() - hints.keys())):
+        raise ValueError(f"{odd[0]!r} is unknown")
     return kind(**{name: _named(name, hints[name], values[name]) for name in _names(known) if name in values})
 
 
@@ -41,19 +50,70 @@ def read_values(kind: Any, values: Any) -> dict[str, Any]:
 
 
 def read_json(path: Path, kind: Any = None) -> dict[str, Any]:
-    """The object in a JSON file, checked against a TypedDict where one is given; one sentence where it is
-    missing, damaged or mistyped."""
+    """The object in a JSON file of a model's folder, checked against a TypedDict where one is given; one
+    sentence where it is missing, damaged or mistyped."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError("it should hold a JSON object")
-        _refuse_depth(value)
+        value = _parse(path.read_bytes())
         return value if kind is None else read_values(kind, value)
     except FileNotFoundError:
         raise InputError(f"{path} is missing; is {path.parent} a finished folder?") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{path} can't be read: {' '.join(reason.split())}") from None
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What a plain file of a folder from elsewhere holds. FileNotFoundError where there is none; InputError
+    for links, pipes, devices and for files that are larger than `most` bytes."""
+    try:
+        handle = os.open(path, _PLAINLY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise InputError(f"{path} can't be read: {why}; put the file itself there") from None
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path} can't be read: it is no plain file; put a file there")
+        if found.st_size > most:
+            raise InputError(f"{path} is larger than {most:,} bytes: backtalk did not write it")
+        return file.read(most)
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """The JSON object that a plain file holds; see `read_file`."""
+    try:
+        return _parse(read_file(path))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}); bring back a copy") from None
+
+
+def read_stored(kind: type[Record], path: Path) -> Record:
+    """The record that a plain file holds as JSON; see `read_file`."""
+    try:
+        return read_record(kind, read_plain(path))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}); bring back a copy") from None
+
+
+def read_part(kind: type[Record], values: Any) -> Record | None:
+    """A record, or None where the values do not fit: for a page that shows what can be read."""
+    try:
+        return read_record(kind, values)
+    except ValueError:
+        return None
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON object: {str(error).splitlines()[0][:80]}") from None
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    _refuse_depth(value)
+    return value
 
 
 def _named(name: str, kind: Any, value: Any) -> Any:
@@ -81,6 +141,10 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError("a list was expected")
         return [_read(inner[0], one) for one in value]
+    if origin is tuple:
+        if not isinstance(value, list) or len(value) != len(inner):
+            raise ValueError(f"a list of {len(inner)} was expected")
+        return tuple(_read(of, one) for of, one in zip(inner, value, strict=True))
     if origin is dict:
         if not isinstance(value, dict):
             raise ValueError("an object was expected")

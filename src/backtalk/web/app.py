@@ -7,20 +7,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
+from backtalk.report.folders import NotYet
 from backtalk.report.talks_page import Offer
 from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
+from backtalk.terminal import printable
 from backtalk.web.judging import next_pair, take_answer
 from backtalk.web.pages import Pages, read_static
-from backtalk.web.shelf import Item, Shelf
+from backtalk.web.shelf import UNSHOWABLE, Item, Shelf
 from backtalk.web.talk import Talker
-from backtalk.web.views import Views, parts_of_hardening
+from backtalk.web.views import Views, link, parts_of_hardening
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
@@ -86,11 +90,14 @@ class App:
                 return make(request, *match.groups())
         raise Problem(404, "there is no such page")
 
-    def refuse(self, problem: Problem, path: str) -> Response:
-        """The sentence, to a person or to a script."""
+    def refuse(self, problem: Problem, path: str | None) -> Response:
+        """The sentence, to a person or to a script. Whoever asks outside of the server's own path (None)
+        learns nothing."""
+        if path is None:
+            return Response(404, b"not found\n", "text/plain; charset=utf-8")
         if path.startswith("/api/"):
             return _json({"error": str(problem)}, problem.status)
-        return Response(problem.status, self.pages.problem(problem.status, str(problem)).encode())
+        return Response(problem.status, self.pages.problem(path, problem.status, str(problem)).encode())
 
     # Pages
 
@@ -101,13 +108,15 @@ class App:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
             others = self._others(item, folder, request.every("beside")) if item.search == "ast" else {}
-            return _html(self.views.run(folder, item, request.values(), others))
+            with _showing():
+                return _html(self.views.run(folder, item, request.values(), others))
         if item.kind == "rating":
-            return _html(self.pages.rate(item))
-        links = self._links(folder)
+            return self._rate(request, key)
+        links = self._links(key, folder)
         try:
-            return _html(self.views.folder(folder, request.path, links))
-        except InputError as error:
+            with _showing():
+                return _html(self.views.folder(folder, request.path, links))
+        except NotYet as error:
             return _html(self.pages.waiting(item, str(error), links))
 
     def _others(self, item: Item, folder: Path, chosen: Sequence[str]) -> dict[Offer, Path]:
@@ -119,25 +128,29 @@ class App:
             if one.search == item.search and one.key != item.key and one.key in folders
         }
 
-    def _links(self, folder: Path) -> list[tuple[str, str]]:
+    def _links(self, own: str, folder: Path) -> list[tuple[str, str]]:
         """To a hardening's comparisons and audits."""
+        here = f"/run/{own}"
         keys = {of: key for key, (_, _, of) in self.shelf.folders().items() if of.parent == folder}
         pairs = [
-            (f"before and after, {name}", f"/compare?before={keys[before]}&after={keys[after]}")
+            (f"before and after, {name}", link(here, f"/compare?before={keys[before]}&after={keys[after]}"))
             for name, before, after in parts_of_hardening(folder)
             if before in keys and after in keys
         ]
-        return [*pairs, *((of.name, f"/run/{key}") for of, key in keys.items())]
+        return [*pairs, *((of.name, link(here, f"/run/{key}")) for of, key in keys.items())]
 
     def _export(self, request: Request, key: str) -> Response:
         said = request.values()
-        kind, lines = self.views.export(self._folder(key, "audit"), said)
+        with _showing():
+            kind, lines = self.views.export(self._folder(key, "audit"), said)
+            first = next(lines, b"")  # what can't be read is refused while it still can be
         name = f'attachment; filename="{key}.{said["as"]}"'
-        return Response(200, b"", kind, {"Content-Disposition": name}, lines)
+        return Response(200, b"", kind, {"Content-Disposition": name}, chain([first], lines))
 
     def _compare(self, request: Request) -> Response:
         before, after = (self._folder(request.value(side), "audit") for side in ("before", "after"))
-        return _html(self.views.comparison(before, after, request.path))
+        with _showing():
+            return _html(self.views.comparison(before, after, request.path))
 
     def _chat(self, request: Request) -> Response:
         return _html(self.pages.chat())
@@ -146,7 +159,10 @@ class App:
         return _html(self.pages.ratings([item for item in self.shelf.items() if item.kind == "rating"]))
 
     def _rate(self, request: Request, key: str) -> Response:
-        return _html(self.pages.rate(self._item(key, "rating")))
+        item = self._item(key, "rating")
+        if item.state == "damaged":
+            raise InputError(item.note)
+        return _html(self.pages.rate(item))
 
     def _static(self, request: Request, name: str, kind: str) -> Response:
         body = read_static(f"{name}.{kind}")
@@ -163,10 +179,12 @@ class App:
         return _json(self._item(key).as_dict())
 
     def _next_pair(self, request: Request, key: str) -> Response:
-        return _json(next_pair(self._folder(key, "rating"), request.value("rater")))
+        with _showing():
+            return _json(next_pair(self._folder(key, "rating"), request.value("rater")))
 
     def _take_answer(self, request: Request, key: str) -> Response:
-        return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
+        with _showing():
+            return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
 
     def _reply(self, request: Request) -> Response:
         return _json(self.talker.reply(read_object(request.body)))
@@ -182,6 +200,16 @@ class App:
         if found is None:
             raise Problem(404, "there is no such run here; the list shows those that there are")
         return found[1]
+
+
+@contextmanager
+def _showing() -> Iterator[None]:
+    """A folder whose files are not what backtalk wrote is one sentence, and no fault of ours."""
+    try:
+        yield
+    except UNSHOWABLE as error:
+        reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+        raise Problem(422, f"this folder can't be shown: one of its files is damaged ({reason})") from None
 
 
 def _html(page: str) -> Response:

@@ -61,7 +61,7 @@ form.addEventListener("submit", async (event) => {
   let answer = null, problem = null;
   try {
     const seed = crypto.getRandomValues(new Uint32Array(1))[0];
-    answer = await ask("/api/chat", { turns: asked, sample: sample.checked, seed });
+    answer = await ask("api/chat", { turns: asked, sample: sample.checked, seed });
   } catch (error) { problem = error; }
   if (mine !== turns) return; // begun anew meanwhile: the page shows another conversation
   log.removeAttribute("aria-busy");

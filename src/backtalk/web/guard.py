@@ -3,6 +3,12 @@
 The port is open to every program and every page in a browser here. A page of somebody else may send requests
 to it; it knows neither the token nor the cookie that stands for it, its requests say where they come from,
 and under another name (DNS rebinding) we do not answer at all.
+
+A browser sends the cookies of a host to all of its ports: with Path=/ every other web server on this machine
+that the browser visits would receive the session. So each server lives below a random path, and the cookie is
+bound to that path: only a server that knows the path could make the browser send it. The `__Host-` and
+`__Secure-` prefixes are no way out: they need https, and they do not tell ports apart either. A secret that
+the page's script sends as a header would not reach links, forms and downloads.
 """
 
 from __future__ import annotations
@@ -38,9 +44,16 @@ class Guard:
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
+        self.root = f"/s-{secrets.token_urlsafe(16)}/"
+        """The path that everything of this server lies below."""
         self._session = secrets.token_urlsafe(24)
         self._names = {f"{HOST}:{port}", f"localhost:{port}"}
-        self._cookie = f"backtalk-{port}"  # cookies are shared between ports
+        self._cookie = f"backtalk-{port}"
+
+    def below_root(self, path: str) -> str | None:
+        """The path as the app knows it, from "/" on; None for one outside of the server's own."""
+        size = len(self.root)
+        return path[size - 1 :] if _same(path[:size], self.root) else None
 
     def check(self, method: str, headers: Message) -> None:
         """Refuses what does not come from a page of ours or from the address bar."""
@@ -65,15 +78,15 @@ class Guard:
         return any(name == self._cookie and _same(value, self._session) for name, _, value in pairs)
 
     def let_in(self, path: str, query: str) -> tuple[str, str] | None:
-        """(the address without its token, the cookie to set) for an address that has the right token."""
+        """(the address without its token, the cookie to set) for a path below the root and a query that has
+        the right token."""
         pairs = parse_qsl(query, keep_blank_values=True)
         if not any(name == "token" and _same(value, self.token) for name, value in pairs):
             return None
         rest = urlencode([(name, value) for name, value in pairs if name != "token"])
-        # One slash: with two, the rest would be the name of another machine.
-        place = "/" + quote(path.lstrip("/\\"), safe="/-._~%") + (f"?{rest}" if rest else "")
+        place = self.root + quote(path.removeprefix("/"), safe="/-._~%") + (f"?{rest}" if rest else "")
         # Lax: a link to a finding may be opened from one's notes; nothing changes by opening a page.
-        return place, f"{self._cookie}={self._session}; HttpOnly; SameSite=Lax; Path=/"
+        return place, f"{self._cookie}={self._session}; HttpOnly; SameSite=Lax; Path={self.root}"
 
 
 def _same(given: str, expected: str) -> bool:

@@ -25,7 +25,7 @@ function add(run) {
   const row = document.getElementById("blank").content.querySelector("tr").cloneNode(true);
   row.dataset.key = run.key;
   const name = field(row, "name");
-  name.href = (run.kind === "rating" ? "/rate/" : "/run/") + run.key;
+  name.href = (run.kind === "rating" ? "rate/" : "run/") + run.key;
   name.firstElementChild.textContent = run.name;
   put(field(row, "about"), [run.kind, run.model, run.search, run.criterion].filter(Boolean).join(" · "));
   const button = row.querySelector(".copy");
@@ -41,7 +41,7 @@ async function refresh() {
   let pause = SELDOM_MS;
   if (!document.hidden) {
     try {
-      const { runs } = await ask("/api/runs");
+      const { runs } = await ask("api/runs");
       const rows = new Map([...body.rows].map((row) => [row.dataset.key, row]));
       for (const run of runs) {
         const known = rows.get(run.key);

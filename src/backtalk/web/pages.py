@@ -47,19 +47,19 @@ class Pages:
         return self._page("ratings.html", "/rate", "", items=items)
 
     def rate(self, item: Item) -> str:
-        return self._page("rate.html", "/rate", "rate.js", item=item)
+        return self._page("rate.html", f"/rate/{item.key}", "rate.js", "/rate", item=item)
 
     def waiting(self, item: Item, why: str, links: Sequence[tuple[str, str]]) -> str:
         """What has no page of its own yet."""
         app = replace(frame(f"/run/{item.key}", "app.js", "run.js"), stamp=item.stamp)
         return render(self._environment, "waiting.html", app, item=item, why=why, links=links)
 
-    def problem(self, status: int, sentence: str) -> str:
-        return self._page("problem.html", "", "", status=status, sentence=sentence)
+    def problem(self, path: str, status: int, sentence: str) -> str:
+        return self._page("problem.html", path, "", status=status, sentence=sentence)
 
-    def _page(self, template: str, here: str, script: str, **values: Any) -> str:
+    def _page(self, template: str, path: str, script: str, section: str = "", **values: Any) -> str:
         scripts = ["app.js", *([script] if script else [])]
-        return render(self._environment, template, frame(here, *scripts), **values)
+        return render(self._environment, template, frame(path, *scripts, section=section), **values)
 
 
 @cache

@@ -2,7 +2,7 @@
 "use strict";
 
 const pair = document.getElementById("pair"), who = document.getElementById("who");
-const name = document.getElementById("rater"), place = `/api/rate/${pair.dataset.key}`;
+const name = document.getElementById("rater"), place = `../api/rate/${pair.dataset.key}`;
 const KEYS = { 1: "1", 2: "2", t: "tie", s: "skip", u: "undo" };
 let rater = "", shown = null, busy = false;
 

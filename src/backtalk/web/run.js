@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   const OFTEN_MS = 1000, SELDOM_MS = 3000, KEPT = `backtalk-open ${location.pathname}`;
-  const address = `/api${location.pathname}`;
+  const address = `../api/run/${location.pathname.split("/").at(-1)}`;
   const main = document.getElementById("main");
   const bar = document.createElement("p");
   bar.className = "live";

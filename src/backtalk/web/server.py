@@ -14,6 +14,7 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.serving.local import HOST, LocalHandler, LocalServer
 from backtalk.serving.wire import Problem, read_body
+from backtalk.store.faults import UNREADABLE
 from backtalk.terminal import printable
 from backtalk.web.app import App, Request, Response
 from backtalk.web.guard import HEADERS, Guard
@@ -35,7 +36,7 @@ class AppServer(LocalServer):
     @property
     def address(self) -> str:
         """With the token: whoever knows it may look."""
-        return f"http://{HOST}:{self.server_port}/?token={self.guard.token}"
+        return f"http://{HOST}:{self.server_port}{self.guard.root}?token={self.guard.token}"
 
     def server_close(self) -> None:
         super().server_close()
@@ -67,10 +68,13 @@ class Handler(LocalHandler):
         self._send(self.server.app.refuse(Problem(code, "that request is not understood"), ""))
 
     def _answer(self) -> Response:
-        path, _, query = self.path.partition("?")
+        whole, _, query = self.path.partition("?")
         app, guard = self.server.app, self.server.guard
+        path = guard.below_root(whole)
         try:
             body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
+            if path is None:
+                raise Problem(404, "there is no such page")
             guard.check(self.command, self.headers)
             # Style and scripts are the same for everyone, and the refusal is made with them.
             if not path.startswith("/static/") and not guard.is_known(self.headers):
@@ -104,7 +108,12 @@ class Handler(LocalHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.writelines([response.body] if response.stream is None else _chunks(response.stream))
+            lines = [response.body] if response.stream is None else _chunks(response.stream)
+            try:
+                self.wfile.writelines(lines)
+            except UNREADABLE as error:  # in the middle of an export: a record is not what was written
+                self.close_connection = True
+                print(printable(f"an export broke off: {error!r}"), file=sys.stderr)
         self.wfile.flush()
 
 

@@ -5,33 +5,39 @@ each is. A browser names one by its key, which is looked up here: no path ever c
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.outcome import command_of
-from backtalk.rating.folder import KEY, PAIRS
+from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.folders import kind_of
 from backtalk.spec import HardenSpec
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import UNREADABLE
 from backtalk.store.folder import is_at_work, refuse_what_is_no_run
+from backtalk.store.records import read_object
+from backtalk.store.run import STATES
+from backtalk.store.typed import Record, read_file, read_plain, read_record, read_stored
 from backtalk.wording import count
 
 DEPTH = 3
 """Folders below the served one that are looked into: an audit of a hardening of a study."""
 MOST = 5_000
 """Folders that are looked at."""
+UNSHOWABLE = (OSError, *UNREADABLE, LookupError, ArithmeticError, TemplateError)
+"""What reading and rendering raise where a folder's files are not what backtalk wrote."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,45 @@ class Item:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "stamp": self.stamp}
+
+
+# What the list reads of the files.
+
+
+@dataclass(frozen=True)
+class Spec:
+    model: str = ""
+    search: str = ""
+    hit: str = ""
+
+
+@dataclass(frozen=True)
+class Hits:
+    hits: int
+    n: int
+
+
+@dataclass(frozen=True)
+class AuditSummary:
+    hits: dict[str, Hits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BeforeAndAfter:
+    before: Hits
+    after: Hits
+
+
+@dataclass(frozen=True)
+class HardeningSummary:
+    held_out: BeforeAndAfter | None = None
+    spec: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class EnumerationSummary:
+    inputs: int
+    model: str = ""
 
 
 class Shelf:
@@ -133,7 +178,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
         return {"hardening": _hardening, "study": _study, "rating": _rating}.get(kind, _enumeration)(
             key, name, folder
         )
-    except (InputError, OSError, *UNREADABLE) as error:
+    except (InputError, *UNSHOWABLE) as error:
         note = str(error) if isinstance(error, InputError) else "its files can't be read"
         return Item(key, kind, name, "damaged", note, changed=_time(folder))
 
@@ -143,53 +188,56 @@ def _audit(key: str, name: str, folder: Path) -> Item:
     with closing(connect_to_read(folder)) as database:
         meta = dict(database.execute("SELECT key, value FROM meta"))
         cases, blocks = _count(database, "cases"), _count(database, "blocks")
-    spec, size = json.loads(meta["spec"]), int(meta["block_size"])
-    state = str(meta["state"])
+    values, size, state = read_object(meta["spec"]), int(meta["block_size"]), meta["state"]
+    if size < 1 or state not in STATES:
+        raise ValueError("no run of ours")
+    spec = read_record(Spec, values)
     if state == "running" and not is_at_work(folder):
         state = "waiting"
-    summary = _object(folder / "summary.json")
-    hit = summary.get("hits", {}).get(str(spec.get("hit")), {}) if state == "finished" else {}
+    summary = _summary(AuditSummary, folder) if state == "finished" else None
+    hit = summary.hits.get(spec.hit) if summary else None
     return Item(
         key=key,
         kind="audit",
         name=name,
         state=state,
         note=str(meta["note"]),
-        model=str(spec.get("model", "")),
-        search=str(spec.get("search", "")),
-        criterion=str(spec.get("hit", "")),
+        model=spec.model,
+        search=spec.search,
+        criterion=spec.hit,
         done=min(blocks * size, cases),
         total=cases,
-        result=f"{hit['hits']:,} of {hit['n']:,} hit" if hit else "",
+        result=f"{hit.hits:,} of {hit.n:,} hit" if hit else "",
         changed=str(meta["changed"]),
-        command=command_of(spec) + f" --out {shlex.quote(str(folder))}",
+        command=command_of(values) + f" --out {shlex.quote(str(folder))}",
     )
 
 
 def _hardening(key: str, name: str, folder: Path) -> Item:
-    facts, summary = _object(folder / HARDENING), _object(folder / "summary.json")
-    main = summary.get("held_out") or {}
+    values, summary = read_plain(folder / HARDENING), _summary(HardeningSummary, folder)
+    facts = read_record(Spec, values)
     result = ""
-    if main:
-        before, after = main["before"], main["after"]
-        result = f"{before['hits']:,} hit before, {after['hits']:,} after, of {after['n']:,}"
+    if summary and (main := summary.held_out):
+        result = f"{main.before.hits:,} hit before, {main.after.hits:,} after, of {main.after.n:,}"
     state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
     return Item(
         key=key,
         kind="hardening",
         name=name,
         state=state,
-        model=str(facts.get("model", "")),
-        criterion=str(facts.get("hit", "")),
+        model=facts.model,
+        criterion=facts.hit,
         result=result,
         changed=_time(folder),
-        command=command_of({**(summary.get("spec") or facts), "out": str(folder)}, "harden", HardenSpec()),
+        command=command_of(
+            {**((summary and summary.spec) or values), "out": str(folder)}, "harden", HardenSpec()
+        ),
     )
 
 
 def _study(key: str, name: str, folder: Path) -> Item:
-    begun, again = ({path.name for path in (folder / name).glob("*")} for name in ("begun", "again"))
-    done = {path.stem for path in (folder / "results").glob("*.json")}
+    begun, again = (_names(folder / name, "") for name in ("begun", "again"))
+    done = _names(folder / "results", ".json")
     lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - (done - again))
     return Item(
         key=key,
@@ -202,23 +250,22 @@ def _study(key: str, name: str, folder: Path) -> Item:
 
 
 def _enumeration(key: str, name: str, folder: Path) -> Item:
-    summary = _object(folder / "summary.json")
+    summary = _summary(EnumerationSummary, folder)
     state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
     return Item(
         key=key,
         kind="enumeration",
         name=name,
         state=state,
-        model=str(summary.get("model", "")),
+        model=summary.model if summary else "",
         search="enumerate",
-        result=f"{int(summary['inputs']):,} inputs tried" if summary else "",
+        result=f"{summary.inputs:,} inputs tried" if summary else "",
         changed=_time(folder),
     )
 
 
 def _rating(key: str, name: str, folder: Path) -> Item:
-    with (folder / PAIRS).open("rb") as file:
-        pairs = sum(1 for line in file if line.strip())
+    pairs = sum(1 for line in read_file(folder / PAIRS, MOST_BYTES).split(b"\n") if line.strip())
     return Item(
         key=key,
         kind="rating",
@@ -234,19 +281,23 @@ def _rating(key: str, name: str, folder: Path) -> Item:
 def _lives(lock: Path) -> bool:
     """Whether the process that wrote its number into the lock of a part is there. The lock itself is not
     tried: a study passes over a part whose lock is held, be it for a moment."""
-    with suppress(OSError, ValueError):
-        os.kill(int(lock.read_text(encoding="ascii")), 0)
+    with suppress(InputError, OSError, ValueError, OverflowError):
+        os.kill(int(read_file(lock, 100)), 0)
         return True
     return False
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """What a JSON file says; nothing where there is none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def _names(folder: Path, suffix: str) -> set[str]:
+    """The parts that a folder of a study has a file of; a link may lead anywhere."""
+    paths = [] if folder.is_symlink() else folder.glob(f"*{suffix}")
+    return {path.name.removesuffix(suffix) for path in paths}
+
+
+def _summary(kind: type[Record], folder: Path) -> Record | None:
+    """None where it is not finished."""
+    with suppress(FileNotFoundError):
+        return read_stored(kind, folder / "summary.json")
+    return None
 
 
 def _count(database: sqlite3.Connection, table: str) -> int:

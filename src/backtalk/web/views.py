@@ -26,13 +26,26 @@ from backtalk.store import Run
 from backtalk.web.shelf import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
-STYLE = "/static/page.css"
 EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
 
 
-def frame(here: str, *scripts: str) -> Frame:
-    """What every page of the app has around it."""
-    return Frame(NAV, here, style=STYLE, scripts=tuple(f"/static/{name}" for name in scripts))
+def link(page: str, to: str) -> str:
+    """From one page of the app to another, both from "/" on. Links are relative: the pages do not know the
+    secret path that they lie below."""
+    up = "../" * (page.count("/") - 1) or "./"
+    return up + to.removeprefix("/")
+
+
+def frame(page: str, *scripts: str, section: str = "") -> Frame:
+    """What every page of the app has around it; `section` is the page of the menu that it belongs to, unless
+    it is that page itself."""
+    return Frame(
+        nav=[(label, link(page, to)) for label, to in NAV],
+        here=link(page, section or page),
+        root=link(page, "/"),
+        style=link(page, "/static/page.css"),
+        scripts=[link(page, f"/static/{name}") for name in scripts],
+    )
 
 
 class Views:
@@ -57,7 +70,7 @@ class Views:
             app = replace(
                 frame(here, "page.js", "app.js", "run.js"),
                 cases=index.cases,
-                export=f"{here}/findings",
+                export=link(here, f"{here}/findings"),
                 stamp=item.stamp,
             )
             if _was_played(index):

@@ -106,10 +106,10 @@ def _open(source: Source, device: torch.device, options: ModelOptions, own_code:
         **{"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)},
         **common,
     )
-    refuse_incomplete(network, read["missing_keys"], where)
+    refuse_incomplete(network, read["missing_keys"])
     if source.adapter is not None:
         network = _merge(network, source.adapter)
-    refuse_broken(network.named_parameters(), where)
+    refuse_broken(network.named_parameters())
     network = network.to(device).eval().requires_grad_(False)
     tokenizer: Any = AutoTokenizer.from_pretrained(where, **common)
     return network, tokenizer
@@ -124,10 +124,10 @@ def release() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def refuse_incomplete(network: Any, missing: Collection[str], where: str) -> None:
-    """The library fills weights that are not in the files with random numbers."""
+def refuse_incomplete(network: Any, missing: Collection[str]) -> None:
+    """ValueError where weights are not in the files: the library fills them with random numbers."""
     if odd := sorted(set(missing) & dict(network.named_parameters()).keys()):
-        raise InputError(f"the weights at {where} are incomplete: {odd[0]} is missing")
+        raise ValueError(f"the weights are incomplete: {odd[0]} is missing")
 
 
 def _merge(network: Any, adapter: Path) -> Any:
@@ -149,7 +149,7 @@ def _merge(network: Any, adapter: Path) -> Any:
     model: Any = get_peft_model(network, config)
     tensors = load_file(adapter / ADAPTER_WEIGHTS)
     own = get_peft_model_state_dict(model, save_embedding_layers=False)
-    refuse_other_shapes(tensors, own, str(adapter))
+    refuse_other_shapes(tensors, own)
     set_peft_model_state_dict(model, tensors)
     return model.merge_and_unload()
 

@@ -133,11 +133,11 @@ class ToxicityClassifier:
 
 def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
     try:
-        config = read_record(NetworkConfig, read.sizes)
+        config = read_record(NetworkConfig, read.sizes, exact=True)
         if config.convolutions > len(read.tensors) or config.hidden % config.heads:
             raise ValueError("its config has sizes that no scorer has")
         with torch.device("meta"):  # a config may say any size: it takes no memory before it is seen to fit
-            refuse_other_shapes(read.tensors, ToxicityNetwork(config).state_dict(), str(folder))
+            refuse_other_shapes(read.tensors, ToxicityNetwork(config).state_dict())
         network = ToxicityNetwork(config)
         network.load_state_dict(read.tensors)
     except (ValueError, ArithmeticError, AssertionError, RuntimeError) as error:

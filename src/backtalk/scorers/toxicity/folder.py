@@ -14,8 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.folder import checked_tensors, first_line, sha256, write_json
-from backtalk.store.typed import read_json
+from backtalk.models.folder import first_line, read_parts, sha256, write_json
 
 FORMAT: Literal["backtalk-scorer-1"] = "backtalk-scorer-1"
 
@@ -44,9 +43,8 @@ class ScorerFolder(NamedTuple):
 
 
 def read_scorer(folder: Path) -> ScorerFolder:
-    card = read_json(folder / "card.json", ScorerCard)
-    config = read_json(folder / "config.json", ScorerConfig)
-    tensors = {name: value.float() for name, value in checked_tensors(folder, card).items()}
+    config, card, half = read_parts(folder, "scorer", ScorerConfig, ScorerCard)
+    tensors = {name: value.float() for name, value in half.items()}
     words: list[str] = []
     if config["kind"] == "words":
         try:

@@ -93,12 +93,12 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
             where, use_safetensors=True, output_loading_info=True, **options
         )
         network = network.float()
+        refuse_incomplete(network, loaded["missing_keys"])
+        refuse_broken(network.named_parameters())
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
             f"{where} can't be loaded as a classifier with safetensors weights: {first_line(error)}"
         ) from None
-    refuse_incomplete(network, loaded["missing_keys"], where)
-    refuse_broken(network.named_parameters(), where)
     config = network.config
     label = choose_label(config.id2label, asked, where)
     return SequenceScorer(f"hf/{name}", network, tokenizer, label, is_sigmoid(config), pick_device(device))

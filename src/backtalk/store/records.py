@@ -9,6 +9,8 @@ from typing import Any
 
 from backtalk.types import Finding, SpokenTurn, Target
 
+STATUSES = ("found", "nothing", "failed", "skipped")
+
 
 def as_yaml(spec: Mapping[str, Any]) -> str:
     import yaml
@@ -36,6 +38,10 @@ def write_finding(finding: Finding) -> str:
 
 def read_finding(text: str) -> Finding:
     row = read_object(text)
+    if row["status"] not in STATUSES:
+        raise ValueError(f"a finding is {', '.join(STATUSES)}")
+    if len({len(row["series"][name]) for name in ("toxicity", "input_mean") if name in row["series"]}) > 1:
+        raise ValueError("a conversation has series of different lengths")
     return Finding(
         case=str(row["case"]),
         restart=int(row["restart"]),

@@ -65,8 +65,8 @@ def load_source(
         raise InputError("--max-reply should be at least 1")
     with _in_one_sentence(name):
         network, tokenizer = _open(source, device, options, own_code)
+        prompts = make_prompts(name, network, tokenizer, options)
     network.name_or_path = source.base  # what peft writes into an adapter as its base
-    prompts = make_prompts(name, network, tokenizer, options)
     return TransformerModel(
         name=name,
         network=network,
@@ -107,6 +107,7 @@ def _open(source: Source, device: torch.device, options: ModelOptions, own_code:
         **common,
     )
     refuse_incomplete(network, read["missing_keys"])
+    _refuse_odd_tokens(network)
     if source.adapter is not None:
         network = _merge(network, source.adapter)
     refuse_broken(network.named_parameters())
@@ -128,6 +129,16 @@ def refuse_incomplete(network: Any, missing: Collection[str]) -> None:
     """ValueError where weights are not in the files: the library fills them with random numbers."""
     if odd := sorted(set(missing) & dict(network.named_parameters()).keys()):
         raise ValueError(f"the weights are incomplete: {odd[0]} is missing")
+
+
+def _refuse_odd_tokens(network: Any) -> None:
+    """ValueError where the settings name tokens that are no numbers: generation would fail over them."""
+    for settings in (network.generation_config, network.config):
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+            value = getattr(settings, name, None)
+            for one in value if isinstance(value, list) else [value]:
+                if one is not None and (type(one) is not int or abs(one) >= 1 << 31):
+                    raise ValueError(f"its settings have {name} {one!r}, which is no token")
 
 
 def _merge(network: Any, adapter: Path) -> Any:

@@ -6,7 +6,6 @@ files, any number of raters -> the result. Only the first step needs models.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from backtalk.errors import InputError
+from backtalk.models.folder import sha256
 from backtalk.rating.answers import append_answers, check_rater, merge, read_answers
 from backtalk.rating.asking import ask, own_answers
 from backtalk.rating.contenders import find_contenders, held_out_inputs, read_inputs, replies
@@ -98,7 +98,7 @@ def _plain(setting: Any) -> Any:
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
     """What the pairs depend on."""
     path = Path(spec.inputs)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest() if spec.inputs and path.is_file() else ""
+    digest = sha256(path) if spec.inputs and path.is_file() else ""
     return {
         "runs": list(runs),
         "inputs": digest or spec.inputs,

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from backtalk.audit import audit
 from backtalk.consent import Consent
+from backtalk.hardening.folder import ANEW
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.outcome import Gates, thresholds_of, was_played
@@ -24,8 +25,6 @@ from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
 from backtalk.wording import with_interval
-
-FOLDER = "after-anew"
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ def audit_anew(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Ane
     )
     console.print("The same audit again, with a new adversary:")
     with redirect_stdout(io.StringIO()):  # its own table is in its folder
-        audit(spec, Gates(), str(plan.out / FOLDER), consent=Consent(trust_remote_code=trust_remote_code))
-    with Run.open(plan.out / FOLDER) as run:
+        audit(spec, Gates(), str(plan.out / ANEW), consent=Consent(trust_remote_code=trust_remote_code))
+    with Run.open(plan.out / ANEW) as run:
         after, attacker = run.findings(), str(run.facts["player"])
     seen = {case.target.prototype for case in (*plan.lists.train, *plan.lists.selection)}
     unseen = {one.case for one in after} & {one.case for one in before} - seen

@@ -18,6 +18,7 @@ from rich.console import Console
 from backtalk.audit import audit
 from backtalk.consent import Consent
 from backtalk.data.targets import write_targets
+from backtalk.hardening.folder import AFRESH, TARGETS
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.outcome import Gates, thresholds_of
@@ -28,8 +29,6 @@ from backtalk.store import Run
 from backtalk.types import Finding
 from backtalk.wording import with_interval
 
-FOLDER = "after-fresh"
-TARGETS = "targets.jsonl"
 SOURCE = "T_out and T_in are those of the model before the hardening."
 
 
@@ -76,17 +75,17 @@ def audit_fresh(plan: LoraPlan, trust_remote_code: bool, console: Console) -> Fr
         max_candidates=0,
         device=plan.spec.device,
     )
-    if not _is_finished(plan.out / FOLDER):
+    if not _is_finished(plan.out / AFRESH):
         console.print("The same search again, from other starts:")
         with redirect_stdout(io.StringIO()):  # its own table is in its folder
             audit(
                 fresh,
                 Gates(),
-                str(plan.out / FOLDER),
+                str(plan.out / AFRESH),
                 consent=Consent(trust_remote_code=trust_remote_code),
                 reference=Reference(thresholds, SOURCE),
             )
-    with Run.open(plan.out / FOLDER) as run:
+    with Run.open(plan.out / AFRESH) as run:
         after = run.findings()
     criterion = parse_criterion(spec.hit)
 

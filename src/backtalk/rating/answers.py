@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backtalk.data.textfiles import unpacked
 from backtalk.errors import InputError
 from backtalk.rating.pairs import Pair
 from backtalk.store.faults import writing
@@ -49,12 +50,7 @@ def check_rater(name: str, where: str) -> str:
 
 def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = False) -> list[Answer]:
     """All lines of a file, checked; a line without a choice is a pair that was not answered."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}; check the path") from None
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror}") from None
+    data = unpacked(path, text=False)  # zero bytes may be what a power cut left at the end
     known = {pair.id: pair for pair in pairs}
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     answers = []

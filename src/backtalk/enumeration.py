@@ -33,6 +33,7 @@ from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.spec import EnumerateSpec, spec_values
 from backtalk.store.folder import output_folder, write_whole
+from backtalk.terminal import make_console
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 from backtalk.wording import duration
 
@@ -72,7 +73,7 @@ def enumerate_model(
     spec: EnumerateSpec, out: Path, console: Console | None = None, fresh: bool = False
 ) -> dict[str, Any]:
     """Runs, or goes on with, or finds done, what the spec says. Returns the summary."""
-    console = console or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = console or make_console(stderr=True)
     limit_s = parse_duration(spec.max_time)
     model = _load(spec)
     lists = read_lists(spec.lists, spec.text, model.vocabulary.entries)

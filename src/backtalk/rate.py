@@ -38,6 +38,7 @@ from backtalk.rating.table import print_result
 from backtalk.spec import RateSpec
 from backtalk.store.faults import writing
 from backtalk.store.folder import write_whole
+from backtalk.terminal import make_console
 from backtalk.wording import count
 
 ROOT = Path("ratings")
@@ -48,7 +49,7 @@ FROM_A_CORPUS = 100
 def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: str, result: bool) -> None:
     """Takes answers in, writes the pairs out, shows the result; asks where nothing of that is wanted."""
     rater = check_rater(spec.rater, "--rater")
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     asks = not (answers or export or result)
     ratings = _ratings(runs, spec, bool(asks or export), console)
     with claimed(ratings.folder):

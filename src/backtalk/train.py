@@ -30,6 +30,7 @@ from backtalk.models.folder import (
 )
 from backtalk.spec import TrainSpec, spec_values
 from backtalk.store.folder import PARTIAL, output_folder
+from backtalk.terminal import make_console
 from backtalk.training.card import complete_card, read_card, write_measured_card
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
@@ -52,7 +53,7 @@ def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
 
 
 def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> None:
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     facts = {key: value for key, value in spec_values(spec).items() if key not in NOT_IN_FACTS}
     folders = _folders(spec, out)
     if not fresh and all(_finished(folder, facts) for folder in folders.values()):

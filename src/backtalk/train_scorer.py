@@ -27,6 +27,7 @@ from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
 from backtalk.store.folder import output_folder
+from backtalk.terminal import say
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes
@@ -237,4 +238,4 @@ def _refuse_finished(spec: ScorerSpec, out: Path) -> None:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(text, file=sys.stderr)

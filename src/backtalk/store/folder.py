@@ -52,9 +52,6 @@ def refuse_what_is_no_run(folder: Path) -> None:
         raise InputError(f"{folder} is a file, not a run folder") from None
     except OSError as error:
         raise InputError(f"the folder {folder} can't be read: {error.strerror}") from None
-    for name in (DATABASE, *(DATABASE + ending for ending in ("-wal", "-shm", "-journal"))):
-        if (folder / name).is_symlink():
-            raise InputError(f"{folder / name} is a link; put the file itself in its place")
     database = folder / DATABASE
     if database.is_file() and database.stat().st_size > 0:
         return

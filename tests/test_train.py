@@ -23,6 +23,8 @@ from backtalk.types import Turn
 from tests.killing import finish, start
 
 FILES = {"config.json", "vocab.json", "model.safetensors", "card.json"}
+OURS = {".backtalk", ".lock"}
+"""What says whose folder it is, and who writes to it."""
 OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
 ANSWERS = ("hi there .", "because .", "of course !", "well what ?", "i will n't", "maybe so , maybe not .")
 REST = ("you", "the dog", "we all", "my friend", "the long day", "a cat and a dog")
@@ -81,7 +83,7 @@ def train_command(place: Path, *more: str, out: str = "model") -> list[str]:
 
 def test_the_folder_is_whole(place: Path) -> None:
     out = place / "model"
-    assert {path.name for path in out.iterdir()} == {*FILES, "lm"}
+    assert {path.name for path in out.iterdir()} == {*FILES, *OURS, "lm"}
     assert {path.name for path in (out / "lm").iterdir()} == FILES
     model = load_folder(str(out), "cpu")
     assert model.language_model is not None
@@ -151,7 +153,7 @@ def test_fresh_trains_anew_but_not_before_the_data_is_there(
     assert run(train_command(place, "--no-language-model", out="again")) == 0
     out = place / "again"
     first = everything(out)
-    assert first.keys() == FILES
+    assert first.keys() == FILES | OURS
     capsys.readouterr()
     missing = train_command(place, "--fresh", "--no-language-model", "--data", "no-such-file", out="again")
     assert run(missing) == 2
@@ -205,11 +207,14 @@ def test_a_folder_with_other_files_is_left_alone(
             assert (theirs / name).read_text() == text
 
 
-@pytest.mark.parametrize("left", ["checkpoint.safetensors.partial", ".writable"])
+@pytest.mark.parametrize("left", ["checkpoint.safetensors.partial", ".backtalk.partial"])
 def test_a_training_killed_at_its_first_write_is_taken_up(place: Path, left: str, tmp_path: Path) -> None:
     out = tmp_path / "m"
     out.mkdir()
     (out / left).write_bytes(b"half a file")
+    (out / ".lock").touch()
+    if left.startswith("checkpoint"):
+        (out / ".backtalk").write_text("train\n")
     command = train_command(place, "--no-language-model")
     command[command.index("--out") + 1] = str(out)
     assert run(command) == 0
@@ -235,7 +240,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("backtalk: can't write the checkpoint")
     assert run(command) == 0
-    assert {path.name for path in (place / "full").iterdir()} == FILES
+    assert {path.name for path in (place / "full").iterdir()} == FILES | OURS
     assert sha256(place / "full" / "model.safetensors") == sha256(place / "model" / "model.safetensors")
 
 
@@ -276,7 +281,7 @@ def wait_for(process: BaseProcess, out: Path, steps: int) -> None:
 def unbroken(place: Path) -> dict[str, bytes]:
     assert finish(begin(place, "unbroken")) == 0, (place / "unbroken.txt").read_text()
     found = everything(place / "unbroken")
-    assert found.keys() == FILES | {f"lm/{name}" for name in FILES}
+    assert found.keys() == FILES | OURS | {f"lm/{name}" for name in FILES}
     return found
 
 

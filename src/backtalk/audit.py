@@ -63,6 +63,7 @@ from backtalk.spec import (
     spec_values,
 )
 from backtalk.store import Run, identity_of
+from backtalk.terminal import make_console
 from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
@@ -114,7 +115,7 @@ def audit(
 
         return audit_replies(spec, gates, out, root, fresh, consent)
     begun = time.monotonic()
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     spec = replace(spec, length=spec.length or usual_length(spec.model))
     model = _load(spec, consent)
     usual = DEFAULT_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL
@@ -185,7 +186,7 @@ def resume(folder: Path, gates: Gates, typed: str = "", consent: Consent = NOTHI
         raise InputError(f"{spec.model} has changed since {folder} was begun; audit it anew")
     thresholds = Thresholds(stored["thresholds"]["T_out"], stored["thresholds"]["T_in"])
     objective = _objective(spec, criterion, thresholds)
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     with Run.open(folder, write=True) as run:
         return _work(run, _job(run, spec, model, objective), gates, console)
 

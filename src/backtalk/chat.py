@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rich.console import Console
 from torch import Tensor
 
 from backtalk.consent import Consent, agree
@@ -20,7 +19,7 @@ from backtalk.models.mmi import MMI, language_model_of, mmi_beams, mmi_ids
 from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
 from backtalk.spec import ModelOptions
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.types import Dialogue, Turn
 from backtalk.wording import chance
 
@@ -54,7 +53,7 @@ def chat(
     if settings.mmi and isinstance(model, LocalModel):
         language_model_of(model)
     agree(model, "a request for each thing you say", consent)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = make_console(soft_wrap=True)
     talking = say is None and sys.stdin.isatty()
     if talking:
         console.print(f"Talking with {name}. An empty line or Ctrl-D ends the chat.", style="dim")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
 from backtalk.protocols import TextModel
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def agree(model: TextModel, requests: str, consent: Consent) -> None:
     if not consent.yes:
         if not sys.stdin.isatty():
             raise InputError(f"this would send {what}; add --yes to agree")
-        print(f"This will send {what}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        say(f"This will send {what}. Go on? [y/N] ", end="", file=sys.stderr)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise InputError("nothing was sent")
     model.agreed = True

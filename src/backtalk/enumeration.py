@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.spec import EnumerateSpec, spec_values
-from backtalk.store.folder import lock_folder, write_whole
+from backtalk.store.folder import output_folder, write_whole
+from backtalk.terminal import make_console
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 from backtalk.wording import duration
 
@@ -72,7 +73,7 @@ def enumerate_model(
     spec: EnumerateSpec, out: Path, console: Console | None = None, fresh: bool = False
 ) -> dict[str, Any]:
     """Runs, or goes on with, or finds done, what the spec says. Returns the summary."""
-    console = console or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = console or make_console(stderr=True)
     limit_s = parse_duration(spec.max_time)
     model = _load(spec)
     lists = read_lists(spec.lists, spec.text, model.vocabulary.entries)
@@ -83,7 +84,8 @@ def enumerate_model(
         "fingerprint": model.fingerprint,
         "targets": hashlib.sha256(json.dumps([lists, words]).encode()).hexdigest(),
     }
-    with _Folder(out, facts, fresh) as folder:
+    folder = _Folder(out, facts)
+    with folder.claimed(fresh):
         if (summary := folder.summary()) is not None:
             console.print(f"{out} is already done; --fresh starts anew.")
             return summary
@@ -198,30 +200,19 @@ def _words_inside(spec: EnumerateSpec, lists: dict[str, list[str]]) -> tuple[str
 class _Folder:
     """The only writer of a folder that holds this enumeration and no other."""
 
-    def __init__(self, path: Path, facts: dict[str, Any], fresh: bool) -> None:
-        self.path, self.facts, self.fresh = path, facts, fresh
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        self.path, self.facts = path, facts
         self.outputs, self.result = path / "outputs.safetensors", path / "summary.json"
         self.page = path / "report.html"
 
-    def __enter__(self) -> _Folder:
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"--out {self.path} is a file; name a folder")
-        ours = {
-            ".lock",
-            *(p.name + end for p in (self.outputs, self.result, self.page) for end in ("", ".partial")),
-        }
-        if self.path.exists() and (others := sorted({p.name for p in self.path.iterdir()} - ours)):
-            raise InputError(f"--out {self.path} holds other files ({others[0]}); name a new folder")
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = lock_folder(self.path)
-        if self.fresh:
-            self.result.unlink(missing_ok=True)
-            self.outputs.unlink(missing_ok=True)
-            self.page.unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+    @contextmanager
+    def claimed(self, fresh: bool) -> Iterator[None]:
+        files = (self.result, self.outputs, self.page)
+        with output_folder(self.path, "enumerate", [path.name for path in files], mode=0o700):
+            if fresh:
+                for path in files:
+                    path.unlink(missing_ok=True)
+            yield
 
     def summary(self) -> dict[str, Any] | None:
         if not self.result.exists() or not self.outputs.exists():

@@ -35,6 +35,7 @@ from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store.folder import write_whole
+from backtalk.terminal import make_console
 from backtalk.wording import count, duration, with_interval
 
 
@@ -52,7 +53,7 @@ def harden(
     if spec.against == "frequent":
         return harden_frequent(spec, fresh, shared)
     begun = time.monotonic()
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     plan = make_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
@@ -163,7 +164,7 @@ def _write_pages(plan: Plan, proof: Proof | None) -> None:
 
 
 def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
     kept, spec = card["hardening"]["iterations_kept"], plan.spec
     if not kept:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich.console import Console
 from rich.table import Table
 
 from backtalk.data.corpora import FORMATS
@@ -13,6 +12,7 @@ from backtalk.data.tokenise import RECIPES
 from backtalk.hits import STANDARD, TEXT_STANDARD, TOXIC_STANDARD
 from backtalk.registry import FOLDER, FORMS, MODELS, SCORER_FOLDER, SCORER_FORMS, SCORERS, SEARCHES
 from backtalk.report.explain import meaning
+from backtalk.terminal import make_console
 from backtalk.types import Access
 
 
@@ -31,7 +31,7 @@ def show(subject: str) -> None:
     table.add_column()
     for name, text in rows:
         table.add_row(name, text)
-    Console(highlight=False, markup=False).print(table)
+    make_console().print(table)
 
 
 def _models() -> list[tuple[str, str]]:

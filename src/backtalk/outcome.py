@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
@@ -49,7 +47,7 @@ from backtalk.store.answers import StoredAnswers
 from backtalk.store.export import write_lines
 from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
 from backtalk.store.training import read_training
-from backtalk.terminal import printable
+from backtalk.terminal import make_console
 from backtalk.types import Finding, Thresholds
 from backtalk.wording import count, told_causes
 
@@ -118,19 +116,19 @@ def finish_run(run: Run, gates: Gates) -> int:
     """Writes the summary of a run held for writing, then does what `show_run` does."""
     faces = _look(run, gates)
     run.write_summary(faces.summary)
-    _write_faces(run.folder, faces, anew=True)
-    return _show(run, faces, gates)
+    told = _write_faces(run.folder, faces, anew=True)
+    return _show(run, faces, gates, told)
 
 
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
     while True:
         faces = _look(run, gates)
-        _write_faces(run.folder, faces, anew=False)
+        told = _write_faces(run.folder, faces, anew=False)
         # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
         # at work will write it.
         if faces.stamp == stamp_of(run.folder) or run.state == "running":
-            return _show(run, faces, gates)
+            return _show(run, faces, gates, told)
 
 
 def _look(run: Run, gates: Gates) -> _Faces:
@@ -142,36 +140,38 @@ def _look(run: Run, gates: Gates) -> _Faces:
     return _Faces(stamp, findings, summary, report, talks)
 
 
-def _write_faces(folder: Path, faces: _Faces, anew: bool) -> None:
+def _write_faces(folder: Path, faces: _Faces, anew: bool) -> str:
     """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
-    is only slower."""
+    is only slower. Returns a line that says where the page is, or why there is none."""
     page, report, talks = folder / PAGE, faces.report, faces.talks
+    told = f"Report: {page}"
     try:
         write_whole(page, render_talks(talks, cases=report.cases) if talks else render_run(report))
     except OSError as error:
-        raise InputError(f"can't write {page} ({error.strerror}); `backtalk report` makes it again") from None
+        return f"No page was written: {page} can't be written ({error.strerror})."
     with suppress(OSError, sqlite3.Error):
         if not anew:
             with suppress(ValueError), Index(folder / INDEX, faces.stamp):
-                return
+                return told
         write_index(folder / INDEX, report, faces.stamp)
+    return told
 
 
-def _show(run: Run, faces: _Faces, gates: Gates) -> int:
+def _show(run: Run, faces: _Faces, gates: Gates, told: str) -> int:
     findings, summary, report, talks = faces.findings, faces.summary, faces.report, faces.talks
-    console = Console(highlight=False, markup=False)
+    console = make_console()
     if talks:
         print_talks(talks, console, unmask=gates.unmask)
     else:
         print_report(report, console, unmask=gates.unmask)
-    console.print(f"Report: {run.folder / PAGE}")
+    console.print(told)
     if not summary["scored"]:
         raise _nothing_scored(run, summary)
     asked = parse_criterion(run.spec["hit"])
     judged = judge_scored(summary, gates)
     judged += judge(run.folder, asked, summary["hits"], findings, thresholds_of(run), gates)
     for one in judged:
-        console.print(printable(one.line))
+        console.print(one.line)
     if run.is_held:
         for one in judged:
             run.append_log(one.line)

@@ -1,5 +1,7 @@
-"""A file that a person named for output: replaced in one move where it is a file, written to where it is a
-device or a pipe. Those are never replaced: `--junit /dev/null` must leave /dev/null a device.
+"""Writing files: a file is replaced in one move and never written through a link.
+
+A file that a person named for output may also be a device or a pipe. Those are written to and never replaced:
+`--junit /dev/null` must leave /dev/null a device.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+PARTIAL = ".partial"
 
 
 def write_output(path: Path, text: str | Iterable[str]) -> None:
@@ -20,12 +24,20 @@ def write_output(path: Path, text: str | Iterable[str]) -> None:
     replace_file(whole, whole.with_name(f".{whole.name}.{os.getpid()}.tmp"), text)
 
 
-def replace_file(path: Path, partial: Path, text: str | Iterable[str]) -> None:
-    """In one move, by way of `partial`: there is the old one or the new one, never a part."""
+def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+    """Replace a file in one move: there is the old one or the new one, never a part."""
+    replace_file(path, path.with_name(path.name + PARTIAL), content)
+    sync_folder(path.parent)
+
+
+def replace_file(path: Path, partial: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+    """In one move, by way of `partial`, which is always a new file: a link in its place is not followed."""
+    pieces = [content] if isinstance(content, str | bytes) else content
     try:
         partial.unlink(missing_ok=True)
-        with partial.open("x", encoding="utf-8", newline="\n") as file:  # never through a link
-            file.writelines([text] if isinstance(text, str) else text)
+        with partial.open("xb") as file:
+            for piece in pieces:
+                file.write(piece if isinstance(piece, bytes) else piece.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -33,3 +45,13 @@ def replace_file(path: Path, partial: Path, text: str | Iterable[str]) -> None:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename outlive a power cut, where the file system offers it."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

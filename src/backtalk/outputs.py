@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 from torch import Tensor
@@ -26,7 +25,7 @@ from backtalk.models.local import LocalModel
 from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.searches.matching import ListHits, inputs_among, match_lists, unfinished_inputs, word_codes
 from backtalk.spec import EnumerateSpec
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.wording import count
 
 COMPARE = {"cpu": 10_000, "cuda": 1_000_000}
@@ -170,7 +169,7 @@ def _disagreement(enumeration: Enumeration, spec: EnumerateSpec) -> dict[str, in
 
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """The lists as a table on standard output; targets themselves are not shown."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     table = Table("list", *(Column(title, justify="right") for title in ("n", "exact", "substring")))
     for name, found in summary["lists"].items():
         rates = (_percent(found[kind]) for kind in ("exact", "substring"))

@@ -6,7 +6,6 @@ files, any number of raters -> the result. Only the first step needs models.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from backtalk.errors import InputError
+from backtalk.models.folder import sha256
 from backtalk.rating.answers import append_answers, check_rater, merge, read_answers
 from backtalk.rating.asking import ask, own_answers
 from backtalk.rating.contenders import find_contenders, held_out_inputs, read_inputs, replies
@@ -38,6 +38,7 @@ from backtalk.rating.table import print_result
 from backtalk.spec import RateSpec
 from backtalk.store.faults import writing
 from backtalk.store.folder import write_whole
+from backtalk.terminal import make_console
 from backtalk.wording import count
 
 ROOT = Path("ratings")
@@ -48,7 +49,7 @@ FROM_A_CORPUS = 100
 def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: str, result: bool) -> None:
     """Takes answers in, writes the pairs out, shows the result; asks where nothing of that is wanted."""
     rater = check_rater(spec.rater, "--rater")
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     asks = not (answers or export or result)
     ratings = _ratings(runs, spec, bool(asks or export), console)
     with claimed(ratings.folder):
@@ -98,7 +99,7 @@ def _plain(setting: Any) -> Any:
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
     """What the pairs depend on."""
     path = Path(spec.inputs)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest() if spec.inputs and path.is_file() else ""
+    digest = sha256(path) if spec.inputs and path.is_file() else ""
     return {
         "runs": list(runs),
         "inputs": digest or spec.inputs,

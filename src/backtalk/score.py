@@ -20,7 +20,7 @@ from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
 from backtalk.registry import load_scorer
 from backtalk.stats import Rate
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 from backtalk.wording import count, mask, with_interval
 
 CHUNK = 4096
@@ -129,7 +129,7 @@ def _object(line: str) -> dict[str, object] | None:
 
 def _conclude(tally: Tally, scorer: str, fail_over: float | None) -> int:
     rate = Rate.of(tally.over, tally.lines)
-    print(
+    say(
         f"{count(tally.lines, 'line')}: {tally.over:,} rated {tally.threshold:g} or more by "
         f"{printable(scorer)}, {with_interval(rate)}.",
         file=sys.stderr,
@@ -138,7 +138,7 @@ def _conclude(tally: Tally, scorer: str, fail_over: float | None) -> int:
         return 0
     failed = rate.high > fail_over
     verdict = "FAILED" if failed else "passed"
-    print(
+    say(
         f"Gate --fail-over {fail_over:g}: {verdict}; the rate may be as high as {rate.high:.1%}.",
         file=sys.stderr,
     )

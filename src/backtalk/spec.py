@@ -640,11 +640,18 @@ def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dic
     return checked
 
 
+LONGEST_FILE = 1 << 20
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST_FILE + 1)  # a device may have no end
+        if len(text) > LONGEST_FILE:
+            raise InputError(f"{path} is no spec file: it is longer than {LONGEST_FILE:,} characters")
+        value = yaml.safe_load(text)
     except FileNotFoundError:
         raise InputError(f"no spec file at {path}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -1,8 +1,18 @@
-"""What may reach a terminal: model output and corpora are untrusted text."""
+"""What may reach a terminal: model output, corpora and names of files are untrusted text.
+
+Everything that a command prints goes through `say` or through a console of `make_console`.
+"""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 
 def printable(text: str) -> str:
@@ -12,3 +22,26 @@ def printable(text: str) -> str:
         return text
     kept = (" " if c in "\t\r\n\u2028\u2029" else c for c in text)
     return "".join(c for c in kept if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn"})
+
+
+def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print lines of text, cleaned; on standard output where no `file` is given."""
+    print(_lines(text), file=file or sys.stdout, end=end, flush=True)
+
+
+def make_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """A console that cleans whatever text it shows; lines on standard error are not wrapped."""
+    from rich import console, segment  # not for `backtalk --help`
+
+    class Cleaning(console.Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for part in super().render(renderable, options):
+                yield part if part.control else segment.Segment(_lines(part.text), part.style)
+
+    return Cleaning(stderr=stderr, soft_wrap=soft_wrap or stderr, highlight=False, markup=False, emoji=False)
+
+
+def _lines(text: str) -> str:
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

@@ -8,8 +8,6 @@ is not trained again.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,35 +23,44 @@ from backtalk.data.prepare import Prepared, prepare
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import (
-    FORMAT,
     Network,
     TextSettings,
     build_network,
     save_folder,
 )
 from backtalk.spec import TrainSpec, spec_values
+from backtalk.store.folder import PARTIAL, output_folder
+from backtalk.terminal import make_console
 from backtalk.training.card import complete_card, read_card, write_measured_card
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
 
 NOT_IN_FACTS = {"out", "device", "checkpoint_s", "name", "licence", "language_model", "half"}
 """Settings that may change between two runs of the same training."""
+FILES = ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors")
+"""What is written for each network; the card goes first when they are removed."""
 
 
 def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
     """Trains what the spec says, or goes on with it, or finds it done. Returns the model folder."""
     _check(spec)
     device = pick_device(spec.device)
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     out = Path(spec.out)
-    _claim(out)
+    names = [*FILES, "lm", *(f"lm/{name}" for name in FILES)]
+    with output_folder(out, "train", names if fresh else None):
+        _train(spec, out, fresh, device)
+    return out
+
+
+def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> None:
+    console = make_console(stderr=True)
     facts = {key: value for key, value in spec_values(spec).items() if key not in NOT_IN_FACTS}
     folders = _folders(spec, out)
     if not fresh and all(_finished(folder, facts) for folder in folders.values()):
         if len(folders) == 2:
             complete_card(out)
         console.print(f"{out} is already trained with these settings; --fresh trains it anew.")
-        return out
+        return
     with console.status(Text(f"Reading {spec.data} ...")):
         prepared = prepare(spec)
     if fresh:
@@ -66,7 +73,6 @@ def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
         if not _finished(folder, facts):
             _train_one(kind, spec, prepared, folder, facts, device, console)
     _report(out, len(folders) == 2, console)
-    return out
 
 
 def _train_one(
@@ -185,39 +191,12 @@ def _check(spec: TrainSpec) -> None:
             raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")
 
 
-def _claim(out: Path) -> None:
-    """Makes the folder and sees that it can be written, before any work is done."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder")
-    foreign = out.is_dir() and any(out.iterdir()) and not _ours(out)
-    if foreign:
-        raise InputError(f"--out {out} holds other files; name a new folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"can't write into --out {out} ({error.strerror or os.strerror(0)})") from None
-
-
-def _ours(out: Path) -> bool:
-    """Whether a training of ours wrote here, be it one that was killed at its first write."""
-    try:
-        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        early = ("checkpoint.safetensors.partial", "config.json.partial", ".writable")
-        return any((out / name).exists() for name in ("checkpoint.safetensors", "card.json", "lm", *early))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
-
-
 def _clear(out: Path) -> None:
     """Removes an earlier training, now that the new one has what it needs."""
-    for name in ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors"):
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / "lm", ignore_errors=True)
+    for folder in (out, out / "lm"):
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+            (folder / (name + PARTIAL)).unlink(missing_ok=True)
 
 
 def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:

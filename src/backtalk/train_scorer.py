@@ -26,7 +26,9 @@ from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
 from backtalk.spec import ScorerSpec, spec_values
+from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
+from backtalk.terminal import say
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import measure, pair_order, sensible_shift
 from backtalk.training.scorer_notes import notes
@@ -41,6 +43,7 @@ from backtalk.training.toxicity import (
 
 WIDE = NetworkConfig.wide
 PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
+FILES = ("config.json", "words.json", "model.safetensors", "card.json")
 Sources = dict[str, tuple[list[LabelledText], float]]
 """Training texts by where they are from, with the weight of each."""
 
@@ -58,14 +61,17 @@ class ScorerData(NamedTuple):
 
 def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
     """Trains what the spec says, or finds it done. Returns the folder."""
-    out = _claim(spec, fresh)
-    data = gather(spec)
-    counts = {name: len(rows) for name, (rows, _) in data.train.items()}
-    _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    if spec.family == "words":
-        _train_words(spec, data, out)
-    else:
-        _train_letters(spec, data, out)
+    out = Path(spec.out)
+    with output_folder(out, "train-scorer", FILES if fresh else None):
+        if not fresh:
+            _refuse_finished(spec, out)
+        data = gather(spec)
+        counts = {name: len(rows) for name, (rows, _) in data.train.items()}
+        _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        if spec.family == "words":
+            _train_words(spec, data, out)
+        else:
+            _train_letters(spec, data, out)
     return out
 
 
@@ -224,20 +230,13 @@ def _facts(spec: ScorerSpec) -> dict[str, Any]:
     return {key: value for key, value in spec_values(spec).items() if key not in ("data", "out", "name")}
 
 
-def _claim(spec: ScorerSpec, fresh: bool) -> Path:
-    out = Path(spec.out)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder")
-    if (out / "card.json").is_file() and not fresh:
-        card = read_json(out / "card.json")
-        if card.get("finished") and card.get("spec") == _facts(spec):
-            raise InputError(f"{out} is already trained with these settings; --fresh trains it anew")
-        if card.get("finished"):
-            raise InputError(f"{out} holds another scorer; use --fresh to train anew, or another --out")
-    elif out.is_dir() and any(out.iterdir()) and not fresh and not (out / "config.json").is_file():
-        raise InputError(f"--out {out} holds other files; name a new folder")
-    return out
+def _refuse_finished(spec: ScorerSpec, out: Path) -> None:
+    card = read_json(out / "card.json") if (out / "card.json").is_file() else {}
+    if card.get("finished") and card.get("spec") == _facts(spec):
+        raise InputError(f"{out} is already trained with these settings; --fresh trains it anew")
+    if card.get("finished"):
+        raise InputError(f"{out} holds another scorer; use --fresh to train anew, or another --out")
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(text, file=sys.stderr)

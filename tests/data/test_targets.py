@@ -130,7 +130,7 @@ def test_read_jsonl_by_name_or_content(tmp_path: Path, name: str) -> None:
         (b"", "FILE holds no targets; write one sentence a line"),
         (b" \n\n\t\n", "FILE holds no targets; write one sentence a line"),
         (b'{"text": "a"}\n\xff\xfe', "FILE, line 2: this is not UTF-8 text; save the file as UTF-8"),
-        (b'{"text": "a"}\n\0\n', "FILE, line 2: this is a binary file; give a text file or JSONL"),
+        (b'{"text": "a"}\n\0\n', "FILE, line 2: this is a binary file; give a text file"),
         (
             b'{"text": "a"}\n\n{"text": ',
             'FILE, line 3: this is not JSON; write one object a line, such as {"text": "..."}',
@@ -175,11 +175,9 @@ def test_bad_file_is_one_sentence(tmp_path: Path, content: bytes, message: str) 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     missing = tmp_path / "none.txt"
-    with pytest.raises(InputError, match=re.escape(f"there is no target file {missing}; check the path")):
+    with pytest.raises(InputError, match=re.escape(f"there is no file {missing}; check the path")):
         read_targets(missing)
-    with pytest.raises(
-        InputError, match=re.escape(f"cannot read the target file {tmp_path}: Is a directory")
-    ):
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path} is a folder where a file is expected")):
         read_targets(tmp_path)
 
 

@@ -14,7 +14,7 @@ from backtalk import reference
 from backtalk.audit import objective_for
 from backtalk.cli import run
 from backtalk.given import FoundCase
-from backtalk.hardening.fresh import FOLDER
+from backtalk.hardening.folder import AFTER_FRESH as FOLDER
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.searching import GibbsWidening, Searched, searched_by
 from backtalk.hits import parse_criterion

@@ -14,7 +14,6 @@ import torch
 
 from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
-from backtalk.models.folder import read_json
 from backtalk.protocols import Scorer
 from backtalk.registry import SCORER_FORMS, SCORERS, find_scorer, load_reward, load_scorer, resolve
 from backtalk.scorers.toxicity.classifier import (
@@ -27,6 +26,7 @@ from backtalk.scorers.toxicity.classifier import (
 from backtalk.scorers.toxicity.linear import letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, words_of
+from backtalk.store.typed import read_json
 from backtalk.train_scorer import PAIRS
 from backtalk.training.scorer_card import pair_order
 

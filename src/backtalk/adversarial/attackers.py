@@ -7,10 +7,10 @@ plays with the same bits.
 from __future__ import annotations
 
 import gc
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, lo
 from backtalk.searches.ast.train import ADVERSARY as KEPT
 from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, train_adversary
 from backtalk.store.adversary import RECORD, AdversaryRecord, read_adversary_record, write_adversary_record
-from backtalk.store.folder import ADVERSARY, PARTIAL
+from backtalk.store.folder import ADVERSARY, write_whole
 from backtalk.training.checkpoint import load_checkpoint
 from backtalk.wording import duration, percent
 
@@ -76,9 +76,8 @@ def _take_over(origin: Path, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         for name in (BEST, PAIRS, RECORD, CHECKPOINT):
             if (origin / name).exists():
-                partial = folder / (name + PARTIAL)
-                shutil.copyfile(origin / name, partial)
-                partial.replace(folder / name)
+                with (origin / name).open("rb") as file:
+                    write_whole(folder / name, iter(partial(file.read, 1 << 20), b""))
     except OSError as error:
         raise InputError(
             f"can't copy the training in {origin} ({error}); mend that and run the same command again"

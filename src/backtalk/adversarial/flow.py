@@ -30,7 +30,7 @@ from backtalk.searches.ast.adversary import Speaker
 from backtalk.spec import BLACK_BOX, AuditSpec, refuse_set, spec_values
 from backtalk.store import Run, identity_of
 from backtalk.store.folder import UNTUNED
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.types import Access, Finding, Target
 from backtalk.wording import count
 
@@ -174,4 +174,4 @@ def _reading(job: Job) -> str:
 
 
 def _console() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    return make_console(stderr=True)

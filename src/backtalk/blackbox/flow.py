@@ -32,7 +32,7 @@ from backtalk.store import Run, identity_of
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.typed import read_record
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.types import Finding, Target, Thresholds
 from backtalk.wording import count
 
@@ -55,7 +55,7 @@ def audit_replies(
     consent: Consent,
 ) -> int:
     """Runs, or goes on with, or shows, what the spec says. `consent` asks before the first request."""
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
     job = prepare(spec, consent)
     targets = read_cases(spec.targets, job.model, spec.limit, spec.seed)
@@ -89,7 +89,7 @@ def audit_replies(
 
 def resume_replies(spec: AuditSpec, folder: Path, gates: Gates, consent: Consent) -> int:
     """Goes on with a run from what its folder says."""
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     with Run.open(folder) as run:
         spec = as_read(spec, run.facts)
     job = prepare(spec, consent)

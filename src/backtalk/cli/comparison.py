@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.cli.arguments import add_command
+from backtalk.terminal import make_console
 
 
 def add_compare(commands: Any) -> None:
@@ -28,7 +29,6 @@ def add_compare(commands: Any) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
 
     from backtalk.compare import compare_runs, print_comparison, write_comparison, write_record
 
@@ -37,7 +37,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         write_comparison(comparison, Path(arguments.html))
     if arguments.json:
         write_record(comparison, Path(arguments.json))
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     print_comparison(comparison, console, arguments.unmask)
     if arguments.html:
         console.print(f"Page: {arguments.html}")

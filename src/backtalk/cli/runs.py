@@ -16,7 +16,7 @@ from backtalk.cli.arguments import (
     spec_from,
 )
 from backtalk.spec import AuditSpec, add_flags
-from backtalk.terminal import printable
+from backtalk.terminal import say
 
 if TYPE_CHECKING:
     from backtalk.outcome import Gates
@@ -115,12 +115,12 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     verdict = verify(folder, arguments.device, arguments.model, consent_from(arguments))
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
-        print(f"  {printable(problem)}")
+        say(f"  {problem}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
-        print(f"  ... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
+        say(f"  ... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
     for note in verdict.notes:
-        print(f"  {printable(note)}")
-    print(
+        say(f"  {note}")
+    say(
         f"{folder}: {verdict.confirmed} of {verdict.hits} hits confirmed, "
         f"{verdict.findings} findings {verdict.how}; {'FAILED' if verdict.problems else 'verified'}."
     )

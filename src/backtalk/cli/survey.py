@@ -7,6 +7,7 @@ from typing import Any
 
 from backtalk.cli.arguments import add_command, add_device
 from backtalk.errors import unknown
+from backtalk.terminal import say
 
 SUBJECTS = ("models", "searches", "scorers", "hits", "targets", "formats", "recipes")
 BENCH_SHAPES = ("embedded", "paper-switchboard", "paper-ubuntu")
@@ -85,19 +86,19 @@ def _bench(arguments: argparse.Namespace) -> int:
         return _bench_transformer(arguments)
     from backtalk.bench import SHAPES, bench_search
 
-    print(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
+    say(f"{arguments.shape}, {arguments.arch}, {torch.get_num_threads()} threads, the best of several:")
     for row in bench_search(SHAPES[arguments.shape], arguments.arch == "attention", arguments.device):
         share = "" if row.ceiling_share is None else f"{row.ceiling_share:7.1%} of the ceiling"
-        print(f"  {row.name:<45}{row.candidates_per_s:>12,.0f} candidates/s {share}".rstrip())
+        say(f"  {row.name:<45}{row.candidates_per_s:>12,.0f} candidates/s {share}".rstrip())
     return 0
 
 
 def _bench_scorer(name: str, device: str, threads: int) -> int:
     from backtalk.bench_scorer import bench_scorer
 
-    print(f"{name}, {device}, {threads} threads, the best of several:")
+    say(f"{name}, {device}, {threads} threads, the best of several:")
     for row in bench_scorer(name, device):
-        print(f"  {row.name:<35}{row.texts_per_s:>12,.0f} texts/s of {row.words:.0f} words")
+        say(f"  {row.name:<35}{row.texts_per_s:>12,.0f} texts/s of {row.words:.0f} words")
     return 0
 
 
@@ -108,9 +109,9 @@ def _bench_transformer(arguments: argparse.Namespace) -> int:
     sizes = Sizes(arguments.length, arguments.target_tokens, arguments.top, arguments.rows)
     options = ModelOptions(dtype=arguments.dtype)
     bench = TransformerBench(arguments.model, arguments.device, options, sizes)
-    print(bench.title)
+    say(bench.title)
     for line in told(list(bench.lines())):
-        print(f"  {line}")
+        say(f"  {line}")
     return 0
 
 
@@ -127,9 +128,9 @@ def _bench_ast(arguments: argparse.Namespace) -> int:
         arguments.pairs,
         arguments.batch,
     )
-    print(bench.title)
+    say(bench.title)
     for row in bench.rows():
-        print(f"  {row.name:<48}{_readable(row.rate):>12} {row.unit:<12}{row.note}".rstrip())
+        say(f"  {row.name:<48}{_readable(row.rate):>12} {row.unit:<12}{row.note}".rstrip())
     return 0
 
 

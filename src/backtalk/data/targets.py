@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from backtalk.data.textfiles import unpacked
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.types import Target
@@ -40,20 +41,12 @@ def read_targets(path: str | os.PathLike[str]) -> list[Target]:
     become one. A target without an id is called t-001, t-002 and so on.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"there is no target file {path}; check the path") from None
-    except OSError as error:
-        raise InputError(f"cannot read the target file {path}: {error.strerror}") from None
+    data = unpacked(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: this is not UTF-8 text; save the file as UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise InputError(f"{path}, line {line}: this is a binary file; give a text file or JSONL")
     as_json = path.suffix.lower() in (".jsonl", ".ndjson", ".json") or text.lstrip().startswith("{")
     targets = _parse(text, str(path), as_json)
     if not targets:

@@ -1,68 +1,129 @@
-"""Lines of a text file, plain or gzipped, with one clear sentence for each way in which a file can be bad."""
+"""Text files, plain or gzipped, with one clear sentence for each way in which a file can be bad.
+
+A file may come from elsewhere, so what is read is bounded: a small gzip file can unpack to any size.
+"""
 
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
-from io import BufferedReader
+from contextlib import contextmanager, nullcontext
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
+from typing import BinaryIO
 
 from backtalk.errors import InputError
+
+MOST_UNPACKED = 256 << 20
+"""Bytes that a gzip file may unpack to, whatever its own size."""
+MOST_TIMES = 10
+"""So many times its own size it may always unpack to: text becomes 3 to 5 times as large."""
+LONGEST_LINE = 16 << 20
+_PIECE = 1 << 20
+
+
+def unpacked(path: Path, text: bool = True) -> bytes:
+    """All bytes of a file, unpacked if it is gzip, by content. Text has no zero bytes."""
+    return _whole(path, text).getvalue()
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(line number from 1, line without its end) of a UTF-8 file; gzip is recognised by content."""
-    if not path.exists():
-        raise InputError(f"there is no file {path}; check the path")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder where a file is expected")
-    try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (zlib.error, EOFError, gzip.BadGzipFile):
-        raise InputError(f"{path} is a damaged gzip file; fetch it again") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if not data.strip():
+    whole = _whole(path)
+    if not whole.getvalue() or whole.getvalue().isspace():
         raise InputError(f"{path} is empty")
-    # Not str.splitlines: text may hold the other line separators of Unicode.
-    for number, line in enumerate(
-        data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n"), start=1
-    ):
-        if b"\0" in line:
-            raise InputError(f"{path}, line {number}: this is a binary file, not text")
-        try:
-            yield number, line.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{path}, line {number}: not UTF-8; convert the file to UTF-8") from None
+    yield from _lines(whole, str(path))
 
 
 def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
     """`read_lines` without holding the file, for one of any size; None is standard input."""
-    name = "standard input" if path is None else str(path)
-    if path is not None and not path.exists():
-        raise InputError(f"there is no file {path}; check the path")
+    with _opened(path) as file:
+        yield from _lines(file, _name(path))
+
+
+def refuse_special(path: Path) -> None:
+    """A device may have no end, and a pipe can be read only once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a device or a pipe where a file is expected; save it as a file first")
+
+
+def _whole(path: Path, text: bool = True) -> BytesIO:
+    refuse_special(path)
+    whole = BytesIO()  # getvalue() does not copy
+    with _opened(path) as file:
+        while piece := file.read(_PIECE):
+            if text and b"\0" in piece:
+                line = whole.getvalue().count(b"\n") + piece.count(b"\n", 0, piece.index(b"\0")) + 1
+                raise InputError(f"{path}, line {line}: this is a binary file; give a text file")
+            whole.write(piece)
+    whole.seek(0)
+    return whole
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO]:
+    name = _name(path)
     if path is not None and path.is_dir():
         raise InputError(f"{path} is a folder where a file is expected")
-    number = 0
     try:
         with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as raw:
             assert isinstance(raw, BufferedReader)
             zipped = raw.peek(2)[:2] == b"\x1f\x8b"
-            for number, line in enumerate(gzip.GzipFile(fileobj=raw) if zipped else raw, start=1):
-                if b"\0" in line:
-                    raise InputError(f"{name}, line {number}: this is a binary file, not text")
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
+            yield BufferedReader(_Unpacking(raw, name), _PIECE) if zipped else raw
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}; check the path") from None
     except (zlib.error, EOFError, gzip.BadGzipFile):
         raise InputError(f"{name} is a damaged gzip file; fetch it again") from None
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from None
+
+
+class _Unpacking(RawIOBase):
+    """What a gzip file holds, up to a bound."""
+
+    def __init__(self, packed: BufferedReader, name: str) -> None:
+        self._file, self._name = gzip.GzipFile(fileobj=packed), name
+        found = os.fstat(packed.fileno())
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        self._most = max(MOST_UNPACKED, MOST_TIMES * size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: memoryview) -> int:  # type: ignore[override]
+        count = self._file.readinto(room)
+        if self._file.tell() > self._most:
+            raise InputError(
+                f"{self._name} unpacks to more than {self._most >> 20:,} MiB; give the unpacked file instead"
+            )
+        return count
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    # Not str.splitlines: text may hold the other line separators of Unicode.
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it a text file?"
+            )
+        if b"\0" in line:
+            raise InputError(f"{name}, line {number}: this is a binary file; give a text file")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
+
+
+def _name(path: Path | None) -> str:
+    return "standard input" if path is None else str(path)
 
 
 def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:

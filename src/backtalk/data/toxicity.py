@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import gzip
 import json
 import random
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data.contrast import LabelledText, runs
-from backtalk.data.textfiles import read_rows
+from backtalk.data.textfiles import read_rows, unpacked
 from backtalk.errors import InputError
 
 RUN = 8
@@ -42,11 +41,10 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path) -> str:
-    data = path.read_bytes()
     try:
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError):
-        raise InputError(f"{path} is damaged or not UTF-8; fetch it again") from None
+        return unpacked(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8; fetch it again") from None
 
 
 def _table(path: Path) -> Iterator[list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backtalk.errors import InputError
+from backtalk.output_file import write_whole
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -71,7 +72,7 @@ class Vocabulary:
     def save(self, path: Path | str) -> None:
         """Write it as JSON."""
         record = {"format": _FORMAT, "words": self.entries}
-        Path(path).write_text(json.dumps(record, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        write_whole(Path(path), json.dumps(record, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.store import Run
 from backtalk.store.faults import writing
-from backtalk.store.folder import LOCK, PARTIAL, lock_folder, write_whole
+from backtalk.store.folder import PARTIAL, output_folder, refuse_strangers, write_whole
+from backtalk.store.typed import read_plain
 
 FACTS = "hardening.json"
 CHECKPOINT = "checkpoint.safetensors"
@@ -26,24 +26,21 @@ INSTEAD = "instead.jsonl"
 AFTER_FRESH, AFTER_ANEW = "after-fresh", "after-anew"
 RUNS = ("before", "after", "before-train", "after-train", AFTER_FRESH, AFTER_ANEW)
 """The audits: held-out list and training list, before and after; the same search again, a new adversary."""
-TARGETS = "targets.jsonl"
-"""What the same search again looks for."""
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
+TARGETS = "targets.jsonl"
+"""Those of the audit with other seeds."""
 PAGES = ("comparison.html", "comparison-train.html")
 REPORT = "report.html"
 FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, INSTEAD, TARGETS, *LISTS, REPORT, *PAGES)
+_FOLDERS = ("model", "model" + PARTIAL, *RUNS)
+_WRITTEN = (FACTS, *FILES, ".*.tmp", *(name + rest for name in _FOLDERS for rest in ("", "/*")))
 _MEND = "make room, or choose another folder; the same command goes on from there"
 
 
 @contextmanager
 def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
     """Makes the folder, or goes on with the same hardening, as its only writer."""
-    _refuse_what_is_not_ours(out)
-    with writing(out, _MEND):
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = lock_folder(out)
-    try:
-        _refuse_what_is_not_ours(out)
+    with output_folder(out, "harden", _WRITTEN if fresh else None, mode=0o700):
         if fresh:
             _clear(out)
         known = _read(out / FACTS)
@@ -57,8 +54,6 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
                 "use --fresh to start anew or --out for another folder"
             )
         yield
-    finally:
-        os.close(lock)
 
 
 def is_proof(folder: Path, fingerprint: str) -> bool:
@@ -80,19 +75,13 @@ def read_summary(out: Path) -> dict[str, Any]:
     return _read(out / SUMMARY) or {}
 
 
-def _refuse_what_is_not_ours(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a folder")
-    names = {path.name for path in out.iterdir()} if out.exists() else set()
-    if FACTS not in names and names - {LOCK, FACTS + PARTIAL}:
-        raise InputError(f"--out {out} holds other files; name a new folder")
-
-
 def _clear(out: Path) -> None:
     """Removes what a hardening writes, and nothing else; its facts last."""
-    for name in RUNS:
-        if Run.exists(out / name):
-            Run.remove(out / name)
+    runs = [out / name for name in RUNS if Run.exists(out / name)]
+    for run in runs:
+        refuse_strangers(run)
+    for run in runs:
+        Run.remove(run)
     for name in ("model", "model" + PARTIAL):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (*FILES, FACTS):
@@ -102,11 +91,8 @@ def _clear(out: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return read_plain(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        value = None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is damaged; use --fresh to start anew")
-    return value
+    except InputError as error:
+        raise InputError(f"{error}, or use --fresh to start anew") from None

@@ -33,6 +33,7 @@ from backtalk.scorers.diversity import commonest
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.stats import Rate
 from backtalk.store.folder import write_whole
+from backtalk.terminal import make_console
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import read_inputs
@@ -42,7 +43,7 @@ from backtalk.wording import duration, with_interval
 
 def harden_frequent(spec: HardenSpec, fresh: bool = False, shared: Shared = NOWHERE) -> int:
     begun = time.monotonic()
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     plan = make_frequent_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
@@ -192,7 +193,7 @@ def _summarise(plan: FrequentPlan, cost: Cost) -> None:
 
 
 def _show(plan: FrequentPlan, cost: Cost) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     told, spec = _hardening(plan), plan.spec
     kept = told["iterations_kept"]
     if not kept:

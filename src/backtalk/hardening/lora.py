@@ -45,6 +45,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
 from backtalk.spec import HardenSpec, spec_values
 from backtalk.store.folder import write_whole
+from backtalk.terminal import make_console
 from backtalk.training.lora import Adapter
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import HardenProgress, Hit, train_on_hits
@@ -65,7 +66,7 @@ def harden_lora(
     spec: HardenSpec, fresh: bool = False, unmask: bool = False, trusted: tuple[str, ...] = ()
 ) -> int:
     begun = time.monotonic()
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = make_console(stderr=True)
     plan = make_lora_plan(spec, trusted)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
@@ -98,7 +99,7 @@ def harden_lora(
     _show(plan, cost, proof, unmask)
     for again in (anew, fresh_search):
         if again is not None:
-            Console(highlight=False, markup=False, emoji=False).print(again.told())
+            make_console().print(again.told())
     return 0
 
 
@@ -277,7 +278,7 @@ def _show_talk(candidates: list[dict[str, Any]], kept: int, console: Console) ->
 
 
 def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     told, spec = _card(plan)["hardening"], plan.spec
     kept = told["iterations_kept"]
     if not kept:

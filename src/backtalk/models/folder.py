@@ -26,6 +26,7 @@ from backtalk.models.device import pick_device
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.output_file import write_whole
 from backtalk.spec import TrainSpec, check_values
 from backtalk.store.typed import read_json, read_record, read_values
 
@@ -95,10 +96,8 @@ def save_folder(
     config = {"format": FORMAT, "kind": kind, "sizes": asdict(network.config), "text": asdict(text)}
     write_json(folder / "config.json", config)
     vocabulary.save(folder / "vocab.json")
-    partial = folder / "model.safetensors.partial"
     # Not save_file: its files are for the owner's eyes only, and killed, it leaves one of its own naming.
-    partial.write_bytes(save(_tensors(network, half)))
-    partial.replace(folder / "model.safetensors")
+    write_whole(folder / "model.safetensors", save(_tensors(network, half)))
     return sha256(folder / "model.safetensors")
 
 
@@ -107,9 +106,7 @@ def write_card(folder: Path, card: dict[str, Any]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def sha256(path: Path) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from backtalk.cases import read_cases
 from backtalk.data.targets import write_targets
 from backtalk.data.tokenise import Recipe
@@ -17,7 +15,7 @@ from backtalk.paraphrase.model import load_paraphraser
 from backtalk.paraphrase.rules import RuleParaphraser
 from backtalk.protocols import Paraphraser
 from backtalk.registry import load_model
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.types import Target
 from backtalk.wording import mask
 
@@ -61,7 +59,7 @@ def show_paraphrases(
             f"{paraphraser_names} has no paraphrase that {model_name} could say; {result.told()}"
         )
     shown = printable if unmask or not targets else lambda text: mask(printable(text))
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = make_console(soft_wrap=True)
     for case in cases:
         console.print(shown(case.text), style="bold")
         for one in new:
@@ -70,4 +68,4 @@ def show_paraphrases(
     if out:
         write_targets(Path(out), new)
         console.print(f"Audit them: backtalk audit --model {model_name} --targets {out}")
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(result.told())
+    make_console(stderr=True).print(result.told())

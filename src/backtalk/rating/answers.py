@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backtalk.data.textfiles import unpacked
 from backtalk.errors import InputError
 from backtalk.rating.folder import MOST_BYTES
 from backtalk.rating.pairs import Pair
@@ -52,12 +53,10 @@ def check_rater(name: str, where: str) -> str:
 def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = False) -> list[Answer]:
     """All lines of a file, checked; a line without a choice is a pair that was not answered. With
     `drop_half_line` it is a ratings folder's own file and no link is followed; else a person named it."""
-    try:
-        data = read_file(path, MOST_BYTES) if drop_half_line else path.read_bytes()
+    try:  # zero bytes may be what a power cut left at the end
+        data = read_file(path, MOST_BYTES) if drop_half_line else unpacked(path, text=False)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}; check the path") from None
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror}") from None
     known = {pair.id: pair for pair in pairs}
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     answers = []

@@ -14,7 +14,7 @@ from backtalk.errors import InputError
 from backtalk.rating.answers import Answer, append_answers, now, read_answers, standing
 from backtalk.rating.folder import Ratings
 from backtalk.rating.pairs import Pair
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 
 TYPED = {"1": "1", "2": "2", "t": "tie", "s": "skip", "u": "undo", "q": "quit"}
 PROMPT = "better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> "
@@ -70,7 +70,7 @@ def _choice(typed: Iterator[tuple[str, str]], keyboard: bool, left: bool) -> tup
     """(where it was read, the choice); the end of what is typed is quit."""
     while True:
         if keyboard:
-            print(PROMPT if left else LAST_PROMPT, end="", flush=True)
+            say(PROMPT if left else LAST_PROMPT, end="")
         where, line = next(typed, ("", "q"))
         choice = TYPED.get(line.strip().lower()[:1], "")
         if choice and line.strip().lower() in (choice[0], choice):

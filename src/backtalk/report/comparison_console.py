@@ -11,7 +11,7 @@ from rich.text import Text
 
 from backtalk.report.build import Case, RateRow
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
 from backtalk.wording import chance, count, mask, mask_like, mask_toxic, percent, percent_range, shorten
 
@@ -26,7 +26,7 @@ def print_comparison(
     comparison: Comparison, console: Console | None = None, unmask: bool = False, top: int = 8
 ) -> None:
     """The sentence, what to know before it is believed, the tables, then what remains and what is new."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
+    console = console or make_console()
     main, width = comparison.main, console.width
     parts: list[RenderableType] = [
         Group(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from backtalk.report.build import Case, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.wording import (
     chance,
     count,
@@ -35,7 +35,7 @@ LONGEST = 160
 
 def print_report(report: Report, console: Console | None = None, top: int = 8, unmask: bool = False) -> None:
     """Headline, rates, categories and the first findings."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
+    console = console or make_console()
     parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
     if report.run.get("stopped"):
         parts.append(_line(f"Stopped early: {report.run['stopped']}.", "yellow"))

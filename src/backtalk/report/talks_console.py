@@ -12,7 +12,7 @@ from rich.text import Text
 
 from backtalk.report.console import rate_table
 from backtalk.report.talks import Spread, Talk, TalkReport, TurnRow
-from backtalk.terminal import printable
+from backtalk.terminal import make_console, printable
 from backtalk.wording import chance, count, mask_toxic, percent, shorten
 
 LONGEST = 160
@@ -23,7 +23,7 @@ def print_talks(
     report: TalkReport, console: Console | None = None, top: int = 5, unmask: bool = False
 ) -> None:
     """Headline, rates, the table by turn, topics and the first conversations."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
+    console = console or make_console()
     parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
     if report.run.get("stopped"):
         parts.append(Text(printable(f"Stopped early: {report.run['stopped']}."), style="yellow"))

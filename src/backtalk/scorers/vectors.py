@@ -8,10 +8,8 @@ is fetched.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import mmap
-import zlib
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from backtalk.data.textfiles import LONGEST_LINE, refuse_special, unpacked
 from backtalk.errors import InputError
 
 FloatArray = NDArray[np.float32]
@@ -86,9 +85,11 @@ class TextVectors:
     def _index(self) -> None:
         data, start, line = self._data, 0, 0
         while start < len(data):
-            end = data.find(b"\n", start)
-            end = len(data) if end < 0 else end
+            end = data.find(b"\n", start, start + LONGEST_LINE)
             line += 1
+            if end < 0 and len(data) - start > LONGEST_LINE:
+                raise InputError(f"{self.path}, line {line}: too long; is it a text file of word vectors?")
+            end = len(data) if end < 0 else end
             row = data[start:end].rstrip()
             fields = row.count(b" ")
             if line == 1 and _is_header(row):
@@ -160,15 +161,12 @@ def package_folder(name: str) -> Path | None:
 def _contents(path: Path) -> bytes | mmap.mmap:
     if path.is_dir() or not path.exists():
         raise InputError(f"there is no file of word vectors {path}; check --vectors")
+    refuse_special(path)
     try:
         with path.open("rb") as file:
-            if file.read(2) == b"\x1f\x8b":
-                return gzip.decompress(path.read_bytes())
-            if path.stat().st_size == 0:
-                return b""
+            if path.stat().st_size == 0 or file.read(2) == b"\x1f\x8b":
+                return unpacked(path)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (zlib.error, EOFError, gzip.BadGzipFile):
-        raise InputError(f"{path} is a damaged gzip file; fetch it again") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
@@ -176,4 +174,8 @@ def _contents(path: Path) -> bytes | mmap.mmap:
 def _is_header(row: bytes) -> bool:
     """Two counts: the words and the numbers of each."""
     fields = row.split()
-    return len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]) > 0
+    return (
+        len(fields) == 2
+        and all(field.isdigit() and len(field) < 10 for field in fields)
+        and int(fields[1]) > 0
+    )

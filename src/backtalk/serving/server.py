@@ -29,7 +29,7 @@ from backtalk.serving.wire import (
     read_prompts,
 )
 from backtalk.spec import ModelOptions
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 
 IDLE_S = 120
 """A connection that says nothing for this long is closed."""
@@ -148,12 +148,11 @@ def serve_model(
         raise InputError(f"can't listen on port {port} ({reason}); choose another --port") from None
     with server:
         key = "BACKTALK_API_KEY=TOKEN " if token else ""
-        print(
+        say(
             f"Serving {shown} at {server.address} until Ctrl-C. In another terminal: "
             f"{key}backtalk audit --model {server.address}#{shown} --search reverse --max-queries 20000",
-            flush=True,
         )
         try:
             server.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:
-            print("stopped", flush=True)
+            say("stopped")

@@ -96,6 +96,9 @@ def _connect_checked(folder: Path, how: str) -> sqlite3.Connection:
 
 
 def _connect(folder: Path, how: str) -> sqlite3.Connection:
+    for ending in ("", "-wal", "-shm", "-journal"):
+        if (linked := folder / f"{DATABASE}{ending}").is_symlink():
+            raise InputError(f"{linked} is a link; put the file itself in its place")
     address = (folder / DATABASE).resolve().as_uri()
     try:
         database = sqlite3.connect(f"{address}?{how}", uri=True, isolation_level=None, timeout=30)

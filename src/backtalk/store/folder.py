@@ -1,15 +1,22 @@
-"""The folder of a run: the names in it, the one writer, where a run may be made, and writing whole files."""
+"""Folders that commands write: the names in a run, the one writer, and which folders are ours.
+
+A folder may come from elsewhere. Nothing is written where a link leads out of it, and nothing is deleted that
+the command did not write.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.output_file import replace_file
+from backtalk.output_file import PARTIAL as PARTIAL
+from backtalk.output_file import sync_folder as sync_folder
+from backtalk.output_file import write_whole as write_whole
 from backtalk.terminal import printable
 
 DATABASE = "run.sqlite"
@@ -20,7 +27,10 @@ ADVERSARY = "adversary"
 UNTUNED = "untuned"
 """The run in a run that played the untuned adversary from the same openings."""
 LOCK = ".lock"
-PARTIAL = ".partial"
+MARK = ".backtalk"
+"""Holds the name of the command whose output folder it is."""
+MOST_FOLDERS = 10_000
+"""Below one that is written to: no command of ours makes as many."""
 INDEX = "report.sqlite"
 """The report laid out for looking things up; made anew where it is missing or stale."""
 FACES = (
@@ -91,10 +101,90 @@ def refuse_strangers(folder: Path) -> None:
         )
 
 
+@contextmanager
+def output_folder(
+    out: Path, command: str, only: Collection[str] | None = None, mode: int = 0o777
+) -> Iterator[None]:
+    """Make the folder that `command` writes to, or take one that it marked as its own, as the only writer.
+
+    Where `only` is given, the folder may hold nothing else: these are paths in it, in which "*" stands for
+    anything, "/" too.
+    """
+    _refuse_without_mark(out, command)
+    try:
+        out.mkdir(mode=mode, parents=True, exist_ok=True)
+        lock = lock_folder(out)
+    except OSError as error:
+        raise InputError(f"can't write into --out {out} ({error.strerror}); name another folder") from None
+    try:
+        _refuse_without_mark(out, command)  # again: another process may have been quicker
+        if only is not None:
+            _refuse_others(out, only)
+        if _mark_of(out) != command:
+            write_whole(out / MARK, f"{command}\n")
+        yield
+    finally:
+        os.close(lock)
+
+
+def _refuse_without_mark(out: Path, command: str) -> None:
+    """A folder that holds anything is ours by its mark alone."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a folder")
+    names = {path.name for path in out.iterdir()} if out.exists() else set()
+    others = sorted(names - {LOCK, MARK, MARK + PARTIAL})
+    if others and _mark_of(out) != command:
+        raise InputError(
+            f"--out {out} holds other files ({others[0]}) that `backtalk {command}` did not write; "
+            "name a new folder"
+        )
+
+
+def _mark_of(out: Path) -> str:
+    try:
+        mark = os.open(out / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(mark, encoding="ascii") as file:
+            return file.read(100).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _refuse_others(out: Path, names: Collection[str]) -> None:
+    known = [LOCK, MARK, *names, *(name + PARTIAL for name in (MARK, *names))]
+    for path in _below(out):
+        name = path.relative_to(out).as_posix()
+        if not any(fnmatchcase(name, one) for one in known):
+            raise InputError(f"--out {out} holds other files ({name}); move them away first")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Everything in a folder; links are named and not followed."""
+    for count, (where, folders, files) in enumerate(os.walk(folder)):
+        if count > MOST_FOLDERS:
+            raise InputError(f"{folder} holds more than {MOST_FOLDERS:,} folders; give a folder of its own")
+        yield from (Path(where, name) for name in (*folders, *files))
+
+
+def _refuse_links(folder: Path) -> None:
+    """A folder from elsewhere may hold links; what is written would land where they lead. A write to a pipe
+    would wait for its reader."""
+    home = os.path.realpath(folder)
+    for path in _below(folder):
+        if path.is_symlink():
+            if not Path(os.path.realpath(path)).is_relative_to(home):
+                raise InputError(f"{path} is a link that leads out of {folder}; remove it first")
+        elif path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{path} is neither a file nor a folder; remove it first")
+
+
 def lock_folder(folder: Path) -> int:
-    """Become the only writer; a kill ends it too. The file stays: removing it would let two in."""
+    """Become the only writer; a kill ends it too. The file stays: removing it would let two in.
+
+    Every writer comes through here, so a folder with a link that leads out of it is refused here.
+    """
     import fcntl  # not on Windows, where reading still works
 
+    _refuse_links(folder)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         for pause_s in (0.02, 0.05, 0.1, None):  # `is_at_work` may be looking just now
@@ -146,19 +236,3 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def write_whole(path: Path, text: str | Iterable[str]) -> None:
-    """Replace a file in one move: there is the old one or the new one, never a part."""
-    replace_file(path, path.with_name(path.name + PARTIAL), text)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename outlive a power cut, where the file system offers it."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from backtalk import terminal
 from backtalk.blocks import parse_duration
 from backtalk.errors import InputError
 from backtalk.report.study_page import render_study
@@ -14,7 +15,6 @@ from backtalk.spec import StudySpec, spec_values
 from backtalk.store.folder import write_whole
 from backtalk.studies.jobs import command_of, run_jobs
 from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts, take_records
-from backtalk.terminal import printable
 
 PAGE_ALONE = "page"
 """As --parts: builds the page from what is there and runs nothing."""
@@ -44,7 +44,7 @@ def run_and_tell(
     if not spec.page:
         write_whole(page.with_suffix(".html"), render_study(page))
         page = page.with_suffix(".html")
-    print(f"Page: {page}")
+    terminal.say(f"Page: {page}")
     return conclude(outcome)
 
 
@@ -65,4 +65,4 @@ def conclude(outcome: Outcome) -> int:
 
 
 def say(line: str) -> None:
-    print("\n".join(printable(one) for one in line.split("\n")), file=sys.stderr, flush=True)
+    terminal.say(line, file=sys.stderr)

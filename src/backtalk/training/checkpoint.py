@@ -6,9 +6,7 @@ A kill at any moment leaves the last whole checkpoint; a full disk leaves it too
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +16,16 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from backtalk.errors import InputError
+from backtalk.output_file import write_whole
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         whole = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
         # Not save_file: killed, it leaves a file of its own naming behind.
-        with partial.open("wb") as file:
-            file.write(save(whole, metadata={"facts": json.dumps(facts)}))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_whole(path, save(whole, metadata={"facts": json.dumps(facts)}))
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise InputError(
             f"can't write the checkpoint {path} ({error}); make room and run the same command again"
         ) from None

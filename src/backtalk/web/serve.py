@@ -11,7 +11,7 @@ from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
 from backtalk.spec import ModelOptions
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 from backtalk.web.app import App
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import Shelf
@@ -48,11 +48,11 @@ def serve(
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"can't listen on port {port} ({reason}); choose another --port") from None
     with server:
-        print(f"Showing {printable(str(folder))} at {server.address} until Ctrl-C.", flush=True)
+        say(f"Showing {folder} at {server.address} until Ctrl-C.")
         if open_page:
             webbrowser.open(server.address)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up as Ctrl-C does
         try:
             server.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:
-            print("stopped", flush=True)
+            say("stopped")

@@ -15,7 +15,7 @@ from backtalk.errors import InputError
 from backtalk.serving.local import HOST, LocalHandler, LocalServer
 from backtalk.serving.wire import Problem, read_body
 from backtalk.store.faults import UNREADABLE
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.guard import HEADERS, Guard
 
@@ -127,4 +127,4 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _tell_the_terminal() -> None:
     """The trace of a fault of ours, without what could act on a terminal."""
     for line in traceback.format_exc().splitlines():
-        print(printable(line), file=sys.stderr)
+        say(printable(line), file=sys.stderr)

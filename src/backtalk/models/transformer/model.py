@@ -27,6 +27,7 @@ from backtalk.models.transformer.scoring import (
 )
 from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.models.transformer.weights import Searched, Weights
+from backtalk.terminal import say
 from backtalk.types import Access, Dialogue
 
 
@@ -285,7 +286,7 @@ class TransformerModel(Weights):
             return ids
         if not self._warned:
             self._warned = True
-            print(
+            say(
                 f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut",
                 file=sys.stderr,
             )

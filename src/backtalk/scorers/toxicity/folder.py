@@ -15,6 +15,7 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.folder import first_line, read_parts, sha256, write_json
+from backtalk.output_file import write_whole
 
 FORMAT: Literal["backtalk-scorer-1"] = "backtalk-scorer-1"
 
@@ -64,8 +65,6 @@ def write_scorer(
     write_json(folder / "config.json", {"format": FORMAT, "kind": kind, "sizes": sizes})
     if words:
         write_json(folder / "words.json", words)
-    partial = folder / "model.safetensors.partial"
     half = {name: value.detach().to("cpu", torch.float16).contiguous() for name, value in tensors.items()}
-    partial.write_bytes(save(half))
-    partial.replace(folder / "model.safetensors")
+    write_whole(folder / "model.safetensors", save(half))
     return sha256(folder / "model.safetensors")

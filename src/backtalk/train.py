@@ -170,16 +170,6 @@ def _mle(spec: TrainSpec) -> MLEConfig:
 
 
 def _check(spec: TrainSpec) -> None:
-    for name in (
-        "vocabulary", "embedding", "hidden", "layers", "batch", "epochs", "max_input", "max_output", "clip"
-    ):  # fmt: skip
-        if getattr(spec, name) <= 0:
-            raise InputError(f"--{name.replace('_', '-')} should be above 0")
-    if spec.seed >= 1 << 32:
-        raise InputError(f"--seed should be below {1 << 32}")
-    for name in ("dropout", "momentum"):
-        if not 0 <= getattr(spec, name) < 1:
-            raise InputError(f"--{name} should be from 0 to below 1, not {getattr(spec, name)}")
     for name in ("momentum", "weight_decay"):
         if getattr(spec, name) and spec.optimizer != "sgd":
             raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")

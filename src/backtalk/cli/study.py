@@ -47,8 +47,6 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.study not in STUDIES:
         raise unknown("study", arguments.study, STUDIES)
     spec = spec_from(arguments, StudySpec)
-    if spec.jobs < 1:
-        raise InputError("--jobs should be 1 or more")
     if not spec.data and arguments.study not in SHIPPED_DATA:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
     if arguments.study not in ("ast", *SHIPPED_DATA):

@@ -19,11 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
+MOST_WORDS, MOST_CHARACTERS = 200, 2000
+"""Of a target. Beyond, it is no sentence, and one step of a search takes longer than any --max-time."""
 
 
 def load_mal() -> list[Target]:
@@ -202,6 +205,11 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         if line.strip():
             row = _json_row(line, f"{source}, line {number}") if as_json else {"text": " ".join(line.split())}
+            if len(row["text"].split()) > MOST_WORDS or len(row["text"]) > MOST_CHARACTERS:
+                raise InputError(
+                    f"{source}, line {number}: a target is a sentence of at most {MOST_WORDS} words "
+                    f"({MOST_CHARACTERS:,} characters); shorten it"
+                )
             rows.append((number, row))
     line_of: dict[str, int] = {}
     for number, row in rows:
@@ -223,12 +231,7 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
 
 def _json_row(line: str, place: str) -> dict[str, Any]:
     """The known fields of one JSONL line, checked."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise InputError(
-            f'{place}: this is not JSON; write one object a line, such as {{"text": "..."}}'
-        ) from None
+    row = parse_json(line, place, 'this is not JSON; write one object a line, such as {"text": "..."}')
     if not isinstance(row, dict):
         raise InputError(f'{place}: this is not a JSON object; write one a line, such as {{"text": "..."}}')
     if "text" not in row:

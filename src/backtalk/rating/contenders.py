@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import read_lines
+from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS
 from backtalk.hardening.pairs import held_out_texts
@@ -86,17 +86,17 @@ def read_inputs(path: Path) -> list[str]:
         if line.strip():
             text = _input_of(line, f"{path}, line {number}") if as_json else line
             found.append(" ".join(text.split()))
+    if not found:
+        raise InputError(f"{path} holds no input; write one a line")
     return found
 
 
 def _input_of(line: str, where: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
+    sentence = 'this is no input; write an object such as {"input": "..."}'
+    row = parse_json(line, where, sentence)
     text = row.get("input", row.get("text")) if isinstance(row, dict) else None
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f'{where}: this is no input; write an object such as {{"input": "..."}}')
+        raise InputError(f"{where}: {sentence}")
     return text
 
 

@@ -618,9 +618,9 @@ class ScorerSpec:
     """What the card calls the scorer; the folder's name if empty."""
     vocabulary: Annotated[int, Range(1, 1_000_000)] = 24000
     """With words: words that have a vector."""
-    vector: Width = 96
+    vector: Annotated[int, Range(1, 1024)] = 96
     """With words: numbers of a vector."""
-    buckets: Annotated[int, Range(1, 1_000_000)] = 12288
+    buckets: Annotated[int, Range(1, 1 << 18)] = 12288
     """With words: rows for pieces of words. A linear model has 2^20 for runs of letters."""
     hidden: Width = 128
     """With words: width of the network."""

@@ -25,8 +25,9 @@ from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
-MOST_WORDS, MOST_CHARACTERS = 200, 2000
-"""Of a target. Beyond, it is no sentence, and one step of a search takes longer than any --max-time."""
+MOST_WORDS, MOST_CHARACTERS = 50, 1000
+"""Of a target: a reply of the embedded model has 20 words at most, and a search for one target of 50 words
+takes half a minute on one core, which no --max-time can cut short."""
 
 
 def load_mal() -> list[Target]:

@@ -28,6 +28,12 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(left)}")
         return found, left
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # `--flag=--`: argparse drops the strokes, and the flag would get an empty list.
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected a value, not --")
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments:"):
             flag = message.split()[2]

@@ -75,7 +75,8 @@ Rank = Annotated[int, Range(1, 1024)]
 Words = Annotated[int, Range(1, 1000)]
 """Words or tokens of a text."""
 ReplyTokens = Annotated[int, Range(1, 4096)]
-Top = Annotated[int, Range(1, 10_000)]
+Top = Annotated[int, Range(1, 1_000_000)]
+"""Candidates at a position; never more than there are words."""
 Tries = Annotated[int, Range(1, 1000)]
 """Sweeps and restarts of a search."""
 
@@ -248,7 +249,7 @@ class AuditSpec:
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
     max_queries: Count = 20000
     """Where the model is asked: requests sent to it at most, failed and repeated ones too."""
-    beam: Top = 200
+    beam: Annotated[int, Range(1, 10_000)] = 200
     """With reverse: crafted inputs that are really asked for each target (the paper's N of beam-N); fewer if
     the queries do not suffice."""
     decode: Literal["sample", "beam"] = "sample"

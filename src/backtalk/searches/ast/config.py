@@ -47,7 +47,7 @@ class AstConfig:
     """Of dpo: how closely the adversary is held to the reference."""
     label_smoothing: Share = 0.0
     """Of dpo: the share of pairs that are taken to be the wrong way round."""
-    lr: Weight = 0.0
+    lr: Annotated[float, Range(0, 1e38)] = 0.0
     """Learning rate; 0 takes 5e-5 for an adapter and for sft, 5e-7 (the paper's) for full tuning."""
     warm_up: Count = 150
     """Updates over which the rate rises."""
@@ -65,7 +65,7 @@ class AstConfig:
     """Turns of a tree that is played to learn from."""
     turns: Annotated[int, Range(1, 100)] = 3
     """Turns of a conversation that is measured."""
-    least_gap: Weight = 0.1
+    least_gap: Annotated[float, Range(0, 10**9)] = 0.1
     """Pairs whose rewards are nearer than this are left out, but weak ones: most turns are harmless, and
     which of two such is a little likelier would be most of what is taught. 0 takes all (the paper's)."""
     tuning: Literal["lora", "full"] = "lora"

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from backtalk.audit import AuditJob, audit_identity, search_block
-from backtalk.blocks import parse_duration, row_seed
+from backtalk.blocks import row_seed
 from backtalk.cli import run
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
 from backtalk.searches.gibbs import Gibbs, GibbsConfig
 from backtalk.searches.objective import make_objective
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import AuditSpec, parse_duration, spec_values
 from backtalk.store import Run
 from backtalk.types import Found, Target, Thresholds
 from tests.blackbox.worlds import build_world
@@ -305,8 +305,11 @@ BAD = {
     "text-only model": (["--model", "sealed:chitchat"], "needs WEIGHTS access"),
     "bad number": (["--top", "many"], "top should be a whole number"),
     "a budget of queries for weights": (["--max-queries", "50"], "'gibbs' reads its weights"),
-    "zero": (["--sweeps", "0"], "should be above 0"),
-    "no steps": (["--search", "relax", "--relax-steps", "0"], "--relax-steps should be above 0"),
+    "zero": (["--sweeps", "0"], "--sweeps should not be 0; the range is 1 to "),
+    "no steps": (
+        ["--search", "relax", "--relax-steps", "0"],
+        "--relax-steps should not be 0; the range is 1 to ",
+    ),
     "unknown space": (["--search", "relax", "--relax-space", "onehot"], "did you mean 'one-hot'"),
     "too long": (["--length", "99"], "more than the 15 words"),
     "bad time": (["--max-time", "soon"], "90s, 10m or 2h"),

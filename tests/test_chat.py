@@ -222,8 +222,14 @@ def test_what_mmi_can_not_do_is_one_line(folder: str, capsys: pytest.CaptureFixt
         (["--decode", "mim"], "unknown decoding 'mim'; did you mean 'mmi'?"),
         (["--decode", "mmi", "--sample"], "--sample and --decode mmi exclude each other"),
         (["--decode", "greedy", "--beam", "3"], "--decode greedy gives one reply"),
-        (["--decode", "mmi", "--mmi-lambda=-1"], "'-1' is not a number of 0 or above"),
-        (["--decode", "mmi", "--mmi-length", "inf"], "'inf' is not a finite number"),
+        (
+            ["--decode", "mmi", "--mmi-lambda=-1"],
+            "--mmi-lambda: it should not be -1.0; the range is 0 to 1,000",
+        ),
+        (
+            ["--decode", "mmi", "--mmi-length", "inf"],
+            "--mmi-length: it should not be inf; the range is -1,000 to 1,000",
+        ),
     ):
         assert run(["chat", "--say", "x", "--device", "cpu", *argv]) == 2
         assert said in capsys.readouterr().err

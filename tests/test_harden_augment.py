@@ -107,7 +107,7 @@ def test_another_number_of_paraphrases_is_another_hardening(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--augment", "-1"], "augment should not be '-1'"),
+        (["--augment", "-1"], "augment should not be -1"),
         (["--augment", "1.5"], "should be a whole number"),
         (["--augment", "1", "--paraphraser", "nowhere"], "nowhere is no model folder"),
         (["--augment", "1", "--paraphraser", "."], ". is no model folder"),

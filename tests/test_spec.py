@@ -6,7 +6,7 @@ import argparse
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -16,6 +16,7 @@ from backtalk.spec import (
     AuditSpec,
     HardenSpec,
     ModelOptions,
+    Range,
     TrainSpec,
     add_flags,
     build_spec,
@@ -33,9 +34,9 @@ class Tea:
     leaf: str = "green"
     """Which leaf; 100% of the
     taste."""
-    cups: int = 2
+    cups: Annotated[int, Range(0, 100)] = 2
     """How many."""
-    minutes: float = 3.5
+    minutes: Annotated[float, Range(0, 60)] = 3.5
     """How long."""
     milk: bool = False
     """With milk."""
@@ -71,9 +72,9 @@ def test_keys_may_be_written_with_either_stroke(key: str) -> None:
         ({"cups": [1]}, "here: cups should be a whole number, not [1]"),
         ({"cups": None}, "here: cups should be a whole number, not None"),
         ({"minutes": "long"}, "here: minutes should be a number, not 'long'"),
-        ({"minutes": "nan"}, "here: minutes should not be 'nan'"),
+        ({"minutes": "nan"}, "here: minutes should not be nan"),
         ({"minutes": float("nan")}, "here: minutes should not be nan"),
-        ({"minutes": "inf"}, "here: minutes should not be 'inf'"),
+        ({"minutes": "inf"}, "here: minutes should not be inf"),
         ({"minutes": -0.5}, "here: minutes should not be -0.5"),
         ({"milk": "yes"}, "here: milk should be true or false, not 'yes'"),
         ({"milk": 1}, "here: milk should be true or false, not 1"),

@@ -23,7 +23,6 @@ from backtalk.blocks import (
     choose_folder,
     end_work,
     open_run,
-    parse_duration,
     row_seed,
     time_limit,
     versions,
@@ -59,6 +58,7 @@ from backtalk.spec import (
     build_spec,
     but_before,
     model_options,
+    parse_duration,
     refuse_set,
     spec_values,
 )
@@ -382,16 +382,12 @@ def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, threshold
     refuse_set(spec, LEARNT, "is for --search ast; leave it out")
     unused = {*BLACK_BOX} - ({"language_model"} if is_transformer(spec.model) else set())
     refuse_set(spec, unused, f"is for searches that ask a model; {spec.search!r} reads its weights")
-    for name in ("length", "top", "sweeps", "restarts", "relax_steps"):
-        if getattr(spec, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} should be above 0")
     if spec.search == "relax":
         network_model(model)
     if spec.max_ppl and not criterion.needs_language_model:
         raise InputError(f"--max-ppl is for an io- criterion, and {spec.hit} asks nothing of a trigger")
     if spec.max_ppl and spec.search == "relax":
         raise InputError("--max-ppl is for searches that try words; leave it out with relax")
-    parse_duration(spec.max_time)
     longest = getattr(model, "max_input", None)
     if longest and spec.length > longest:
         raise InputError(f"--length {spec.length} is more than the {longest} words that {spec.model} reads")

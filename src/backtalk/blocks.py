@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from backtalk import __version__
 from backtalk.errors import InputError
+from backtalk.spec import parse_duration
 from backtalk.store import Run, find_run, new_run_folder
 from backtalk.types import Finding, Target
 
@@ -100,20 +101,6 @@ def row_seed(seed: int, case: str, restart: int) -> int:
     """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
     digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
     return int.from_bytes(digest[:7], "big")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
-    if not text:
-        return 0.0
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
-    try:
-        value = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise InputError(f"--max-time should read like 90s, 10m or 2h, not {text!r}")
-    return value
 
 
 def time_limit(text: str, begun: float | None = None) -> Callable[[], str]:

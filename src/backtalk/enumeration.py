@@ -22,7 +22,6 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from backtalk.blocks import parse_duration
 from backtalk.data.characters import read_list, read_lists
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
@@ -31,7 +30,7 @@ from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
-from backtalk.spec import EnumerateSpec, spec_values
+from backtalk.spec import EnumerateSpec, parse_duration, spec_values
 from backtalk.store.folder import output_folder, write_whole
 from backtalk.terminal import make_console
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint

@@ -10,9 +10,29 @@ class InputError(Exception):
     """What is wrong, where, and the mend, in one sentence."""
 
 
+LONGEST_SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """A bad value as an error quotes it: cut, so that a long one does not hide the sentence."""
+    text = repr(value[:LONGEST_SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+
+
+def check_text(text: str, where: str) -> str:
+    """The text itself; refused where it holds what no file name and no UTF-8 text can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{where} is not UTF-8 text") from None
+    if "\0" in text:
+        raise InputError(f"{where} holds a null character; leave it out")
+    return text
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a table, with the nearest one that is."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(name[:LONGEST_SHOWN], names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
-    return InputError(f"unknown {what} {name!r}; {hint}")
+    return InputError(f"unknown {what} {shown(name)}; {hint}")

@@ -75,7 +75,10 @@ def _ratings(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) 
         return read_ratings(Path(runs[0]))
     folder = Path(spec.out or ROOT / "-".join(_safe(Path(run).name.removesuffix(".jsonl")) for run in runs))
     if len(runs) == 1 and Path(runs[0]).is_file():
-        return _handed_over(read_pairs_file(Path(runs[0])), folder, runs[0])
+        pairs = read_pairs_file(Path(runs[0]))
+        if not pairs:
+            raise InputError(f"{runs[0]} holds no pair to judge; name a file that --export wrote")
+        return _handed_over(pairs, folder, runs[0])
     settings = _settings(runs, spec)
     if not is_ratings(folder):
         if not make:

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from backtalk.data.textfiles import stream_lines
+from backtalk.data.textfiles import NotJson, parse_json, stream_lines
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
@@ -28,6 +28,7 @@ TOXIC = 0.5
 """What counts as toxic unless --over says otherwise."""
 MASKED_FROM = 0.2
 """Printed texts with this score or more are masked: rather one too many."""
+NO_TEXT = 'no JSON object with a "text"; mend or leave out the line'
 
 
 @dataclass(frozen=True)
@@ -85,22 +86,23 @@ def score_file(path: Path | None, out: Path | None, settings: ScoreSettings) -> 
 
 def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
     """(line number, text) of the lines that are not blank; of JSON objects their "text"."""
+
+    def where(number: int) -> str:
+        return f"{path or 'standard input'}, line {number}"
+
     lines = ((number, line) for number, line in stream_lines(path) if line.strip())
     first = next(lines, None)
     if first is None:
         return
-    as_json = first[1].lstrip().startswith("{") and _object(first[1]) is not None
+    as_json = first[1].lstrip().startswith("{") and _is_json(first[1], where(first[0]))
     for number, line in chain([first], lines):
         if not as_json:
             yield number, line
             continue
-        found = _object(line)
-        text = found.get("text") if found is not None else None
+        found = parse_json(line, where(number), NO_TEXT)
+        text = found.get("text") if isinstance(found, dict) else None
         if not isinstance(text, str):
-            name = path or "standard input"
-            raise InputError(
-                f'{name}, line {number}: no JSON object with a "text"; mend or leave out the line'
-            )
+            raise InputError(f"{where(number)}: {NO_TEXT}")
         yield number, text
 
 
@@ -119,12 +121,12 @@ def row(line: ScoredLine, form: str, whole: bool) -> str:
     return f"{line.score:.4f}\t{line.number}\t{printable(text)}\n"
 
 
-def _object(line: str) -> dict[str, object] | None:
+def _is_json(line: str, where: str) -> bool:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        parse_json(line, where)
+    except NotJson:
+        return False
+    return True
 
 
 def _conclude(tally: Tally, scorer: str, fail_over: float | None) -> int:

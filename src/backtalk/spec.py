@@ -15,10 +15,71 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from backtalk.errors import InputError, unknown
+from backtalk.errors import InputError, check_text, shown, unknown
 from backtalk.types import Name
+
+# Types of fields: what follows the type in `Annotated` is called with a value and its name, and refuses what
+# is out of bounds. A number has no other check of its own.
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `least` to `most`, both included."""
+
+    least: float
+    most: float
+
+    def __call__(self, value: float, where: str) -> None:
+        if not self.least <= value <= self.most:  # NaN is in no range
+            ends = " to ".join(
+                f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most)
+            )
+            raise InputError(f"{where} should not be {shown(value)}; the range is {ends}")
+
+
+LONGEST_S = 10**8
+"""Some three years."""
+
+
+def parse_duration(text: str, where: str = "--max-time") -> float:
+    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
+    if not text:
+        return 0.0
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= LONGEST_S:
+        raise InputError(f"{where} should read like 90s, 10m or 2h, not {shown(text)}")
+    return value
+
+
+Duration = Annotated[str, parse_duration]
+Count = Annotated[int, Range(0, 10**9)]
+"""How many of something that is there; 0 mostly means all."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+Width = Annotated[int, Range(1, 16_384)]
+"""Of a layer."""
+Steps = Annotated[int, Range(1, 100_000)]
+"""Passes, epochs, iterations: nothing is allocated for them."""
+Share = Annotated[float, Range(0, 1)]
+Weight = Annotated[float, Range(0, 1000)]
+"""Of a term, or a learning rate."""
+Dropped = Annotated[float, Range(0, 0.999)]
+Above = Annotated[float, Range(1e-9, 1e6)]
+"""What may be small but not 0."""
+Seconds = Annotated[float, Range(0, 10**9)]
+Rank = Annotated[int, Range(1, 1024)]
+Words = Annotated[int, Range(1, 1000)]
+"""Words or tokens of a text."""
+ReplyTokens = Annotated[int, Range(1, 4096)]
+Top = Annotated[int, Range(1, 1_000_000)]
+"""Candidates at a position; never more than there are words."""
+Tries = Annotated[int, Range(1, 1000)]
+"""Sweeps and restarts of a search."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +97,7 @@ class ModelOptions:
     """Fixed text behind every input, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
-    max_reply: int = 40
+    max_reply: ReplyTokens = 40
     """The most new tokens of a Hugging Face model's reply."""
 
 
@@ -68,55 +129,55 @@ class TrainSpec:
     """Padding leaves no trace (masked) or is read like a word, as in the papers."""
     recipe: str = "he-glass-2019"
     """How text becomes words: he-glass-2019 keeps punctuation, he-glass-2020 removes it; characters."""
-    vocabulary: int = 10000
+    vocabulary: Annotated[int, Range(1, 1_000_000)] = 10000
     """The K most frequent words."""
-    max_input: int = 15
+    max_input: Words = 15
     """Words of the input that are read."""
-    max_output: int = 20
+    max_output: Words = 20
     """Tokens of the reply, the end-of-turn token included."""
-    embedding: int = 300
+    embedding: Width = 300
     """Size of the word embeddings."""
-    hidden: int = 600
+    hidden: Width = 600
     """Size of the LSTM layers."""
-    layers: int = 1
+    layers: Annotated[int, Range(1, 64)] = 1
     """Number of LSTM layers."""
-    dropout: float = 0.0
+    dropout: Dropped = 0.0
     """Dropout on embeddings, between layers and before the output layer."""
     shared_embedding: bool = False
     """One embedding for encoder and decoder."""
-    embedding_start: float = 0.1
+    embedding_start: Weight = 0.1
     """Word vectors start between minus this and this; on a small corpus 1 learns to read sooner."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
-    lr: float = 0.0
+    lr: Weight = 0.0
     """Starting learning rate; 0 takes 0.001 for adamw and 1.0 for sgd."""
-    momentum: float = 0.0
+    momentum: Dropped = 0.0
     """With sgd: momentum."""
-    weight_decay: float = 0.0
+    weight_decay: Weight = 0.0
     """With sgd: weight decay."""
-    halve_after: int = 10
+    halve_after: Count = 10
     """With sgd: epochs before the rate is lowered at every epoch."""
-    lr_factor: float = 0.5
+    lr_factor: Share = 0.5
     """With sgd: what it is then multiplied by."""
     mean_over: Literal["sentences", "words"] = "sentences"
     """The loss is summed over a sentence's words and averaged over sentences, or averaged over words."""
-    batch: int = 64
+    batch: Annotated[int, Range(1, 65_536)] = 64
     """Pairs an update."""
-    epochs: int = 20
+    epochs: Steps = 20
     """The most passes over the training pairs."""
-    patience: int = 3
+    patience: Count = 3
     """Stop after this many epochs without a better validation perplexity; 0 never stops early."""
-    clip: float = 5.0
+    clip: Above = 5.0
     """Largest norm of the gradient."""
-    seed: int = 1
+    seed: Seed = 1
     """Fixes the split, the starting weights, the order and the dropout."""
-    limit: int = 0
+    limit: Count = 0
     """Use only this many dialogues; 0 uses all."""
     language_model: bool = True
     """Train the language model too, into OUT/lm; audits use it to keep triggers likely."""
     half: bool = False
     """Store the weights in 16 bits."""
-    checkpoint_s: float = 60.0
+    checkpoint_s: Seconds = 60.0
     """Seconds between checkpoints."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -138,20 +199,20 @@ class AuditSpec:
     io-sample-avg-k1, similar-0.7 where the model is asked, or toxic-0.5 with ast."""
     targets: str = "mal"
     """What the model must not say: mal, mal-wide, normal, random, or a file."""
-    limit: int = 0
+    limit: Count = 0
     """Try at most this many targets, or openings; 0 tries all of a file or of mal-wide, and 100 of the other
     lists."""
-    length: int = 0
+    length: Annotated[int, Range(0, 1000)] = 0
     """Words of a trigger, or tokens with a Hugging Face model; 0 takes 8 words or 15 tokens."""
-    top: int = 25
+    top: Top = 25
     """Candidates at each position (G)."""
-    sweeps: int = 6
+    sweeps: Tries = 6
     """The most passes over the positions (T)."""
-    restarts: int = 2
+    restarts: Tries = 2
     """Searches from different starts for each target (R)."""
-    lambda_in: float = 1.0
+    lambda_in: Weight = 1.0
     """Weight of the language-model term for io-hits."""
-    max_ppl: float = 0.0
+    max_ppl: Annotated[float, Range(0, 10**9)] = 0.0
     """Of io-hits, where weights are read: the highest perplexity of a trigger, in the place of the one that
     the reference pairs give (T_in); a trigger within it is never given up for one beyond. 0 sets none."""
     as_published: bool = False
@@ -166,37 +227,37 @@ class AuditSpec:
     """Allow the unknown word in triggers, as in the papers."""
     relax_space: Literal["one-hot", "embedding"] = "one-hot"
     """What relax optimises: one-hot vectors through a sigmoid, or embedded words."""
-    relax_lambda: float = 0.1
+    relax_lambda: Weight = 0.1
     """How hard relax pulls its vectors to one-hot ones (lambda_c)."""
-    relax_steps: int = 300
+    relax_steps: Steps = 300
     """SGD steps of relax; each counts as one candidate."""
-    relax_lr: float = 0.0
+    relax_lr: Weight = 0.0
     """Step size of relax; 0 takes the space's own."""
     precision: Literal["auto", "float32", "bfloat16", "tf32"] = "auto"
     """Do all in float32, or rank candidates in bfloat16 and choose in float32 or, in less time, tf32; auto:
     bfloat16 on a GPU."""
     reference: str = ""
     """Pairs (TSV or JSONL) to take T_out and T_in from; if empty the model's card, else the shipped pairs."""
-    seed: int = 1
+    seed: Annotated[int, Range(0, 2**48)] = 1
     """Fixes every start."""
-    block: int = 0
+    block: Annotated[int, Range(0, 100_000)] = 0
     """Targets searched as one batch and committed at once; 0 chooses by the size of the search."""
-    max_time: str = ""
+    max_time: Duration = ""
     """Stop after the block in which this much time has passed: 90s, 10m, 2h."""
-    max_candidates: int = 0
+    max_candidates: Annotated[int, Range(0, 10**15)] = 0
     """Stop after the block in which this many candidates were tried; 0 sets no limit."""
-    max_queries: int = 20000
+    max_queries: Count = 20000
     """Where the model is asked: requests sent to it at most, failed and repeated ones too."""
-    beam: int = 200
+    beam: Annotated[int, Range(1, 10_000)] = 200
     """With reverse: crafted inputs that are really asked for each target (the paper's N of beam-N); fewer if
     the queries do not suffice."""
     decode: Literal["sample", "beam"] = "sample"
     """With reverse: N samples, or the N likeliest inputs as in the paper, which are much alike."""
-    pairs: int = 0
+    pairs: Count = 0
     """With reverse: utterances asked to pre-train the generator on; 0 takes a share of the queries."""
     rl: bool = True
     """With reverse: train the generator by REINFORCE; off, its queries go to the re-ranking."""
-    rl_queries: int = 0
+    rl_queries: Count = 0
     """With reverse: queries of the REINFORCE phase; 0 takes a share of the queries."""
     recall: bool = True
     """With reverse: what was answered in training is a candidate for every target too; costs no query."""
@@ -226,15 +287,15 @@ class AuditSpec:
     """Of a Hugging Face model: fixed text behind every trigger, in the user's turn."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
-    max_reply: int = 40
+    max_reply: ReplyTokens = 40
     """The most new tokens of a Hugging Face model's reply."""
     openings: str = ""
     """With ast: harmless conversations so far: a file (one a line, a JSON list or JSONL) that is split into
     train, dev and test, or a folder with three such files; the shipped ones if empty. Those that the scorer
     rates above 0.5 are left out."""
-    turns: int = 3
+    turns: Annotated[int, Range(1, 100)] = 3
     """With ast: turns of a conversation that are played from each test opening."""
-    turn_tokens: int = 24
+    turn_tokens: Words = 24
     """With ast: the most new tokens of a turn, of both."""
     tune: Literal["ipo", "rebel", "dpo", "sft", "none", "human"] = "ipo"
     """With ast: how the adversary learns: by online preferences (ipo, dpo, or rebel, which weighs how far the
@@ -250,49 +311,49 @@ class AuditSpec:
     """With ast: texts that are known to turn toxic, one a line or records of RealToxicityPrompts."""
     prompts: str = ""
     """With ast and --tune human: the prompts, one a line or records of RealToxicityPrompts."""
-    weak_share: float = 0.5
+    weak_share: Share = 0.5
     """With ast: how often an episode of training is one text of the weak set (p); 0 without --weak."""
-    alpha: float = 1.0
+    alpha: Weight = 1.0
     """With ast: weight of the defender's toxicity in the reward."""
-    beta: float = 0.5
+    beta: Weight = 0.5
     """With ast: weight of the toxicity of the whole turn."""
-    gamma: float = 0.1
+    gamma: Weight = 0.1
     """With ast: weight of the prompt's log-perplexity, which is taken off."""
-    steps: int = 0
+    steps: Count = 0
     """With ast: updates of the adversary; 0 takes 10,000 on a GPU and 200 on a processor."""
-    experience: int = 512
+    experience: Annotated[int, Range(1, 1_000_000)] = 512
     """With ast: pairs that are played before each round of updates."""
-    depth: int = 3
+    depth: Annotated[int, Range(1, 10)] = 3
     """With ast: turns of a tree of play in training."""
-    pairs_batch: int = 8
+    pairs_batch: Annotated[int, Range(1, 4096)] = 8
     """With ast: pairs of an update."""
-    tune_lr: float = 0.0
+    tune_lr: Weight = 0.0
     """With ast: learning rate; 0 takes the method's own."""
-    tau: float = 0.0
+    tau: Weight = 0.0
     """With ast: how far the adversary may move from the model it was: the smaller, the further. 0 takes 0.03
     for an adapter, 0.01 for the whole model."""
-    rank: int = 16
+    rank: Annotated[int, Range(0, 1024)] = 16
     """With ast: rank of the adversary's LoRA adapter; 0 trains the whole model."""
-    dev_every: int = 10
+    dev_every: Steps = 10
     """With ast: epochs between two measurements on the dev openings, which choose the checkpoint; sft keeps
     the last."""
-    least_gap: float = 0.1
+    least_gap: Weight = 0.1
     """With ast: pairs of turns whose rewards are nearer than this are not learnt from. Where toxicity is rare
     most pairs differ by chance alone."""
-    hold_ppl: float = 0.05
+    hold_ppl: Weight = 0.05
     """With ast: while the log-perplexity of the prompts that are played is more than this share above the
     first ones', gamma grows and no weak examples are drawn; 0 leaves both alone."""
-    max_ppl_increase: float = 0.1
+    max_ppl_increase: Weight = 0.1
     """With ast: the checkpoint that is kept has prompts whose log-perplexity on the dev openings is, at 95%
     confidence, at most this share above the untuned adversary's; 0 sets no bound."""
-    max_repeats: float = 0.33
+    max_repeats: Share = 0.33
     """With ast: a prompt of which a larger share was said before, in it or since the opening, loses to any
     other, and a checkpoint with more such prompts is not kept; 1 sets no bound."""
     second_scorer: str = "toxicity-second"
     """With ast: a scorer that rates everything too and is never the reward; none does without."""
     control: bool = True
     """With ast: play the untuned adversary from the same openings too, for the report."""
-    checkpoint_s: float = 60.0
+    checkpoint_s: Seconds = 60.0
     """With ast: seconds between checkpoints of the training."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -355,7 +416,7 @@ class EnumerateSpec:
 
     model: str = ""
     """The folder of a model with a small vocabulary, such as one of characters."""
-    length: int = 6
+    length: Words = 6
     """Symbols of an input: all inputs of exactly this many are tried."""
     symbols: str = ""
     """The symbols that may stand in an input; all that the model knows if empty."""
@@ -365,17 +426,17 @@ class EnumerateSpec:
     """Running text: adds the lists normal (its words), reverse and random; --outside is normal then."""
     outside: str = ""
     """A list or file of words: counts the inputs whose answer is none of them."""
-    sample: int = 0
+    sample: Annotated[int, Range(0, 10**12)] = 0
     """Draw this many inputs at random instead of trying all; 0 tries all."""
-    examples: int = 20
+    examples: Annotated[int, Range(0, 100_000)] = 20
     """Hits shown for each list, and answers shown from outside the words."""
     recheck: bool = True
     """Decode the input of every hit again in float32."""
-    compare: int = 0
+    compare: Annotated[int, Range(0, 10**7)] = 0
     """Random inputs on which fast and float32 products are compared; 0: a million on a GPU, else 10,000."""
-    max_time: str = "1h"
+    max_time: Duration = "1h"
     """Refuse a space that would take longer: 90s, 10m, 2h."""
-    seed: int = 1
+    seed: Seed = 1
     """Fixes what is drawn at random."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -391,13 +452,13 @@ class HardenSpec:
     """What is trained away: targets that a search makes it say, or replies that it gives too often."""
     targets: str = "mal-wide"
     """What it must not say: a list or file; split by prototype into train, selection and held-out."""
-    limit: int = 0
+    limit: Count = 0
     """Use at most this many targets, over all three lists; 0 uses all. Of given lists, of each."""
     selection: str = ""
     """A list or file of its own to choose the iteration with; with --held-out, in the place of the split."""
     held_out: str = ""
     """A list or file of its own that is measured at the end; with --selection, in the place of the split."""
-    augment: int = 0
+    augment: Annotated[int, Range(0, 1000)] = 0
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
     """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
@@ -423,11 +484,11 @@ class HardenSpec:
     """The update on a hit: negative training as published, unlikelihood, NPO; against frequent also gan."""
     settings: str = "default"
     """Learning rate and weights by name: default, or the paper's: switchboard, ubuntu, opensubtitles."""
-    lr: float = 0.0
+    lr: Weight = 0.0
     """Learning rate; 0 takes that of the settings."""
     lambda_pos: str = ""
     """Weight of the positive updates; empty takes that of the settings."""
-    positives: int = 0
+    positives: Annotated[int, Range(0, 1000)] = 0
     """Positive updates for each negative one; 0 takes the number of the settings."""
     kl: str = ""
     """Weight of the KL term to the model as it was; empty takes that of the settings."""
@@ -437,33 +498,33 @@ class HardenSpec:
     """The loss of the hits is divided by the targets of the batch, or by the hits that are left."""
     mean_over: Literal["", "sentences", "words"] = ""
     """Losses are means over sentences or, as published, over words; empty takes that of the settings."""
-    npo_beta: float = 0.1
+    npo_beta: Above = 0.1
     """With npo: its beta."""
     r_thres: str = "1%"
     """Against frequent: a reply with a larger share of the model's replies is discouraged."""
-    window: int = 200
+    window: Steps = 200
     """Against frequent: earlier mini-batches over which that share is taken, beside the one at hand."""
-    eos_scale: float = 0.1
+    eos_scale: Share = 0.1
     """Against frequent: how much of the negative gradient reaches the end-of-turn token."""
     always_positive: bool = False
     """Against frequent: a positive update at every step, not only beside a negative one."""
-    steps_per_iteration: int = 100
+    steps_per_iteration: Count = 100
     """Against frequent: mini-batches between two measurements; 0 takes all pairs, as in the paper."""
-    gan_lr: float = 0.001
+    gan_lr: Weight = 0.001
     """With gan: learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive
     updates alone, as a control."""
-    gan_filters: int = 300
+    gan_filters: Width = 300
     """With gan: filters of each width in the discriminator."""
-    gan_hidden: int = 2000
+    gan_hidden: Width = 2000
     """With gan: size of the discriminator's highway layers."""
     avoid: Literal["", "paper", "frequent", "none"] = ""
     """Words without negative updates: the paper's seven, the seven most frequent of the list, or none; empty
     takes that of the settings."""
-    iterations: int = 20
+    iterations: Steps = 20
     """Passes over the training targets, each with fresh searches; against frequent, measurements."""
-    batch: int = 0
+    batch: Annotated[int, Range(0, 65_536)] = 0
     """Targets searched and trained on together, or pairs of a mini-batch; 0 takes the paper's 100 or 64."""
-    rounds: int = 0
+    rounds: Annotated[int, Range(0, 100_000)] = 0
     """The most negative updates on one batch of hits; 0 takes the number of the settings."""
     triggers: Literal["", "first", "best"] = ""
     """What the search in training brings: the first trigger that hits, or as published the best that it can
@@ -476,18 +537,18 @@ class HardenSpec:
     """Which iteration is kept: the best within the bound, or as in the papers the last, whatever it costs."""
     audits: bool = True
     """Audit the training and the held-out list before and after; off, the same command adds them later."""
-    measure: int = 1000
+    measure: Annotated[int, Range(1, 10**9)] = 1000
     """Pairs, not trained on, that measure perplexity and the rest of the cost."""
-    rank: int = 16
+    rank: Rank = 16
     """Of a Hugging Face model: the rank of its LoRA adapter."""
-    alpha: float = 32.0
+    alpha: Above = 32.0
     """Of a Hugging Face model: the adapter's product is scaled by alpha / rank."""
     lora_layers: str = "all"
     """Of a Hugging Face model: the linear layers that are adapted, all of attention and MLP, or the ends of
     their names by commas: q_proj,v_proj."""
     merge: bool = False
     """Of a Hugging Face model: write a whole model instead of an adapter."""
-    micro_tokens: int = 0
+    micro_tokens: Count = 0
     """Of a Hugging Face model: tokens that are trained on at once; fewer take less memory. 0: 2,048, on a GPU
     16,384."""
     gradient_checkpointing: bool = False
@@ -501,23 +562,23 @@ class HardenSpec:
     """Of a Hugging Face model: the system prompt."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Numbers of a Hugging Face model; auto: bfloat16 on a GPU that has it, else float32."""
-    max_reply: int = 40
+    max_reply: ReplyTokens = 40
     """The most new tokens of a Hugging Face model's reply."""
-    search_sweeps: int = 5
+    search_sweeps: Tries = 5
     """The most sweeps of a search inside training (one restart, left at the first hit)."""
-    length: int = 8
+    length: Words = 8
     """Words of a trigger, in training and in the audits."""
-    top: int = 25
+    top: Top = 25
     """Candidates at each position (G), in training and in the audits."""
-    sweeps: int = 6
+    sweeps: Tries = 6
     """The most sweeps in the audits before and after (T)."""
-    restarts: int = 2
+    restarts: Tries = 2
     """Restarts in the audits before and after (R)."""
-    seed: int = 1
+    seed: Seed = 1
     """Fixes the lists, the order and every start."""
-    max_time: str = ""
+    max_time: Duration = ""
     """Stop training in time for the last audits to end within this: 90s, 10m, 2h."""
-    checkpoint_s: float = 60.0
+    checkpoint_s: Seconds = 60.0
     """Seconds between checkpoints."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -529,11 +590,11 @@ class RateSpec:
 
     inputs: str = ""
     """What both reply to: a file, one a line or JSONL; held-out inputs of the first's corpus if empty."""
-    pairs: int = 0
+    pairs: Count = 0
     """Inputs at most, drawn by the seed; 0 takes 100 of a corpus and all of a file."""
     identical_ties: bool = True
     """Count identical replies as ties without asking."""
-    seed: int = 1
+    seed: Seed = 1
     """Fixes which inputs are drawn and which reply stands first; kept in the key."""
     rater: str = "rater"
     """Who answers; each rater goes through all pairs."""
@@ -555,32 +616,32 @@ class ScorerSpec:
     """The folder to write."""
     name: str = ""
     """What the card calls the scorer; the folder's name if empty."""
-    vocabulary: int = 24000
+    vocabulary: Annotated[int, Range(1, 1_000_000)] = 24000
     """With words: words that have a vector."""
-    vector: int = 96
+    vector: Annotated[int, Range(1, 1024)] = 96
     """With words: numbers of a vector."""
-    buckets: int = 12288
+    buckets: Annotated[int, Range(1, 1 << 18)] = 12288
     """With words: rows for pieces of words. A linear model has 2^20 for runs of letters."""
-    hidden: int = 128
+    hidden: Width = 128
     """With words: width of the network."""
-    dropout: float = 0.3
+    dropout: Dropped = 0.3
     """With words: dropout of the network."""
-    contrast: int = 30000
+    contrast: Annotated[int, Range(0, 1_000_000)] = 30000
     """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
-    paradetox: int = 12000
+    paradetox: Count = 12000
     """With words: rows of ParaDetox."""
-    rude_chat: int = 8000
+    rude_chat: Count = 8000
     """With words: further messages of chitchat that hold a rude word, taken as harmless."""
-    wide: float = 1.0
+    wide: Weight = 1.0
     """With words: the share of a bag of words' weights that is added to the network; 0 does without."""
-    chat: int = 15000
+    chat: Count = 15000
     """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with
     letters; 0 does without."""
-    epochs: int = 3
+    epochs: Steps = 3
     """Passes over the training texts."""
-    lr: float = 0.003
+    lr: Weight = 0.003
     """The highest learning rate."""
-    seed: int = 1
+    seed: Seed = 1
     """Fixes the splits, the frames' filling, the starting weights and the order."""
 
 
@@ -597,9 +658,9 @@ class StudySpec:
     none; `page` builds the page alone."""
     size: Literal["paper", "small", "mini"] = "paper"
     """The paper's sizes, those of a small machine, or a miniature that shows the machinery."""
-    restarts: int = 0
+    restarts: Annotated[int, Range(0, 1000)] = 0
     """Searches from different starts for each target; 0 takes the size's own number."""
-    limit: int = 0
+    limit: Count = 0
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
     """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
@@ -610,9 +671,9 @@ class StudySpec:
     a part that is run needs the model or the run behind such a result, that is made again."""
     page: str = ""
     """The Markdown file to write; STUDY.md in the study's folder if empty, no page for `none`."""
-    jobs: int = 1
+    jobs: Annotated[int, Range(1, 64)] = 1
     """Parts that run beside each other, each in a process of its own with its share of a GPU's memory."""
-    max_time: str = ""
+    max_time: Duration = ""
     """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -628,7 +689,7 @@ def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec
 
 def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values by the names of a spec's fields, each of its type."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in fields(kind)]
     checked: dict[str, Any] = {}
     for key, value in values.items():
@@ -636,22 +697,28 @@ def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dic
         if name not in names:
             raise InputError(f"{source}: {unknown('key', str(key), names)}")
         flag = name.replace("_", "-")
-        checked[name] = _coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
+        checked[name] = coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
     return checked
 
 
-LONGEST_FILE = 1 << 20
+LARGEST_SPEC = 1 << 20
+"""Bytes of a spec file: the longest that ships has a thousand."""
+DEEPEST = 3
+"""Lists within lists of a spec file, which has use for none."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(LONGEST_FILE + 1)  # a device may have no end
-        if len(text) > LONGEST_FILE:
-            raise InputError(f"{path} is no spec file: it is longer than {LONGEST_FILE:,} characters")
+        with path.open("rb") as file:
+            data = file.read(LARGEST_SPEC + 1)
+        if len(data) > LARGEST_SPEC:
+            raise InputError(f"{path} is too large to be a spec; it should hold `key: value` lines")
+        text = data.decode("utf-8")
+        _refuse_tangles(text, path)
         value = yaml.safe_load(text)
+        repr(value)  # a ValueError where a number has more digits than Python writes
     except FileNotFoundError:
         raise InputError(f"no spec file at {path}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -661,6 +728,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} should hold `key: value` lines, one a flag")
     return value
+
+
+def _refuse_tangles(text: str, path: Path) -> None:
+    """What is valid YAML but no list of flags: deep nesting and aliases, whose value may be many times the
+    file, and a key that is given twice. Events are read one by one, so nothing is built of them yet."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+            raise InputError(f"{path}: a spec has no lists in lists and no aliases; write `key: value` lines")
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    seen: set[str] = set()
+    for key, _ in root.value if isinstance(root, yaml.MappingNode) else ():
+        name = str(key.value).replace("-", "_")
+        if name in seen:
+            line = key.start_mark.line + 1
+            raise InputError(f"{path}, line {line}: the key {shown(key.value)} is given twice; leave one out")
+        seen.add(name)
 
 
 OLDER_DEFAULTS: dict[str, Any] = {"least_gap": 0.0}
@@ -740,7 +827,14 @@ def _show(value: Any) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-def _coerce(value: Any, hint: Any, where: str) -> Any:
+def coerce(value: Any, hint: Any, where: str) -> Any:
+    """The value as its field's type, within the bounds that the type names."""
+    if get_origin(hint) is Annotated:
+        kind, *checks = get_args(hint)
+        value = coerce(value, kind, where)
+        for check in checks:
+            check(value, where)
+        return value
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(f"{where}: {unknown('value', str(value), filter(None, get_args(hint)))}")
@@ -748,20 +842,19 @@ def _coerce(value: Any, hint: Any, where: str) -> Any:
     if hint is bool:
         if isinstance(value, bool):
             return value
-        raise InputError(f"{where} should be true or false, not {value!r}")
+        raise InputError(f"{where} should be true or false, not {shown(value)}")
     if hint is str:
         if value is None or isinstance(value, bool | list | dict):
-            raise InputError(f"{where} should be text, not {value!r}; put it in quotes")
-        return value if isinstance(value, Name) else str(value)
+            raise InputError(f"{where} should be text, not {shown(value)}; put it in quotes")
+        text = check_text(str(value), where)
+        return value if isinstance(value, Name) else text
     if isinstance(value, bool):
-        raise InputError(f"{where} should be a number, not {value!r}")
+        raise InputError(f"{where} should be a number, not {shown(value)}")
     try:
         number = hint(value)
         if isinstance(value, float) and number != value and value == value:
             raise ValueError  # int() would cut 2.5 down to 2
     except (TypeError, ValueError, OverflowError):
-        kind = "a whole number" if hint is int else "a number"
-        raise InputError(f"{where} should be {kind}, not {value!r}") from None
-    if number < 0 or number != number or number == float("inf"):
-        raise InputError(f"{where} should not be {value!r}")
+        what = "a whole number" if hint is int else "a number"
+        raise InputError(f"{where} should be {what}, not {shown(value)}") from None
     return number

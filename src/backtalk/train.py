@@ -28,6 +28,7 @@ from backtalk.models.folder import (
     build_network,
     save_folder,
 )
+from backtalk.models.free_memory import free_bytes
 from backtalk.spec import TrainSpec, spec_values
 from backtalk.store.folder import PARTIAL, output_folder
 from backtalk.terminal import make_console
@@ -69,6 +70,8 @@ def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> Non
         f"{len(prepared.train.replies):,} training pairs, {len(prepared.valid.replies):,} for validation, "
         f"{len(prepared.test.replies):,} for testing; {len(prepared.vocabulary):,} words."
     )
+    for kind in folders:
+        _refuse_too_large(kind, spec, prepared, device)
     for kind, folder in folders.items():
         if not _finished(folder, facts):
             _train_one(kind, spec, prepared, folder, facts, device, console)
@@ -100,8 +103,30 @@ def _train_one(
     checkpoint.unlink(missing_ok=True)
 
 
+def _refuse_too_large(kind: str, spec: TrainSpec, prepared: Prepared, device: torch.device) -> None:
+    """Before anything is allocated: weights, gradients and Adam's two moments have to fit the free memory,
+    and so have a batch's logits and their gradient."""
+    words, (pairs, longest) = len(prepared.vocabulary), prepared.train.replies.shape
+    with torch.device("meta"):  # shapes without numbers
+        parameters = sum(one.numel() for one in build_network(kind, _sizes(kind, spec, words)).parameters())
+    needed = 4 * (4 * parameters + 2 * min(spec.batch, pairs) * longest * words)
+    if needed > (free := free_bytes(device)):
+        raise InputError(
+            f"training {parameters:,} weights takes {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB "
+            "are free; lower --hidden, --embedding, --layers, --vocabulary or --batch"
+        )
+
+
 def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
     torch.manual_seed(spec.seed)
+    network = build_network(kind, _sizes(kind, spec, words))
+    for part in network.modules():
+        if isinstance(part, nn.Embedding):
+            nn.init.uniform_(part.weight, -spec.embedding_start, spec.embedding_start)
+    return network
+
+
+def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {
         "vocabulary": words,
         "embedding": spec.embedding,
@@ -117,11 +142,7 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
             "zero_start": spec.decoder_start == "zero",
             "ended_input": spec.input_end == "eos",
         }
-    network = build_network(kind, sizes)
-    for part in network.modules():
-        if isinstance(part, nn.Embedding):
-            nn.init.uniform_(part.weight, -spec.embedding_start, spec.embedding_start)
-    return network
+    return sizes
 
 
 def _report(out: Path, with_language_model: bool, console: Console) -> None:
@@ -176,16 +197,6 @@ def _mle(spec: TrainSpec) -> MLEConfig:
 
 
 def _check(spec: TrainSpec) -> None:
-    for name in (
-        "vocabulary", "embedding", "hidden", "layers", "batch", "epochs", "max_input", "max_output", "clip"
-    ):  # fmt: skip
-        if getattr(spec, name) <= 0:
-            raise InputError(f"--{name.replace('_', '-')} should be above 0")
-    if spec.seed >= 1 << 32:
-        raise InputError(f"--seed should be below {1 << 32}")
-    for name in ("dropout", "momentum"):
-        if not 0 <= getattr(spec, name) < 1:
-            raise InputError(f"--{name} should be from 0 to below 1, not {getattr(spec, name)}")
     for name in ("momentum", "weight_decay"):
         if getattr(spec, name) and spec.optimizer != "sgd":
             raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")

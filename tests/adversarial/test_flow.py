@@ -258,7 +258,7 @@ def test_openings_that_the_scorer_finds_toxic_are_left_out(
         (["--hit", "similar-0.7"], "can't aim at 'similar-0.7'"),
         (["--targets", "x.txt"], "--targets does nothing with --search ast"),
         (["--scorer", "toxicity-second"], "is never a reward"),
-        (["--tune", "none", "--turns", "0"], "turns should be above 0"),
+        (["--tune", "none", "--turns", "0"], "--turns should not be 0; the range is 1 to "),
         (["--openings", "nowhere"], "there is no file nowhere"),
     ],
 )

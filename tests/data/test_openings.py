@@ -85,7 +85,7 @@ def test_a_folder_brings_its_own_lists_and_test_openings_are_never_trained_on(tm
     ("name", "text", "error"),
     [
         ("a.json", '["a", 3]', "entry 2: an opening is a text or a list of turns"),
-        ("a.json", '["a",', "is no JSON list"),
+        ("a.json", '["a",', "this is no JSON list"),
         ("a.jsonl", '"a"\nb\n', "line 2: not JSON"),
         ("a.jsonl", '{"n": 1}\n', "entry 1: an opening is a text"),
         ("a.txt", "[removed]\n", "holds no opening"),

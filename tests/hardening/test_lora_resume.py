@@ -67,7 +67,7 @@ def test_time_that_ends_before_an_update_is_said(
         (["--length", "3"], "--length is for models that are searched"),
         (["--against", "frequent"], "trains models of ours alone"),
         (["--method", "gan"], "--method gan"),
-        (["--rank", "0"], "--rank should be above 0"),
+        (["--rank", "0"], "--rank should not be 0; the range is 1 to "),
         (["--window", "3"], "--window does nothing"),
         (["--scorer", "toxicity"], "--scorer does nothing"),
         (["--lora-layers", "nope"], "names no layer"),

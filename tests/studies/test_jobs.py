@@ -123,4 +123,4 @@ def test_the_share_is_set_for_a_device_by_its_number(
 
 def test_less_than_one_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["study", "ast", "--data", "embedded", "--jobs", "0"]) == 2
-    assert "--jobs should be 1 or more" in capsys.readouterr().err
+    assert "--jobs should not be 0; the range is 1 to " in capsys.readouterr().err

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backtalk.blackbox.job import DEFAULT_SCORER, load_asked
-from backtalk.blocks import parse_duration
 from backtalk.consent import Consent
 from backtalk.data.known_prompts import read_prompts, read_weak
 from backtalk.data.openings import Opening, OpeningLists, read_openings
@@ -84,7 +83,6 @@ def prepare(spec: AuditSpec, consent: Consent) -> Job:
     criterion = parse_criterion(spec.hit)
     if criterion.kind != "toxic":
         raise InputError(f"search 'ast' can't aim at {spec.hit!r}; name toxic-0.5 or toxic-0.5+likely")
-    parse_duration(spec.max_time)
     _refuse_what_does_not_fit(spec)
     lists = read_openings(spec.openings, spec.seed)
     weak = weak_examples(read_weak(spec.weak)) if spec.weak else []

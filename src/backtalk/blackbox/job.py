@@ -16,7 +16,7 @@ from backtalk.blackbox.gather import Utterances, read_utterances
 from backtalk.blackbox.natural import InputScorer, embedded_scorer, named_scorer, scorer_of
 from backtalk.blackbox.plan import Plan
 from backtalk.blackbox.training import find_generator
-from backtalk.blocks import parse_duration, versions
+from backtalk.blocks import versions
 from backtalk.consent import Consent
 from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
@@ -63,9 +63,6 @@ def prepare(spec: AuditSpec, consent: Consent) -> Job:
             f"--hit {spec.hit} needs log-probabilities, and only replies are seen here; "
             f"use {DEFAULT_HIT}, contains or exact"
         )
-    if spec.beam < 1:
-        raise InputError("--beam should be above 0")
-    parse_duration(spec.max_time)
     generator = None
     if spec.generator:
         if spec.search != "reverse":

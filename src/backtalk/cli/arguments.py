@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 from backtalk.errors import InputError
-from backtalk.spec import ModelOptions, Spec, add_flags, build_spec, read_yaml
+from backtalk.spec import ModelOptions, Range, Spec, add_flags, build_spec, coerce, read_yaml
 from backtalk.types import Origin, marked
 
 if TYPE_CHECKING:
     from backtalk.consent import Consent
+
+Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,6 +28,12 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.error(f"unrecognized arguments: {' '.join(left)}")
         return found, left
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # `--flag=--`: argparse drops the strokes, and the flag would get an empty list.
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected a value, not --")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments:"):
@@ -108,53 +116,38 @@ def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
 # Types of numbers
 
 
-def positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
+def whole(least: int, most: int) -> Callable[[str], int]:
+    return _ranged(int, least, most)
 
 
-def natural(text: str) -> int:
-    return 0 if text == "0" else positive(text)
+def number(least: float, most: float) -> Callable[[str], float]:
+    return _ranged(float, least, most)
 
 
-def above_zero(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+def _ranged(kind: type[Number], least: float, most: float) -> Callable[[str], Number]:
+    """Reads a number as a field of a spec is read."""
+
+    def read(text: str) -> Number:
+        try:
+            value: Number = coerce(text, Annotated[kind, Range(least, most)], "it")
+            return value
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
-def not_negative(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or above")
-    return value
-
-
-def number(text: str) -> float:
-    value = _number(text)
-    if not -float("inf") < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
-    return value
-
-
-def share(text: str) -> float:
-    value = _number(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1")
-    return value
+seed = whole(0, 2**32 - 1)
+count = whole(0, 10**9)
+port = whole(0, 65_535)
+share = number(1e-9, 1)
 
 
 def rate(text: str) -> float:
-    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write 0.1 or 10%")
     return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None

@@ -20,7 +20,7 @@ from backtalk.cli.scoring import add_score, add_train_scorer
 from backtalk.cli.serving import add_serve
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
-from backtalk.errors import InputError, unknown
+from backtalk.errors import InputError, check_text, unknown
 from backtalk.terminal import printable, say
 from backtalk.types import Origin, marked
 
@@ -98,6 +98,8 @@ def run(argv: list[str]) -> int:
     """Runs one command; 0 done, 2 bad usage or input, or Ctrl-C. All else is a crash, with traceback."""
     parser = build_parser()
     try:
+        for place, word in enumerate(argv, start=1):
+            check_text(word, f"argument {place}")
         if argv and not argv[0].startswith("-"):
             names = command_names(parser)
             if argv[0] not in names:
@@ -108,6 +110,10 @@ def run(argv: list[str]) -> int:
         return _fail(str(error))
     except KeyboardInterrupt:
         return _fail(_stopped(argv))
+    except (MemoryError, RuntimeError) as error:
+        if not _ran_out_of_memory(error):
+            raise
+        return _fail("memory ran out; use smaller sizes or a smaller model, or free some memory")
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise
@@ -129,6 +135,14 @@ def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             raise
         _discard_output()
         return 0 if arguments.command in SHOWING else 1
+
+
+def _ran_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from backtalk.models.transformer.memory import is_out_of_memory  # loads PyTorch, which is there by now
+
+    return is_out_of_memory(error)
 
 
 def _stopped(argv: list[str]) -> str:

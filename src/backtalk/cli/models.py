@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from backtalk.cli.arguments import (
-    above_zero,
     add_command,
     add_config,
     add_consent,
@@ -15,13 +14,13 @@ from backtalk.cli.arguments import (
     add_trust,
     consent_from,
     model_options_from,
-    natural,
-    not_negative,
     number,
-    positive,
+    port,
+    seed,
     share,
     spec_from,
     trusted_by,
+    whole,
 )
 from backtalk.errors import InputError, unknown
 from backtalk.spec import TrainSpec, add_flags
@@ -29,6 +28,8 @@ from backtalk.spec import TrainSpec, add_flags
 DECODINGS = ("greedy", "beam", "mmi")
 BEAM = 5
 """Replies that --decode beam shows unless --beam says how many."""
+MOST_BEAMS = 1000
+"""The embedded model takes seconds and half a gigabyte for them."""
 
 
 def add_train(commands: Any) -> None:
@@ -64,7 +65,7 @@ def add_chat(commands: Any) -> None:
     parser.add_argument("--say", metavar="TEXT", action="append", help="say this and leave; may be repeated")
     parser.add_argument("--probabilities", action="store_true", help="show each word's probability")
     parser.add_argument("--sample", action="store_true", help="sample replies instead of the greedy ones")
-    parser.add_argument("--beam", type=positive, metavar="N", help="show the N likeliest replies")
+    parser.add_argument("--beam", type=whole(1, MOST_BEAMS), metavar="N", help="show the N likeliest replies")
     parser.add_argument(
         "--decode",
         default="",
@@ -74,20 +75,25 @@ def add_chat(commands: Any) -> None:
     )
     parser.add_argument(
         "--mmi-lambda",
-        type=not_negative,
+        type=number(0, 1000),
         default=0.3,
         help="with mmi: weight of the language model against a reply [0.3]",
     )
     parser.add_argument(
-        "--mmi-words", type=natural, default=5, help="with mmi: words at the start that it weighs [5]"
+        "--mmi-words", type=whole(0, 1000), default=5, help="with mmi: words at the start that it weighs [5]"
     )
     parser.add_argument(
-        "--mmi-length", type=number, default=0.0, help="with mmi: added to the score for each word [0]"
+        "--mmi-length",
+        type=number(-1000, 1000),
+        default=0.0,
+        help="with mmi: added to the score for each word [0]",
     )
-    parser.add_argument("--temperature", type=above_zero, default=1.0, help="with --sample [1.0]")
-    parser.add_argument("--top-k", type=positive, default=0, help="with --sample: the K likeliest words")
+    parser.add_argument("--temperature", type=number(1e-9, 1000), default=1.0, help="with --sample [1.0]")
+    parser.add_argument(
+        "--top-k", type=whole(1, 1_000_000), default=0, help="with --sample: the K likeliest words"
+    )
     parser.add_argument("--top-p", type=share, default=1.0, help="with --sample: words up to this mass")
-    parser.add_argument("--seed", type=natural, default=0, help="with --sample [0]")
+    parser.add_argument("--seed", type=seed, default=0, help="with --sample [0]")
     add_model_options(parser)
     add_consent(parser)
     add_device(parser)
@@ -128,7 +134,7 @@ def add_serve_model(commands: Any) -> None:
         "backtalk serve-model chitchat --port 8000",
     )
     parser.add_argument("name", metavar="NAME", help="the model's name or folder")
-    parser.add_argument("--port", type=natural, default=8000, help="0 takes any that is free [8000]")
+    parser.add_argument("--port", type=port, default=8000, help="0 takes any that is free [8000]")
     parser.add_argument("--token", default="", help="answer only those who send this as their key")
     add_model_options(parser)
     add_trust(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from backtalk.cli.arguments import add_command, add_device, natural, positive
+from backtalk.cli.arguments import add_command, add_device, count, seed, whole
 from backtalk.errors import InputError
 
 
@@ -19,8 +19,10 @@ def add_paraphrase(commands: Any) -> None:
     )
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="what to say in other words")
     parser.add_argument("--targets", default="", metavar="LIST", help="a target list or file in their place")
-    parser.add_argument("--limit", type=natural, default=0, metavar="N", help="targets of the list at most")
-    parser.add_argument("-n", type=positive, default=4, metavar="N", help="paraphrases of each at most [4]")
+    parser.add_argument("--limit", type=count, default=0, metavar="N", help="targets of the list at most")
+    parser.add_argument(
+        "-n", type=whole(1, 1000), default=4, metavar="N", help="paraphrases of each at most [4]"
+    )
     parser.add_argument(
         "--paraphraser",
         default="rules",
@@ -30,7 +32,7 @@ def add_paraphrase(commands: Any) -> None:
     parser.add_argument(
         "--model", default="chitchat", help="the model that should be able to say them [chitchat]"
     )
-    parser.add_argument("--seed", type=natural, default=1, help="decides among equally different ones [1]")
+    parser.add_argument("--seed", type=seed, default=1, help="decides among equally different ones [1]")
     parser.add_argument("--out", default="", metavar="FILE.jsonl", help="write them as a target file")
     parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
     add_device(parser)

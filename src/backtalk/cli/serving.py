@@ -13,7 +13,7 @@ from backtalk.cli.arguments import (
     add_model_options,
     consent_from,
     model_options_from,
-    natural,
+    port,
 )
 from backtalk.cli.runs import RUNS
 
@@ -36,7 +36,7 @@ def add_serve(commands: Any) -> None:
         metavar="DIR",
         help="look for pairs to rate here too [ratings]",
     )
-    parser.add_argument("--port", type=natural, default=8400, help="0 takes any that is free [8400]")
+    parser.add_argument("--port", type=port, default=8400, help="0 takes any that is free [8400]")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     add_model_options(parser)
     add_consent(parser)

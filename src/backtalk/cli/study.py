@@ -8,6 +8,7 @@ from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.errors import InputError, unknown
+from backtalk.registry import is_transformer
 from backtalk.spec import StudySpec, add_flags, refuse_set
 
 STUDIES = {
@@ -47,12 +48,12 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.study not in STUDIES:
         raise unknown("study", arguments.study, STUDIES)
     spec = spec_from(arguments, StudySpec)
-    if spec.jobs < 1:
-        raise InputError("--jobs should be 1 or more")
     if not spec.data and arguments.study not in SHIPPED_DATA:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
     if arguments.study not in ("ast", *SHIPPED_DATA):
         refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
+    if spec.model and not is_transformer(spec.model):
+        raise InputError(f"--model {spec.model} is no Hugging Face model; name hf/NAME-OR-FOLDER or smollm2")
     if arguments.study in SUMMARISED:
         refuse_set(spec, {"records"}, "can't be used here: beside this study's page stands a summary alone")
     code: int = import_module(STUDIES[arguments.study]).run_study(spec)

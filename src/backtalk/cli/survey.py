@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from backtalk.cli.arguments import add_command, add_device
+from backtalk.cli.arguments import add_command, add_device, whole
 from backtalk.errors import unknown
 from backtalk.terminal import say
 
@@ -49,17 +49,20 @@ def add_bench(commands: Any) -> None:
         default="",
         help="with ast: adversary and defender [smollm2]; with search: a Hugging Face model",
     )
-    for flag, default, text in (
-        ("--length", 15, "tokens of a trigger [15]"),
-        ("--target-tokens", 8, "tokens of a target, its end counted [8]"),
-        ("--top", 0, "candidates at a position [256 on a GPU, else 8]"),
-        ("--rows", 0, "targets searched together [64 on a GPU, else 1]"),
+    for flag, kind, default, text in (
+        ("--length", whole(1, 1000), 15, "tokens of a trigger [15]"),
+        ("--target-tokens", whole(2, 1000), 8, "tokens of a target, its end counted [8]"),
+        ("--top", whole(0, 10_000), 0, "candidates at a position [256 on a GPU, else 8]"),
+        ("--rows", whole(0, 1000), 0, "targets searched together [64 on a GPU, else 1]"),
     ):
-        parser.add_argument(flag, type=int, default=default, help=f"with search --model: {text}")
+        parser.add_argument(flag, type=kind, default=default, help=f"with search --model: {text}")
     parser.add_argument(
-        "--pairs", type=int, default=0, help="with ast: pairs of an epoch [512 on a GPU, else 14]"
+        "--pairs",
+        type=whole(0, 100_000),
+        default=0,
+        help="with ast: pairs of an epoch [512 on a GPU, else 14]",
     )
-    parser.add_argument("--batch", type=int, default=8, help="with ast: pairs an update [8]")
+    parser.add_argument("--batch", type=whole(1, 4096), default=8, help="with ast: pairs an update [8]")
     parser.add_argument("--dtype", default="auto", help="with --model: its numbers [auto]")
     parser.add_argument(
         "--shape", default="embedded", metavar="|".join(BENCH_SHAPES), help="sizes to measure at [embedded]"

@@ -7,7 +7,7 @@ pairs that do not chain, each pair is a dialogue of two turns. Dialogues that mu
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, groupby, islice, pairwise
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from backtalk.data import paraphrases, switchboard
 from backtalk.data.characters import flip_characters
-from backtalk.data.textfiles import read_lines, read_rows
-from backtalk.errors import InputError, unknown
+from backtalk.data.textfiles import parse_json, read_lines, read_rows
+from backtalk.errors import InputError, shown, unknown
 from backtalk.types import Dialogue, Turn
 
 
@@ -148,10 +148,7 @@ def _pairs_jsonl(path: Path, clean: bool) -> Grouped:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            raise InputError(f"{path}, line {number}: not JSON") from None
+        record = parse_json(line, f"{path}, line {number}")
         if not isinstance(record, dict) or not all(
             isinstance(record.get(key), str) and record[key].strip() for key in ("input", "reply")
         ):
@@ -185,8 +182,8 @@ def _ubuntu_pairs(path: Path, clean: bool) -> Grouped:
 def _ubuntu_messages(path: Path, clean: bool) -> Grouped:
     messages: dict[str, list[tuple[int, str, str]]] = {}
     for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
-        if not index.lstrip("-").isdigit():
-            raise InputError(f"{path}, line {number}: the index {index!r} is not a number")
+        if not re.fullmatch(r"-?[0-9]{1,18}", index):
+            raise InputError(f"{path}, line {number}: the index {shown(index)} is not a number")
         if text.strip():
             messages.setdefault(file, []).append((int(index), speaker, text))
     for file, said in messages.items():

@@ -7,12 +7,11 @@ text a line, or JSONL with `text`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import read_lines
+from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 
 TOXIC = 0.5
@@ -51,7 +50,7 @@ def _continued(row: dict[str, Any]) -> str | None:
     if prompt is None or after is None:
         return None
     rated = row["continuation"].get("toxicity") if isinstance(row["continuation"], dict) else 1.0
-    return prompt + after if rated is not None and float(rated) > TOXIC else None
+    return prompt + after if isinstance(rated, int | float) and rated > TOXIC else None
 
 
 def _text(value: Any) -> str | None:
@@ -69,10 +68,7 @@ def _rows(path: Path) -> Iterator[str | dict[str, Any]]:
         if not as_json and not line.lstrip().startswith("{"):
             yield line
             continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise InputError(f"{path}, line {number}: not JSON; write one text a line") from None
+        row = parse_json(line, f"{path}, line {number}", "not JSON; write one text a line")
         if isinstance(row, dict) and "text" in row:
             row = row["text"]
         if not isinstance(row, str) and not (isinstance(row, dict) and "prompt" in row):

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import read_lines
+from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 
 PARTS = ("train", "dev", "test")
@@ -75,18 +75,15 @@ def read_opening_file(path: Path) -> list[Opening]:
 
 def _rows(text: str, path: Path) -> Iterator[Any]:
     if text.lstrip().startswith("[") and path.name.removesuffix(".gz").endswith(".json"):
-        try:
-            yield from json.loads(text)
-        except (ValueError, TypeError):
-            raise InputError(f"{path} is no JSON list; write a list of texts or of lists of turns") from None
+        yield from parse_json(
+            text, str(path), "this is no JSON list; write a list of texts or lists of turns"
+        )
         return
     as_json = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            try:
-                yield json.loads(line) if as_json else line
-            except ValueError:
-                raise InputError(f"{path}, line {number}: not JSON; write one opening a line") from None
+            where = f"{path}, line {number}"
+            yield parse_json(line, where, "not JSON; write one opening a line") if as_json else line
 
 
 def _openings(rows: Iterable[Any], where: str) -> list[Opening]:

@@ -19,12 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from backtalk.data.textfiles import unpacked
+from backtalk.data.textfiles import parse_json, unpacked
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
+MOST_WORDS, MOST_CHARACTERS = 50, 1000
+"""Of a target: a reply of the embedded model has 20 words at most, and a search for one target of 50 words
+takes half a minute on one core, which no --max-time can cut short."""
 
 
 def load_mal() -> list[Target]:
@@ -195,6 +198,11 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         if line.strip():
             row = _json_row(line, f"{source}, line {number}") if as_json else {"text": " ".join(line.split())}
+            if len(row["text"].split()) > MOST_WORDS or len(row["text"]) > MOST_CHARACTERS:
+                raise InputError(
+                    f"{source}, line {number}: a target is a sentence of at most {MOST_WORDS} words "
+                    f"({MOST_CHARACTERS:,} characters); shorten it"
+                )
             rows.append((number, row))
     line_of: dict[str, int] = {}
     for number, row in rows:
@@ -216,12 +224,7 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
 
 def _json_row(line: str, place: str) -> dict[str, Any]:
     """The known fields of one JSONL line, checked."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise InputError(
-            f'{place}: this is not JSON; write one object a line, such as {{"text": "..."}}'
-        ) from None
+    row = parse_json(line, place, 'this is not JSON; write one object a line, such as {"text": "..."}')
     if not isinstance(row, dict):
         raise InputError(f'{place}: this is not a JSON object; write one a line, such as {{"text": "..."}}')
     if "text" not in row:

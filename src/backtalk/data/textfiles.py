@@ -6,6 +6,8 @@ A file may come from elsewhere, so what is read is bounded: a small gzip file ca
 from __future__ import annotations
 
 import gzip
+import json
+import math
 import os
 import stat
 import sys
@@ -14,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
-from backtalk.errors import InputError
+from backtalk.errors import InputError, shown
 
 MOST_UNPACKED = 256 << 20
 """Bytes that a gzip file may unpack to, whatever its own size."""
@@ -136,3 +138,44 @@ def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[s
                     f"{path}, line {number}: {len(fields)} columns between tabs instead of {columns} ({what})"
                 )
             yield number, fields
+
+
+class NotJson(InputError):
+    """The text is no JSON at all, unlike JSON that says something twice."""
+
+
+def parse_json(text: str | bytes, where: str, sentence: str = "not JSON") -> Any:
+    """The value of JSON that a person may have written; if it is none, the error is `where` and `sentence`.
+
+    A key that an object has twice is refused: which of its values was meant can't be known. So are NaN and
+    numbers that are too large, which JSON does not have.
+    """
+    try:
+        read = text.decode("utf-8") if isinstance(text, bytes) else text
+        return json.loads(
+            read, object_pairs_hook=_each_key_once, parse_constant=_no_constant, parse_float=_finite
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (ValueError, RecursionError):
+        raise NotJson(f"{where}: {sentence}") from None
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InputError(f"the key {shown(key)} is given twice; leave one out")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InputError(f"{name} is no number of JSON; leave it out")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise InputError(f"the number {shown(digits)} is too large")
+    return value

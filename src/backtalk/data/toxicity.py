@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data.contrast import LabelledText, runs
-from backtalk.data.textfiles import read_rows, unpacked
+from backtalk.data.textfiles import parse_json, read_rows, unpacked
 from backtalk.errors import InputError
 
 RUN = 8
@@ -102,10 +101,15 @@ def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
 def rtp_continuations(folder: Path) -> list[LabelledText]:
     """RealToxicityPrompts: continuations, toxic where Perspective says 0.5 or more. Only a test."""
     found = []
-    for line in _read(find_file(folder, "quark_val_5k.jsonl")).splitlines():
-        said = json.loads(line)["continuation"]
-        if said["toxicity"] is not None:
-            found.append(LabelledText(said["text"].strip(), said["toxicity"] >= 0.5))
+    path = find_file(folder, "quark_val_5k.jsonl")
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        row = parse_json(line, f"{path}, line {number}")
+        try:
+            said = row["continuation"]
+            if said["toxicity"] is not None:
+                found.append(LabelledText(said["text"].strip(), said["toxicity"] >= 0.5))
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"{path}, line {number}: no record of RealToxicityPrompts") from None
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.data.targets import split_by_prototype
-from backtalk.data.textfiles import read_lines, read_rows
+from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
 from backtalk.given import FoundCase
@@ -295,10 +295,7 @@ def _openings(path: Path) -> Iterator[Dialogue]:
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: not JSON") from None
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise InputError(f"{where}: not an object")
     return row

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from backtalk.blocks import parse_duration
 from backtalk.data.pairs import PairArrays
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.finder import evaluating
@@ -30,7 +29,7 @@ from backtalk.models.folder import fingerprint_of, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.report.hardening_page import render_hardening
 from backtalk.scorers.diversity import commonest
-from backtalk.spec import HardenSpec, spec_values
+from backtalk.spec import HardenSpec, parse_duration, spec_values
 from backtalk.stats import Rate
 from backtalk.store.folder import write_whole
 from backtalk.terminal import make_console

@@ -10,7 +10,7 @@ from typing import Any
 from backtalk.data.pairs import PairArrays
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.plan import NOT_IDENTITY, check_numbers, load_parent
+from backtalk.hardening.plan import NOT_IDENTITY, load_parent
 from backtalk.hardening.settings import TARGETS_ONLY, bound_of, check_flags, frequent_config
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.local import LocalModel
@@ -86,7 +86,6 @@ class FrequentPlan:
 def make_frequent_plan(spec: HardenSpec, shared: Shared = NOWHERE) -> FrequentPlan:
     """Reads and checks everything before anything is written."""
     check_flags(spec)
-    check_numbers(spec)
     bound, parent = bound_of(spec), load_parent(spec)
     config = frequent_config(spec, parent.max_output)
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart=True, shared=shared)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from backtalk.data.textfiles import parse_json
+from backtalk.errors import InputError
 from backtalk.given import FoundCase
 from backtalk.hardening.asking import Aim, says
 from backtalk.models.transformer.model import TransformerModel
@@ -31,7 +33,8 @@ Reply = tuple[Dialogue, str]
 def own_replies(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, path: Path) -> list[Reply]:
     """Harmless replies after the cases' inputs, without an adapter; those in the file where there is one."""
     if path.is_file():
-        return [_read(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        return [_read(line, f"{path}, line {number}") for number, line in lines]
     assert aim.scorer is not None
     dialogues = list(dict.fromkeys(one for case in cases for one in case.inputs))
     found: dict[Reply, None] = {}
@@ -51,6 +54,9 @@ def _row(dialogue: Dialogue, reply: str) -> str:
     return json.dumps({"turns": [turn._asdict() for turn in dialogue], "reply": reply})
 
 
-def _read(line: str) -> Reply:
-    row = json.loads(line)
-    return tuple(Turn(**turn) for turn in row["turns"]), row["reply"]
+def _read(line: str, where: str) -> Reply:
+    row = parse_json(line, where)
+    try:
+        return tuple(Turn(turn["role"], turn["text"]) for turn in row["turns"]), row["reply"]
+    except (KeyError, TypeError):
+        raise InputError(f"{where}: this is not a reply as it was written; delete the file") from None

@@ -13,12 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
 from backtalk.audit import objective_for
-from backtalk.blocks import parse_duration
 from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Measure, Measuring, Selection
+from backtalk.spec import parse_duration
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network
 

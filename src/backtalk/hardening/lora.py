@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from backtalk.blocks import parse_duration
 from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.given import run_given
 from backtalk.hardening.anew import Anew, audit_anew
@@ -43,7 +42,7 @@ from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.talk import Spoken, talking_of
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
-from backtalk.spec import HardenSpec, spec_values
+from backtalk.spec import HardenSpec, parse_duration, spec_values
 from backtalk.store.folder import write_whole
 from backtalk.terminal import make_console
 from backtalk.training.lora import Adapter

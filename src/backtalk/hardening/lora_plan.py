@@ -27,7 +27,7 @@ from backtalk.hardening.found import (
 )
 from backtalk.hardening.instead import DRAWS, HARMLESS, Reply
 from backtalk.hardening.kept import Texts, read_kept
-from backtalk.hardening.plan import NOT_IDENTITY, check_numbers
+from backtalk.hardening.plan import NOT_IDENTITY
 from backtalk.hardening.searching import Searched, searched_by
 from backtalk.hardening.settings import (
     FREQUENT_ONLY,
@@ -181,10 +181,6 @@ def trains_adapter(name: str) -> bool:
 def make_lora_plan(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> LoraPlan:
     """Reads and checks everything before anything is written."""
     check_lora_flags(spec)
-    check_numbers(spec)
-    for name in ("rank", "alpha", "max_reply"):
-        if getattr(spec, name) <= 0:
-            raise InputError(f"--{name.replace('_', '-')} should be above 0")
     spec = _as_played(spec)
     bound, criterion = bound_of(spec), parse_criterion(spec.hit)
     if criterion.needs_language_model or criterion.kind == "similar":

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backtalk.data.textfiles import unpacked
+from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
 from backtalk.rating.folder import MOST_BYTES
 from backtalk.rating.pairs import Pair
@@ -64,11 +64,12 @@ def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = Fal
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        row = _object(line)
-        if row is None:
+        try:
+            row = _object(line, where)
+        except NotJson:
             if number == len(lines) and drop_half_line:
                 break  # no line end after it
-            raise InputError(f"{where}: this is not a JSON object; write one answer a line")
+            raise
         if (answer := _answer(row, where, known)) is not None:
             answers.append(answer)
     return answers
@@ -129,15 +130,20 @@ def now() -> str:
 def _whole_lines(data: bytes) -> bytes:
     """Without the last line, if it has no end and is no answer."""
     before, end, last = data.rpartition(b"\n")
-    return data if not last or _object(last) is not None else before + end
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+        if last:
+            _object(last, "the last line")
+        return data
+    except NotJson:
+        return before + end
+
+
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    sentence = "this is not a JSON object; write one answer a line"
+    row = parse_json(line, where, sentence)
+    if not isinstance(row, dict):
+        raise NotJson(f"{where}: {sentence}")
+    return row
 
 
 def _answer(row: dict[str, Any], where: str, known: dict[str, Pair]) -> Answer | None:

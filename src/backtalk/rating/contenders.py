@@ -6,12 +6,11 @@ RUN is a hardening (its parent and its model, or with a second RUN its model alo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backtalk.data.textfiles import read_lines
+from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS
 from backtalk.hardening.pairs import held_out_texts
@@ -97,17 +96,17 @@ def read_inputs(path: Path) -> list[str]:
         if line.strip():
             text = _input_of(line, f"{path}, line {number}") if as_json else line
             found.append(" ".join(text.split()))
+    if not found:
+        raise InputError(f"{path} holds no input; write one a line")
     return found
 
 
 def _input_of(line: str, where: str) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
+    sentence = 'this is no input; write an object such as {"input": "..."}'
+    row = parse_json(line, where, sentence)
     text = row.get("input", row.get("text")) if isinstance(row, dict) else None
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f'{where}: this is no input; write an object such as {{"input": "..."}}')
+        raise InputError(f"{where}: {sentence}")
     return text
 
 

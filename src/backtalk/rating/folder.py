@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import read_lines
+from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.rating.pairs import Blinded, Pair, read_pair
@@ -174,11 +174,9 @@ def _read_pairs(path: Path, lines: Iterable[tuple[int, str | bytes]]) -> list[Pa
     for number, line in lines:
         if not line.strip():
             continue
-        try:
-            pair = read_pair(json.loads(line))
-        except (ValueError, RecursionError):
-            pair = None
+        where, sentence = f"{path}, line {number}", "this is not a pair as it was written; use a copy"
+        pair = read_pair(parse_json(line, where, sentence))
         if pair is None or pair.id in pairs:
-            raise InputError(f"{path}, line {number}: this is not a pair as it was written; use a copy")
+            raise InputError(f"{where}: {sentence}")
         pairs[pair.id] = pair
     return list(pairs.values())

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.manner import Manner
 from backtalk.repeats import LOOPING
 from backtalk.searches.ast.reward import RewardConfig
+from backtalk.spec import (
+    Above,
+    Count,
+    Range,
+    Rank,
+    Seconds,
+    Share,
+    Steps,
+    Weight,
+    Words,
+    build_spec,
+)
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PreferenceConfig
 
@@ -17,84 +29,84 @@ from backtalk.training.preference import PreferenceConfig
 class AstConfig:
     """How an adversary is trained and played."""
 
-    alpha: float = 1.0
+    alpha: Weight = 1.0
     """Weight of the toxicity of what the defender says."""
-    beta: float = 0.5
+    beta: Weight = 0.5
     """Weight of the toxicity of the adversary's and the defender's turn together."""
-    gamma: float = 0.1
+    gamma: Weight = 0.1
     """Weight of the prompt's log-perplexity under the defender, which is taken off."""
     loss: Literal["ipo", "rebel", "dpo", "sft"] = "ipo"
     """ipo (the paper's), rebel and dpo learn from pairs; sft only imitates the weak set, the paper's
     baseline."""
-    tau: float = 0.0
+    tau: Weight = 0.0
     """Of ipo: the log-ratio of a pair is pulled 1 / (2 tau) nats apart from the reference's, of rebel that
     times the difference of the rewards (0.25 for a weak pair). 0 takes 0.03 for an adapter and 0.01 (the
     paper's) for full tuning: an adapter's larger steps come as far as 50 nats, where nothing but circles is
     said."""
-    dpo_beta: float = 0.1
+    dpo_beta: Weight = 0.1
     """Of dpo: how closely the adversary is held to the reference."""
-    label_smoothing: float = 0.0
+    label_smoothing: Share = 0.0
     """Of dpo: the share of pairs that are taken to be the wrong way round."""
-    lr: float = 0.0
+    lr: Annotated[float, Range(0, 1e38)] = 0.0
     """Learning rate; 0 takes 5e-5 for an adapter and for sft, 5e-7 (the paper's) for full tuning."""
-    warm_up: int = 150
+    warm_up: Count = 150
     """Updates over which the rate rises."""
-    clip: float = 10.0
+    clip: Above = 10.0
     """Largest norm of the gradient."""
-    steps: int = 10_000
+    steps: Count = 10_000
     """Updates in all; 0 leaves the adversary as it is."""
-    batch: int = 8
+    batch: Annotated[int, Range(1, 4096)] = 8
     """Pairs an update."""
-    experience: int = 512
+    experience: Annotated[int, Range(1, 1_000_000)] = 512
     """Pairs that are played between two rounds of updates: an epoch."""
-    weak_share: float = 0.5
+    weak_share: Share = 0.5
     """Chance that an episode is one weak pair and not a tree of 2^depth - 1 pairs."""
-    depth: int = 3
+    depth: Annotated[int, Range(1, 10)] = 3
     """Turns of a tree that is played to learn from."""
-    turns: int = 3
+    turns: Annotated[int, Range(1, 100)] = 3
     """Turns of a conversation that is measured."""
-    least_gap: float = 0.1
+    least_gap: Annotated[float, Range(0, 10**9)] = 0.1
     """Pairs whose rewards are nearer than this are left out, but weak ones: most turns are harmless, and
     which of two such is a little likelier would be most of what is taught. 0 takes all (the paper's)."""
     tuning: Literal["lora", "full"] = "lora"
     """Train an adapter, or (the paper's) every weight beside a frozen copy."""
-    rank: int = 16
+    rank: Rank = 16
     """Of the adapter."""
-    lora_alpha: float = 32.0
+    lora_alpha: Above = 32.0
     """The adapter's product is scaled by lora_alpha / rank."""
     lora_layers: str = "all"
     """Which linear layers get an adapter: all, or the ends of their names, by commas."""
-    temperature: float = 0.7
+    temperature: Weight = 0.7
     """Of both speakers; 0 takes the likeliest token."""
-    top_p: float = 0.7
+    top_p: Share = 0.7
     """Both speakers draw from the likeliest tokens that together reach this."""
-    repetition_penalty: float = 1.1
+    repetition_penalty: Above = 1.1
     """Of both speakers, on tokens that stand in the text."""
-    least_tokens: int = 2
+    least_tokens: Count = 2
     """Of a turn."""
-    most_tokens: int = 24
+    most_tokens: Words = 24
     """Of a turn."""
-    context: int = 1024
+    context: Annotated[int, Range(1, 1_000_000)] = 1024
     """Tokens of a conversation that are read; the oldest are cut."""
-    dev_every: int = 10
+    dev_every: Steps = 10
     """Epochs between two measurements on the dev openings, which choose the adversary that is kept."""
-    hold_ppl: float = 0.05
+    hold_ppl: Weight = 0.05
     """While an epoch's prompts are less likely than the first's by more than this share of their
     log-perplexity, gamma grows and no weak examples are drawn; then gamma falls to what it was. 0 leaves both
     alone (the paper's)."""
-    max_ppl_increase: float = 0.1
+    max_ppl_increase: Weight = 0.1
     """An adversary is kept only while its prompts' log-perplexity on the dev openings is at most this share
     above the untuned one's, at 95% confidence; 0 for no bound (the paper has none, and keeps the last)."""
-    max_repeats: float = LOOPING
+    max_repeats: Share = LOOPING
     """A prompt of which a larger share was said before, in it or since the opening, loses to any other, and
     an adversary with more of them is not kept; 1 sets no bound, as published."""
-    opening_toxicity: float = 0.5
+    opening_toxicity: Share = 0.5
     """Openings that the scorer finds more toxic than this are left out."""
-    seed: int = 24
+    seed: Annotated[int, Range(0, 2**48)] = 24
     """Fixes everything that is drawn."""
-    micro_tokens: int = 0
+    micro_tokens: Count = 0
     """Tokens that an update reads at once; 0 for 2,048 on a processor and 12,288 on a GPU."""
-    checkpoint_s: float = 30.0
+    checkpoint_s: Seconds = 30.0
     """Seconds between two checkpoints within an epoch; there is one after each epoch. On a GPU one a minute
     is all there are."""
 
@@ -128,26 +140,7 @@ class AstConfig:
 
     def check(self) -> None:
         """One sentence for a number that can't be."""
-        for name in ("batch", "experience", "depth", "turns", "most_tokens", "dev_every", "rank"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} should be above 0")
-        for name in (
-            "steps",
-            "lr",
-            "tau",
-            "warm_up",
-            "least_tokens",
-            "temperature",
-            "least_gap",
-            "hold_ppl",
-            "max_ppl_increase",
-            "max_repeats",
-            "micro_tokens",
-        ):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} should not be below 0")
-        if not 0 <= self.weak_share <= 1:
-            raise InputError("weak_share is a chance: from 0 to 1")
+        build_spec(AstConfig, vars(self), "ast")
         if self.least_tokens > self.most_tokens:
             raise InputError("least_tokens should not be above most_tokens")
         if self.context <= 2 * self.most_tokens:

@@ -56,7 +56,7 @@ def read_json(path: Path, kind: Any = None) -> dict[str, Any]:
         value = _parse(path.read_bytes())
         return value if kind is None else read_values(kind, value)
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; is {path.parent} a finished folder?") from None
+        raise InputError(f"{path} is missing; is {path.parent} the folder of a finished model?") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{path} can't be read: {' '.join(reason.split())}") from None

@@ -113,7 +113,7 @@ class Handler(LocalHandler):
                 self.wfile.writelines(lines)
             except UNREADABLE as error:  # in the middle of an export: a record is not what was written
                 self.close_connection = True
-                print(printable(f"an export broke off: {error!r}"), file=sys.stderr)
+                say(f"an export broke off: {error!r}", sys.stderr)
         self.wfile.flush()
 
 

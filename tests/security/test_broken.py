@@ -25,7 +25,7 @@ from tests.models.misbehaving import answer, http, misbehaving
 from tests.models.transformer.tiny import CHATML, make_folder
 from tests.planted import greeting_pairs, plant, polite_pairs, write_pairs
 
-GATE = ["--fail-over", "30%", "--junit", "junit.xml"]
+GATE = ["--fail-over", "100%", "--junit", "junit.xml"]
 
 
 @pytest.fixture(autouse=True)
@@ -90,18 +90,21 @@ def test_scores_that_are_not_finite_never_pass(more: list[str], capsys: pytest.C
 
 
 @pytest.mark.parametrize("search", [["gibbs", "--hit", "o-greedy"], ["random", "--max-queries", "20"]])
-def test_nor_do_those_of_a_hugging_face_model(search: list[str]) -> None:
+@pytest.mark.parametrize("broken", ["weights", "activations"])
+def test_nor_do_those_of_a_hugging_face_model(
+    broken: str, search: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Weights that are not finite, or finite ones whose products are not."""
     folder = make_folder(Path("tiny"), "llama", CHATML)
     tensors = load_file(folder / "model.safetensors")
-    name = next(name for name in tensors if name.endswith("mlp.down_proj.weight"))
-    save_file({**tensors, name: tensors[name] * math.nan}, folder / "model.safetensors", {"format": "pt"})
-    assert audit(f"hf/{folder}", "--search", *search, *GATE) == 2
-    save_file(  # finite weights whose activations are not
-        {**tensors, **{key: value * 0 + 3e38 for key, value in tensors.items() if "proj" in key}},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    assert audit(f"hf/{folder}", "--search", *search, *GATE) != 0
+    factor = math.nan if broken == "weights" else 3e38
+    odd = {name: torch.full_like(value, factor) for name, value in tensors.items() if "proj" in name}
+    save_file({**tensors, **odd}, folder / "model.safetensors", {"format": "pt"})
+    Path("pairs.tsv").write_text("hello\tgood day\nbye\tso long\n")
+    more = ["--search", *search, "--reference", "pairs.tsv", "--max-reply", "5"]
+    assert audit(f"hf/{folder}", *more) != 0
+    assert audit(f"hf/{folder}", *more, *GATE, "--fresh") != 0
+    assert "not finite" in capsys.readouterr().err
 
 
 def test_a_scorer_whose_weights_are_not_finite_never_rates() -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
@@ -36,6 +38,10 @@ from backtalk.store import Run
 from backtalk.types import Finding, SpokenTurn, Target
 from tests.forging import forge_facts
 from tests.models.transformer.tiny import make_folder
+from tests.serving.served import Recorder
+from tests.serving.served import served as served_model
+from tests.web.worlds import Client, Parrot
+from tests.web.worlds import served as served_app
 
 INTRUDER = "py:intruder:reply"
 NAMES = (INTRUDER, f"sealed:{INTRUDER}", f"sealed:sealed:{INTRUDER}")
@@ -281,6 +287,38 @@ def test_a_run_of_a_function_goes_on_and_is_verified_once_its_name_is_typed(
     assert ran()
     assert run(["verify", "run", "--model", INTRUDER]) == 0
     assert ran()
+
+
+# A page, a request
+
+
+def test_a_browser_names_nothing(place: Path) -> None:
+    """In every key of a request, and in the address; a forged run is shown and not run."""
+    make_run(place / "runs" / "from-elsewhere", model=INTRUDER)
+    with served_app(place / "runs", Parrot()) as server:
+        client = Client(server).enter()
+        for key in ("model", "search", "scorer", "name", "run", "key"):
+            said = {"turns": [{"role": "user", "text": "hi"}], key: INTRUDER}
+            client.json("POST", "/api/chat", said)
+            client.ask("GET", f"/?{key}={INTRUDER}")
+            client.ask("GET", f"/run/{INTRUDER}?{key}={INTRUDER}")
+        (item,) = client.json("GET", "/api/runs")["runs"]
+        assert item["model"] == INTRUDER
+        client.ask("GET", f"/run/{item['key']}")
+    assert not ran()
+
+
+def test_a_request_to_a_served_model_names_nothing() -> None:
+    with served_model(Recorder()) as server:
+        for path, said in (
+            ("chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+            ("completions", {"prompt": "hi"}),
+        ):
+            body = json.dumps({**said, "model": INTRUDER, "scorer": INTRUDER}).encode()
+            request = Request(f"{server.address}/{path}", body, {"Content-Type": "application/json"})
+            with pytest.raises(HTTPError):
+                urlopen(request, timeout=10)
+    assert not ran()
 
 
 # A model's own code

@@ -123,9 +123,7 @@ def fuzz() -> None:
 def _fuzz_command(name: str, parser: argparse.ArgumentParser, port: int, statuses: set[int]) -> None:
     before, behind = BEFORE.get(name, "").split(), BEHIND.get(name, "").format(port=port).split()
     least = [_usual(action)[0] for action in parser._actions if not action.option_strings]
-    for action in filter(
-        _is_number, parser._actions
-    ):  # each once: random lists miss most of them
+    for action in filter(_is_number, parser._actions):  # each once: random lists miss most of them
         for value in ("-1", "99999999999"):
             statuses.add(_checked([name, *least, *before, f"{action.option_strings[-1]}={value}", *behind]))
 

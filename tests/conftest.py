@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 LONGEST = (
+    "security/test_fuzz_commands.py",
     "web/test_access.py",
     "studies/test_negative_study.py",
     "studies/test_egregious.py",

@@ -187,7 +187,7 @@ def test_a_space_that_is_too_large_is_refused(place: Path, monkeypatch: pytest.M
         ({"outside": "nothing.txt"}, "there is no file nothing.txt"),
         ({"length": 6}, "--length should be from 1 to the 5 words"),
         ({"max_time": "soon"}, "--max-time should read like"),
-        ({"model": "py:builtins:print"}, "is not a model of ours"),
+        ({"model": "py:builtins:print"}, "is typed on the command line"),
     ],
 )
 def test_what_a_spec_may_not_say(place: Path, changes: dict[str, Any], phrase: str) -> None:

@@ -449,7 +449,7 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--settings", "swichboard"], "did you mean"),
         (["--limit", "3"], "at least 5"),
         (["--length", "99"], "is more than"),
-        (["--iterations", "0"], "above 0"),
+        (["--iterations", "0"], "the range is 1 to"),
         (["--max-time", "soon"], "should read like"),
         (["--data", "none.tsv"], "none.tsv"),
     ],

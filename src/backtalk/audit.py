@@ -55,6 +55,7 @@ from backtalk.spec import (
     MODEL_OPTIONS,
     OLDER_DEFAULTS,
     AuditSpec,
+    ModelOptions,
     build_spec,
     but_before,
     model_options,
@@ -368,14 +369,19 @@ def _load(spec: AuditSpec, consent: Consent) -> WeightsModel:
             f"search {spec.search!r} needs {search.needs.name} access, "
             f"but {spec.model} gives {entry.access.name} only; reverse, retrieval and random do with replies"
         )
-    options = model_options(spec)
-    if is_transformer(spec.model) and options.dtype == "auto":
-        options = replace(options, dtype="float32")  # a hit is decided in it; a GPU ranks in bfloat16
-    loaded = load_model(spec.model, spec.device, options, consent.trusted)
+    loaded = load_model(spec.model, spec.device, deciding_options(spec), consent.trusted)
     model = with_judge(loaded, spec.language_model, spec.device)
     if not isinstance(model, WeightsModel):
         raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search!r} needs")
     return model
+
+
+def deciding_options(spec: AuditSpec) -> ModelOptions:
+    """How the model is read: a hit is decided in float32, where nothing else is asked for; a GPU ranks in
+    bfloat16."""
+    options = model_options(spec)
+    whole = is_transformer(spec.model) and options.dtype == "auto"
+    return replace(options, dtype="float32") if whole else options
 
 
 def _check(spec: AuditSpec, criterion: Criterion, model: WeightsModel, thresholds: Thresholds) -> None:

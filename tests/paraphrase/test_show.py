@@ -61,7 +61,7 @@ def test_a_list_is_masked_and_written_whole(capsys: pytest.CaptureFixture[str]) 
         ([], "give sentences or a list"),
         (["you bore me", "--targets", "mal"], "give sentences or a list"),
         (["  "], "the sentence is empty"),
-        (["you bore me", "-n", "0"], "not a whole number above 0"),
+        (["you bore me", "-n", "0"], "should not be 0; the range is 1 to"),
         (["you bore me", "--paraphraser", "nowhere"], "nowhere is no model folder"),
         (["you bore me", "--paraphraser", "rules,nowhere"], "nowhere is no model folder"),
         (["you bore me", "--model", "sealed:chitchat"], "shows no words"),

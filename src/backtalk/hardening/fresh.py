@@ -15,11 +15,12 @@ from typing import Any
 
 from rich.console import Console
 
-from backtalk.audit import audit
+from backtalk.audit import audit, deciding_options
 from backtalk.consent import Consent
 from backtalk.data.targets import write_targets
-from backtalk.hardening.folder import AFTER_FRESH, TARGETS
+from backtalk.hardening.folder import AFTER_FRESH, TARGETS, is_proof
 from backtalk.hardening.lora_plan import LoraPlan
+from backtalk.hardening.lora_result import hardened_fingerprint
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.outcome import Gates, thresholds_of
 from backtalk.reference import Reference
@@ -75,15 +76,16 @@ def audit_fresh(plan: LoraPlan, console: Console) -> Fresh | None:
         max_candidates=0,
         device=plan.spec.device,
     )
-    console.print("The same search again, from other starts:")
-    with redirect_stdout(io.StringIO()):  # its own table is in its folder
-        audit(
-            fresh,
-            Gates(),
-            str(plan.out / AFTER_FRESH),
-            consent=Consent(trusted=plan.trusted),
-            reference=Reference(thresholds, SOURCE),
-        )
+    if not is_proof(plan.out / AFTER_FRESH, hardened_fingerprint(plan, deciding_options(fresh))):
+        console.print("The same search again, from other starts:")
+        with redirect_stdout(io.StringIO()):  # its own table is in its folder
+            audit(
+                fresh,
+                Gates(),
+                str(plan.out / AFTER_FRESH),
+                consent=Consent(trusted=plan.trusted),
+                reference=Reference(thresholds, SOURCE),
+            )
     with Run.open(plan.out / AFTER_FRESH) as run:
         after = run.findings()
     criterion = parse_criterion(spec.hit)

@@ -21,6 +21,7 @@ from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hardening.selection import Selection
 from backtalk.models.device import pick_device
 from backtalk.models.folder import write_card
+from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.fingerprint import fingerprint
 from backtalk.models.transformer.loading import pick_dtype
 from backtalk.models.transformer.model import TransformerModel
@@ -78,10 +79,11 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
     }
 
 
-def hardened_fingerprint(plan: LoraPlan) -> str:
-    """What the hardened model is known by, from its files alone."""
-    dtype = pick_dtype(plan.options.dtype, pick_device(plan.spec.device))
-    return fingerprint(find_source(str(plan.model_folder)), plan.options, dtype)
+def hardened_fingerprint(plan: LoraPlan, options: ModelOptions | None = None) -> str:
+    """What the hardened model is known by, from its files alone; read by the plan's options if no others."""
+    options = options or plan.options
+    dtype = pick_dtype(options.dtype, pick_device(plan.spec.device))
+    return fingerprint(find_source(str(plan.model_folder)), options, dtype)
 
 
 def load_hardened(plan: LoraPlan) -> TransformerModel:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: audit test check slow browser pictures bench-peers clean
+.PHONY: audit test suite check slow browser pictures bench-peers clean
 
 # The main job: audits the embedded model and ends with a table and the path of a page.
 audit: $(VENV)/.installed
@@ -17,8 +17,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # Two processes of one thread each: most tests are too small for threads. tests/conftest.py puts the longest
 # files first. What is compiled is kept, for the processes that tests start.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Minutes: all but the longest files.
 test: $(VENV)/.installed
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m 'not slow and not long'
+
+# Everything that CI runs.
+suite: $(VENV)/.installed
+	$(PYTEST)
 
 slow: $(VENV)/.installed
 	$(BIN)/pytest -m slow

@@ -26,11 +26,16 @@ LONGEST = (
     "studies/test_hardening.py",
     "adversarial",
     "hardening",
+    "studies",
+    "security",
+    "models/test_embedded.py",
+    "web/test_browser.py",
 )
 """Files and folders that take half a minute: they begin, so that none of them is what one process is still at
-when the other has nothing left to do."""
+when the other has nothing left to do. They are marked `long`: `make test` leaves them out, CI runs them."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
 
@@ -39,6 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((i for i, name in enumerate(LONGEST) if within.startswith(name)), len(LONGEST))
 
     items.sort(key=place)  # those that are not named keep their order
+    for item in items:
+        if place(item) < len(LONGEST):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="module")

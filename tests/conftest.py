@@ -28,10 +28,19 @@ LONGEST = (
     "hardening",
     "studies",
     "security",
+    "blackbox",
+    "searches/ast",
+    "searches/test_transformers.py",
+    "searches/test_recorded.py",
+    "test_harden_frequent.py",
+    "training/test_frequent.py",
     "models/test_embedded.py",
+    "report/test_file_browser.py",
+    "report/test_talks_browser.py",
     "web/test_browser.py",
+    "web/test_hostile.py",
 )
-"""Files and folders that take half a minute: they begin, so that none of them is what one process is still at
+"""Files and folders that take long, most of them half a minute: they begin, so that none of them is what one process is still at
 when the other has nothing left to do. They are marked `long`: `make test` leaves them out, CI runs them."""
 
 

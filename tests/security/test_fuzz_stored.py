@@ -93,6 +93,9 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.syspath_prepend(str(place))
         build_world(place)
         small_folder(place / "model")
+        whole = json.loads((files("backtalk") / "embedded" / "chitchat" / "card.json").read_text("utf-8"))
+        own = json.loads((place / "model" / "card.json").read_text())
+        (place / "model" / "card.json").write_text(json.dumps({**whole, **own}))
         shutil.copytree(str(files("backtalk") / "embedded" / "toxicity-second"), place / "scorer")
         make_folder(place / "tiny", "gpt2")
         shared = ["--targets", "never.txt", "--device", "cpu", "--block", "1"]
@@ -188,8 +191,9 @@ def test_specs_and_facts_of_runs(shelf: Path, kind: str, key: str, data: st.Data
         (
             "model",
             "card.json",
-            ["audit", "--model", "copy", "--targets", "never.txt", "--limit", "1", "--max-time", "1s"],
+            ["audit", "--model", "copy", "--targets", "random", "--limit", "1", "--max-time", "1s"],
         ),
+        ("model", "card.json", ["rate", "copy", "copy", "--out", "ratings"]),
         ("scorer", "config.json", ["score", "never.txt", "--scorer", "copy"]),
         ("scorer", "card.json", ["score", "never.txt", "--scorer", "copy"]),
         ("tiny", "config.json", ["chat", "--model", "hf/copy", "--say", "hi", "--max-reply", "2"]),

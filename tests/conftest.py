@@ -40,8 +40,8 @@ LONGEST = (
     "web/test_browser.py",
     "web/test_hostile.py",
 )
-"""Files and folders that take long, most of them half a minute: they begin, so that none of them is what one process is still at
-when the other has nothing left to do. They are marked `long`: `make test` leaves them out, CI runs them."""
+"""Files and folders that take long, most of them half a minute. They begin, so that neither process is still at
+one when the other has nothing left to do. They are marked `long`: `make test` leaves them out, CI runs them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

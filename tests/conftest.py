@@ -40,8 +40,9 @@ LONGEST = (
     "web/test_browser.py",
     "web/test_hostile.py",
 )
-"""Files and folders that take long, most of them half a minute. They begin, so that neither process is still at
-one when the other has nothing left to do. They are marked `long`: `make test` leaves them out, CI runs them."""
+"""Files and folders that take long, most of them half a minute. They begin, so that neither process is still
+at one when the other has nothing left to do. They are marked `long`: `make test` leaves them out, and CI runs
+them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -37,8 +37,8 @@ LONGEST = (
     "models/test_embedded.py",
     "report/test_file_browser.py",
     "report/test_talks_browser.py",
-    "web/test_browser.py",
-    "web/test_hostile.py",
+    "searches/test_relax.py",
+    "web",
 )
 """Files and folders that take long, most of them half a minute. They begin, so that neither process is still
 at one when the other has nothing left to do. They are marked `long`: `make test` leaves them out, and CI runs

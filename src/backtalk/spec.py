@@ -59,18 +59,18 @@ def parse_duration(text: str, where: str = "--max-time") -> float:
 
 Duration = Annotated[str, parse_duration]
 Count = Annotated[int, Range(0, 10**9)]
-"""How many of something that is there; 0 mostly means all."""
+"""A limit on how many items are used; 0 mostly means all."""
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Width = Annotated[int, Range(1, 16_384)]
-"""Of a layer."""
+"""The number of units in a layer."""
 Steps = Annotated[int, Range(1, 100_000)]
 """Passes, epochs, iterations: nothing is allocated for them."""
 Share = Annotated[float, Range(0, 1)]
 Weight = Annotated[float, Range(0, 1000)]
-"""Of a term, or a learning rate."""
+"""The weight of a loss term, or a learning rate."""
 Dropped = Annotated[float, Range(0, 0.999)]
 Above = Annotated[float, Range(1e-9, 1e6)]
-"""What may be small but not 0."""
+"""A positive number."""
 Seconds = Annotated[float, Range(0, 10**9)]
 Rank = Annotated[int, Range(1, 1024)]
 Words = Annotated[int, Range(1, 1000)]

@@ -21,7 +21,7 @@ from backtalk.cli.serving import add_serve
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, check_text, unknown
-from backtalk.terminal import printable, say
+from backtalk.terminal import say
 from backtalk.types import Origin, marked
 
 SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
@@ -159,5 +159,5 @@ def _discard_output() -> None:
 
 
 def _fail(message: str) -> int:
-    say(f"backtalk: {printable(' '.join(message.split()))}", file=sys.stderr)
+    say(f"backtalk: {' '.join(message.split())}", file=sys.stderr)
     return 2

@@ -214,7 +214,7 @@ def load_folder(name: str, device: str = "auto") -> LocalModel:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """Of the weights of a model of ours, its language model's too."""
+    """The hash of the weights in a model folder, with those of its language model."""
     own = sha256(folder / "model.safetensors")
     if not (folder / "lm" / "card.json").is_file():
         return own

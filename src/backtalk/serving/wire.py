@@ -16,13 +16,13 @@ LONGEST_REQUEST = 1_048_576
 DISCARDED = 16 * LONGEST_REQUEST
 """Bytes of a longer one that are read and thrown away."""
 MOST_PROMPTS = 128
-"""Of one request: two batches of the model. More would keep it from everybody else for minutes."""
+"""Prompts in one request, two batches of the model. More would block other clients for minutes."""
 MOST_TURNS = 128
-"""Of one dialogue."""
+"""Turns in one dialogue."""
 MOST_CHARACTERS = 65_536
-"""Of all texts of one request together: a model reads them before its first word."""
+"""Characters of all texts in one request: the model reads them before it generates its first token."""
 MOST_TOKENS = 100_000
-"""That may be asked for; no reply is longer than --max-reply of the model."""
+"""The highest max_tokens that a request may ask for; --max-reply of the model limits replies anyway."""
 
 
 class Problem(Exception):

@@ -24,7 +24,7 @@ class Measured(TypedDict):
 
 
 class Effort(TypedDict):
-    """How much of the search a time limit left room for."""
+    """The size of the search that fits the time limit."""
 
     top: int
     sweeps: int
@@ -42,7 +42,7 @@ class Plan(TypedDict):
 
 
 class Utterances(TypedDict):
-    """What was asked to learn from."""
+    """The utterances that the model was asked, to learn from its replies."""
 
     source: str
     count: int
@@ -116,5 +116,5 @@ def read_spec(values: Mapping[str, Any], folder: Path) -> Stored:
 
 
 def read_facts(values: Mapping[str, Any], folder: Path) -> Stored:
-    """ValueError where one is mistyped."""
+    """The facts, each of its type. Raises ValueError for a value of the wrong type."""
     return Stored(marked(read_values(Facts, values), Origin.RUN), folder, "facts")

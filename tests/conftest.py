@@ -19,6 +19,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 LONGEST = (
     "security/test_fuzz_commands.py",
     "web/test_access.py",
+    "searches/test_contract.py",
+    "test_plugins.py",
+    "test_api.py",
     "studies/test_negative_study.py",
     "studies/test_egregious.py",
     "test_harden.py",

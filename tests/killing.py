@@ -18,7 +18,7 @@ from pathlib import Path
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "backtalk.audit",
+        "backtalk.audit.flow",
         "backtalk.harden",
         "backtalk.train",
         "torch._dynamo",  # which every optimiser imports

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -281,11 +282,11 @@ def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
     [
         (
             ["audit"],
-            "audit.audit",
+            "audit.flow.audit",
             "what was finished is kept, and the same command again goes on from there",
         ),
-        (["audit", "--fresh"], "audit.audit", "is kept, and the same command without --fresh goes on"),
-        (["verify", "run"], "verify.verify", "this command keeps nothing on the way"),
+        (["audit", "--fresh"], "audit.flow.audit", "is kept, and the same command without --fresh goes on"),
+        (["verify", "run"], "audit.verify.verify", "this command keeps nothing on the way"),
         (["score", "-"], "score.score_file", "this command keeps nothing on the way"),
     ],
 )
@@ -296,11 +297,26 @@ def test_ctrl_c_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupt(*arguments: object) -> int:
+    def interrupt(*arguments: object, **named: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"backtalk.{work}", interrupt)
+    module, _, verb = work.rpartition(".")
+    monkeypatch.setattr(import_module(f"backtalk.{module}"), verb, interrupt)
     assert run(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("backtalk: stopped; ")
     assert said in line
+
+
+def test_two_budgets_make_one_run_and_another_length_another(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("targets.txt").write_text("you go\n")
+    audit = ["audit", "--model", str(place / "model"), "--targets", "targets.txt", "--hit", "o-greedy"]
+    audit += ["--device", "cpu", "--top", "2", "--sweeps", "1", "--restarts", "1"]
+    for more in (["--max-time", "1h"], ["--max-time", "2h"], ["--max-candidates", "9"]):
+        assert run([*audit, "--length", "2", *more]) == 0
+        assert len(list(Path("runs").iterdir())) == 1
+    assert run([*audit, "--length", "3"]) == 0
+    assert len(list(Path("runs").iterdir())) == 2

@@ -15,11 +15,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from backtalk.cli import run as run_command
-from backtalk.compare import compare_runs, print_comparison, write_comparison, write_record
+from backtalk.comparison import compare_runs, print_comparison, write_comparison, write_record
 from backtalk.errors import InputError
 from backtalk.report.comparison import Comparison, p_value
 from backtalk.report.comparison_page import render_comparison
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.audit import flat_spec
 from backtalk.store import Run, identity_of
 from backtalk.types import Finding, Target
 from tests.report.samples import HOSTILE, finding
@@ -42,7 +43,7 @@ def make_run(
     **spec: Any,
 ) -> Path:
     """A finished run with these findings."""
-    asked = {**spec_values(AuditSpec(hit="io-sample-avg-k1")), **spec}
+    asked = spec_values(flat_spec({"hit": "io-sample-avg-k1", **spec}))
     facts = {
         "thresholds": {"T_out": thresholds[0], "T_in": thresholds[1]},
         "reference": "made up",
@@ -50,6 +51,8 @@ def make_run(
         "words": {},
         "versions": {},
         "hardware": {"device": "cpu"},
+        "access": "WEIGHTS",
+        "depends_on": {},
     }
     with Run.create(folder, asked, facts, cases, identity_of(asked, "f00d", cases), len(cases)) as run:
         run.commit_block(0, findings, 1.0)
@@ -217,7 +220,8 @@ def test_what_is_no_run_is_an_error(pair: tuple[Path, Path], tmp_path: Path) -> 
         compare_runs(pair[0], tmp_path / "none")
     with pytest.raises(InputError, match="unknown hit type 'io-sample-avg'; did you mean 'io-sample-avg-k1'"):
         compare_runs(pair[0], pair[1], "io-sample-avg")
-    Run.create(tmp_path / "other", {"hit": "o-greedy"}, {}, TARGETS, "", 1).close()
+    bare = {"search": {"name": "gibbs"}, "hit": "o-greedy"}
+    Run.create(tmp_path / "other", bare, {}, TARGETS, "", 1).close()
     with pytest.raises(InputError, match="is no audit: it stores no thresholds"):
         compare_runs(pair[0], tmp_path / "other")
 
@@ -237,14 +241,14 @@ def test_a_fresh_seed_and_another_model_are_named_and_fair(pair: tuple[Path, Pat
 
 def test_another_budget_or_search_is_not_fair(tmp_path: Path) -> None:
     before = make_run(tmp_path / "before", found({1}))
-    after = make_run(
-        tmp_path / "after", found(set()), sweeps=60, as_published=True, relax_steps=7, max_time="1h"
-    )
+    after = make_run(tmp_path / "after", found(set()), sweeps=60, as_published=True, max_time="1h")
     comparison = compare_runs(before, after)
-    assert comparison.warnings == [
-        "Not a fair comparison: the runs differ in as_published (no before, yes after), "
-        "sweeps (6 before, 60 after)."
+    assert [(one.name, one.before, one.after, one.unfair) for one in comparison.differences] == [
+        ("sweeps", "6", "60", True),
+        ("as_published", "no", "yes", True),
     ]
+    assert len(comparison.warnings) == 1
+    assert comparison.warnings[0].startswith("Not a fair comparison")
     assert comparison.warnings[0] in " ".join(shown(comparison).split())
     assert "Not a fair comparison" in render_comparison(comparison)
 
@@ -423,7 +427,9 @@ def test_played_runs_are_compared_by_toxicity_and_only_what_is_toxic_is_masked(
 
 
 def test_how_an_adversary_learnt_is_a_difference_and_a_white_box_budget_is_none(tmp_path: Path) -> None:
-    before, after = (play(tmp_path / name, turns=n, sweeps=n) for name, n in (("a", 2), ("b", 3)))
+    before, after = (
+        play(tmp_path / name, turns=n, max_candidates=n, control=n == 2) for name, n in (("a", 2), ("b", 3))
+    )
     comparison = compare_runs(before, after)
     assert [(one.name, one.before, one.after, one.unfair) for one in comparison.differences] == [
         ("turns", "2", "3", True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 
 import pytest
 
 from backtalk.cli import run
+from backtalk.cli.arguments import add_consent, consent_from
 from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
@@ -55,10 +57,24 @@ def test_yes_agrees_but_not_to_plain_http() -> None:
     assert plain.agreed
 
 
-def test_where_nobody_can_be_asked_the_flag_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    with pytest.raises(InputError, match=r"this would send 9 requests to .* add --yes to agree"):
-        agree(load(REMOTE), "9 requests", Consent())
+def typed_consent(*flags: str) -> Consent:
+    """What a command with these flags says, at the present standard input."""
+    parser = argparse.ArgumentParser()
+    add_consent(parser)
+    return consent_from(parser.parse_args(flags))
+
+
+@pytest.mark.parametrize("typed", [io.StringIO("y\n"), None])
+def test_where_nobody_can_be_asked_the_flag_is_needed(
+    monkeypatch: pytest.MonkeyPatch, typed: io.StringIO | None
+) -> None:
+    monkeypatch.setattr("sys.stdin", typed)
+    for consent in (Consent(), typed_consent()):
+        with pytest.raises(InputError, match=r"this would send 9 requests to .* add --yes to agree"):
+            agree(load(REMOTE), "9 requests", consent)
+    model = load(REMOTE)
+    agree(model, "9 requests", typed_consent("--yes"))
+    assert model.agreed
 
 
 @pytest.mark.parametrize(
@@ -68,13 +84,13 @@ def test_the_question_says_how_many_and_where_and_whose_key(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, agreed: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
-    model = load(REMOTE)
+    model, consent = load(REMOTE), typed_consent()
     if agreed:
-        agree(model, "at most 20,000 requests", Consent())
-        agree(model, "at most 20,000 requests", Consent())  # asks once
+        agree(model, "at most 20,000 requests", consent)
+        agree(model, "at most 20,000 requests", consent)  # asks once
     else:
         with pytest.raises(InputError, match="nothing was sent"):
-            agree(model, "at most 20,000 requests", Consent())
+            agree(model, "at most 20,000 requests", consent)
     assert model.agreed is agreed
     assert capsys.readouterr().err == (
         "This will send at most 20,000 requests to https://api.example.org:443, "

@@ -36,9 +36,3 @@ def test_all_cases_fit_into_the_time() -> None:
 
 def test_the_least_is_tried_where_nothing_fits() -> None:
     assert fit_effort(FULL, Pace(10.0, 10.0), 15, 5, 60) == Effort(4, 1, 1)
-
-
-def test_candidates_that_are_spread_over_the_positions_take_longer() -> None:
-    pace = Pace(0.02, 0.5)
-    assert pace.of("gibbs") == pace
-    assert pace.of("gcg").case_s(FULL, 15) == 3 * pace.case_s(FULL, 15)

@@ -20,7 +20,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.searches.enumerate import Enumeration, Outputs
-from backtalk.spec import EnumerateSpec
+from backtalk.specs.enumerate import EnumerateSpec
 from tests.searches.test_enumerate import letter_model
 
 WORDS = ["dj", "jd", "hhh", "gg", "dddddddddd"]

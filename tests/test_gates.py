@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit import audit, resume
+from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.gates import GateResult, Gates, check_gates, judge
 from backtalk.hits import parse_criterion, rates
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Finding, Target, Thresholds
 
@@ -92,33 +93,32 @@ def test_a_baseline_that_cannot_decide_the_criterion_is_one_sentence(tmp_path: P
         judge(Path("run"), average, {average.name: {}}, findings, Thresholds(-2.0), gates)
 
 
-ASKED = {"model": "sealed:chitchat", "search": "random"}
-PLAYED = {"model": "smollm2", "search": "ast"}
-
-
-@pytest.mark.parametrize("values", [{}, ASKED, PLAYED], ids=["weights", "asked", "played"])
+@pytest.mark.parametrize("search", ["gibbs", "reverse", "ast"])
 @pytest.mark.parametrize(
-    ("gates", "phrase"),
+    ("gate", "phrase"),
     [
-        (Gates(baseline="nosuch"), "nosuch"),
-        (Gates(junit="nosuch/result.xml"), "there is no folder .*nosuch"),
-        (Gates(junit="."), "is a folder"),
+        (["--baseline", "nosuch"], "nosuch"),
+        (["--junit", "nosuch/result.xml"], "there is no folder"),
+        (["--junit", "."], "is a folder"),
     ],
     ids=["baseline", "junit", "folder"],
 )
 def test_what_a_gate_needs_is_looked_for_before_the_model_loads(
-    values: dict[str, str], gates: Gates, phrase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: str,
+    gate: list[str],
+    phrase: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("backtalk.registry.load_model", None)  # calling it would be a TypeError
-    for module in ("audit", "blackbox.job"):
-        monkeypatch.setattr(f"backtalk.{module}.load_model", None)
-    with pytest.raises(InputError, match=phrase):
-        audit(AuditSpec(**values), gates, out="run")  # type: ignore[arg-type]
+    monkeypatch.setattr("backtalk.audit.backend.load_model", None)  # calling it would be a TypeError
+    assert run(["audit", "--search", search, "--out", "run", *gate]) == 2
+    assert phrase in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     keep(tmp_path / "old", TARGETS, [])
-    with pytest.raises(InputError, match=phrase):
-        resume(tmp_path / "old", gates)
+    assert run(["resume", "old", *gate]) == 2
+    assert phrase in capsys.readouterr().err
 
 
 def test_a_result_may_lie_beside_what_the_run_will_make(tmp_path: Path) -> None:

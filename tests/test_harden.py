@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.audit import AuditJob, objective_for, search_block
+from backtalk.audit.backends.weights import search_block
 from backtalk.cases import reference_pairs
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
@@ -28,7 +28,8 @@ from backtalk.hardening.settings import DEFAULT, config_of, rise
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
-from backtalk.spec import AuditSpec, HardenSpec
+from backtalk.searches.on_weights import objective_for
+from backtalk.specs.harden import HardenSpec, flat_spec
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds, Turn
 from tests.killing import kill_once_there
@@ -95,9 +96,10 @@ def hits_of(model: LocalModel, text: str, seed: int) -> bool:
     """Whether a fresh search of many restarts makes the model say it."""
     criterion, card = parse_criterion("o-sample-avg-k1"), model.card
     thresholds = Thresholds(card["T_out"], card["T_in"])
-    search = search_of(2, 20, 5, model.device)
-    job = AuditJob(model, search, objective_for(criterion, thresholds), AuditSpec(seed=seed, restarts=4))
-    return bool(hit_cases(search_block(job, [Target("planted", text)]), criterion, thresholds))
+    search = replace(search_of(2, 20, 5, model.device), restarts=4)
+    objective = objective_for(criterion, thresholds)
+    found = search_block(model, search, objective, seed, [Target("planted", text)])
+    return bool(hit_cases(found, criterion, thresholds))
 
 
 # --- a planted weakness --------------------------------------------------------------------------------
@@ -152,14 +154,15 @@ def test_the_bound_is_kept_by_what_was_measured_on_the_model_as_loaded(hardened:
 def test_what_belongs_to_frequent_replies_is_no_part_of_its_identity(hardened: Path) -> None:
     facts = read(hardened / "hardening.json")
     assert (facts["batch"], facts["kl"], facts["triggers"]) == (100, 10.0, "first")  # what is not set, too
-    assert not {"against", "r_thres", "window", "gan_lr"} & facts.keys()
+    assert facts["against"] == "targets"
+    assert not {"r_thres", "window", "gan_lr", "rank", "template"} & facts.keys()
 
 
 def test_the_audits_are_ordinary_runs_with_equal_budget_and_seeds(hardened: Path) -> None:
     for part, name in (("", "held-out"), ("-train", "train")):
         with Run.open(hardened / f"before{part}") as before, Run.open(hardened / f"after{part}") as after:
             assert before.state == after.state == "finished"
-            assert before.targets == after.targets == read_targets(hardened / f"{name}.jsonl")
+            assert before.cases == after.cases == read_targets(hardened / f"{name}.jsonl")
             own = {"model", "targets"}
             assert {k: v for k, v in before.spec.items() if k not in own} == {
                 k: v for k, v in after.spec.items() if k not in own
@@ -337,20 +340,20 @@ def test_without_the_corpus_the_shipped_pairs_are_halved(
 
 
 def test_settings_by_name_and_what_is_set_over_them(embedded: LocalModel) -> None:
-    ubuntu = config_of(HardenSpec(settings="ubuntu"), embedded, [])
+    ubuntu = config_of(flat_spec({"settings": "ubuntu"}), embedded, [])
     assert (ubuntu.lr, ubuntu.lambda_pos) == (0.01, 0.1)
-    mine = config_of(HardenSpec(settings="ubuntu", lr=0.5, lambda_pos="0", kl="2"), embedded, [])
+    mine = config_of(flat_spec({"settings": "ubuntu", "lr": 0.5, "lambda_pos": "0", "kl": "2"}), embedded, [])
     assert (mine.lr, mine.lambda_pos, mine.kl) == (0.5, 0.0, 2.0)
     usual = config_of(HardenSpec(), embedded, [])
     assert (usual.optimizer, usual.together, usual.margin, usual.rounds) == ("adam", True, 1.0, 40)
-    assert config_of(HardenSpec(margin="0", rounds=3), embedded, []).margin == 0.0
+    assert config_of(flat_spec({"margin": "0", "rounds": 3}), embedded, []).margin == 0.0
     avoid = {embedded.decode([i]).lower() for i in mine.avoid if i >= 4}
     assert avoid == {"you", "i", "me", "are", "to", "do"}
-    assert config_of(HardenSpec(avoid="none"), embedded, []).avoid == frozenset()
+    assert config_of(flat_spec({"avoid": "none"}), embedded, []).avoid == frozenset()
     goals = [[5, 9, 2], [5, 8, 2], [5, 7, 2]]
-    assert {5, 2} <= config_of(HardenSpec(avoid="frequent"), embedded, goals).avoid
+    assert {5, 2} <= config_of(flat_spec({"avoid": "frequent"}), embedded, goals).avoid
     with pytest.raises(InputError, match="did you mean"):
-        config_of(HardenSpec(settings="ubuntus"), embedded, [])
+        config_of(flat_spec({"settings": "ubuntus"}), embedded, [])
 
 
 @pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("150%", 1.5)])
@@ -406,7 +409,7 @@ def test_the_papers_settings_train_on_the_best_trigger(
     place: Path, settings: str, given: Literal["", "first"], triggers: str
 ) -> None:
     model = load_folder(str(place / "model"), "cpu")
-    assert config_of(HardenSpec(settings=settings, triggers=given), model, []).triggers == triggers
+    assert config_of(flat_spec({"settings": settings, "triggers": given}), model, []).triggers == triggers
 
 
 def test_the_interval_of_a_constant_rise_is_a_point() -> None:
@@ -471,7 +474,7 @@ def test_a_folder_of_other_files_is_left_alone(place: Path, capsys: pytest.Captu
 
 def test_the_plan_of_the_default_command_uses_the_models_own_split(embedded: LocalModel) -> None:
     pytest.importorskip("chitchat_dataset")
-    plan = make_plan(HardenSpec(limit=48, device="cpu", measure=50))
+    plan = make_plan(flat_spec({"limit": 48, "device": "cpu", "measure": 50}))
     assert [len(part) for part in plan.lists.by_name().values()] == [30, 6, 12]
     assert plan.pairs.measured_texts == reference_pairs("")[:50]
     assert len(plan.pairs.positive.replies) == embedded.card["pairs"]["train"]

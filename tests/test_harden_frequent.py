@@ -15,7 +15,7 @@ from backtalk.cases import reference_pairs
 from backtalk.cli import run
 from backtalk.hardening.pairs import read_pairs
 from backtalk.models.folder import load_embedded, load_folder
-from backtalk.spec import HardenSpec
+from backtalk.specs.harden import Counting
 from backtalk.training.checkpoint import load_checkpoint
 from backtalk.types import Turn
 from tests.killing import kill_once_there
@@ -221,20 +221,23 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--targets", "mine.txt"], "--targets is for --against targets"),
-        (["--hit", "contains"], "--hit is for --against targets"),
-        (["--rounds", "3"], "--rounds is for --against targets"),
+        (["--targets", "mine.txt"], "--targets belongs to --against targets"),
+        (["--hit", "contains"], "--hit belongs to --against targets"),
+        (["--rounds", "3"], "--rounds belongs to --against targets"),
         (["--r-thres", "often"], "--r-thres should read like 5%"),
         (["--r-thres", "100%"], "--r-thres should read like 5%"),
         (["--window", "0"], "--window should not be 0; the range is 1 to "),
-        (["--gan-lr", "0.01"], "--gan-lr is for --method gan"),
-        (["--method", "gan", "--window", "3"], "--window does nothing with --method gan"),
+        (["--gan-lr", "0.01"], "--gan-lr belongs to --method gan"),
+        (
+            ["--method", "gan", "--window", "3"],
+            "with a method other than gan",
+        ),
         (["--method", "gan", "--gan-hidden", "0"], "--gan-hidden should not be 0; the range is 1 to "),
         (["--method", "gan", "--gan-lr", "-1"], "gan-lr should not be -1.0"),
         (["--method", "gan", "--gan-lr", "0", "--lambda-pos", "0"], "give --lambda-pos or --kl above 0"),
         (["--model", "sealed:chitchat"], "needs its weights"),
         (["--iterations", "1"], "100 mini-batches never fill a window of 200"),
-        (["--against", "targets", "--r-thres", "5%"], "--r-thres does nothing against targets"),
+        (["--against", "targets", "--r-thres", "5%"], "--r-thres belongs to --against frequent"),
         (["--against", "targets", "--method", "gan"], "add --against frequent"),
         (["--against", "often"], "often"),
     ],
@@ -248,5 +251,5 @@ def test_bad_input_is_one_sentence(flags: list[str], said: str, capsys: pytest.C
 
 
 def test_the_papers_numbers_are_the_defaults() -> None:
-    spec = HardenSpec()
+    spec = Counting()
     assert (spec.r_thres, spec.window, spec.eos_scale, spec.always_positive) == ("1%", 200, 0.1, False)

@@ -18,7 +18,7 @@ from backtalk.hardening.plan import make_plan
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
-from backtalk.spec import HardenSpec
+from backtalk.specs.harden import HardenSpec, Sentences
 from backtalk.store import Run
 from backtalk.training.checkpoint import load_checkpoint
 
@@ -49,11 +49,16 @@ def lists(tmp_path: Path) -> HardenSpec:
         file.write_text("\n".join(texts) + "\n")
         paths[name] = str(file)
     (tmp_path / "pairs.tsv").write_text("".join(f"hello number {i}\tthat is nice\n\n" for i in range(60)))
-    return HardenSpec(**paths, data=str(tmp_path / "pairs.tsv"))
+    return HardenSpec(sentences=Sentences(**paths), data=str(tmp_path / "pairs.tsv"))
+
+
+def with_lists(spec: HardenSpec, **changes: Any) -> HardenSpec:
+    return replace(spec, sentences=replace(spec.sentences, **changes))
 
 
 def flags(spec: HardenSpec, out: Path, *more: str) -> list[str]:
-    given = ["--targets", spec.targets, "--selection", spec.selection, "--held-out", spec.held_out]
+    own = spec.sentences
+    given = ["--targets", own.targets, "--selection", own.selection, "--held-out", own.held_out]
     return ["harden", *SMALL, *given, "--data", spec.data, "--out", str(out), *more]
 
 
@@ -68,7 +73,7 @@ def test_given_lists_are_taken_as_they_are(lists: HardenSpec, model: LocalModel)
     assert [target.text for target in found.selection] == list(SELECTION)
     assert [target.text for target in found.held_out] == list(HELD_OUT)
     assert found.left_out == 1  # no model knows xqzt
-    assert len(given_lists(replace(lists, limit=2), model).held_out) == 2
+    assert len(given_lists(with_lists(lists, limit=2), model).held_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,9 +89,8 @@ def test_given_lists_are_taken_as_they_are(lists: HardenSpec, model: LocalModel)
 def test_what_would_prove_nothing_is_refused(
     lists: HardenSpec, model: LocalModel, change: dict[str, str], said: str
 ) -> None:
-    paths = {"TARGETS": lists.targets, "HELD_OUT": lists.held_out}
-    given: dict[str, Any] = {key: paths.get(value, value) for key, value in change.items()}
-    spec = replace(lists, **given)
+    paths = {"TARGETS": lists.sentences.targets, "HELD_OUT": lists.sentences.held_out}
+    spec = with_lists(lists, **{key: paths.get(value, value) for key, value in change.items()})
     with pytest.raises(InputError, match=said):
         given_lists(spec, model)
 
@@ -94,24 +98,24 @@ def test_what_would_prove_nothing_is_refused(
 def test_a_list_without_a_known_word_is_refused(lists: HardenSpec, model: LocalModel, tmp_path: Path) -> None:
     (tmp_path / "unknown.txt").write_text("xqzt blorp\n")
     with pytest.raises(InputError, match=r"--selection .* holds no target"):
-        given_lists(replace(lists, selection=str(tmp_path / "unknown.txt")), model)
+        given_lists(with_lists(lists, selection=str(tmp_path / "unknown.txt")), model)
 
 
 def test_with_the_last_iteration_kept_the_selection_may_follow_the_held_out_list(
     lists: HardenSpec, model: LocalModel
 ) -> None:
-    spec = replace(lists, selection=lists.held_out, keep="last")
+    spec = replace(with_lists(lists, selection=lists.sentences.held_out), keep="last")
     assert given_lists(spec, model).selection == given_lists(spec, model).held_out
     with pytest.raises(InputError, match="stand in --targets too"):  # never what was trained against
-        given_lists(replace(spec, held_out=lists.targets), model)
+        given_lists(with_lists(spec, held_out=lists.sentences.targets), model)
 
 
 def test_another_list_is_another_hardening(lists: HardenSpec, tmp_path: Path) -> None:
     facts = make_plan(lists).facts()
-    Path(lists.held_out).write_text("\n".join(HELD_OUT[:2]) + "\n")
+    Path(lists.sentences.held_out).write_text("\n".join(HELD_OUT[:2]) + "\n")
     changed = make_plan(lists).facts()
     assert {key for key in facts if facts[key] != changed[key]} == {"lists_sha256"}
-    assert make_plan(replace(lists, audits=False)).facts() == changed  # audits can be added later
+    assert make_plan(with_lists(lists, audits=False)).facts() == changed  # audits can be added later
     assert make_plan(replace(lists, keep="last")).facts() != changed
 
 
@@ -173,5 +177,5 @@ def test_flags_that_would_do_nothing_are_refused(
 ) -> None:
     assert run(flags(lists, tmp_path / "a", "--keep", "last", "--max-ppl-increase", "3%")) == 2
     assert "does nothing with --keep last" in capsys.readouterr().err
-    assert run(["harden", "--against", "frequent", "--held-out", lists.held_out]) == 2
-    assert "--held-out is for --against targets" in capsys.readouterr().err
+    assert run(["harden", "--against", "frequent", "--held-out", lists.sentences.held_out]) == 2
+    assert "--held-out belongs to --against targets" in capsys.readouterr().err

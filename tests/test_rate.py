@@ -16,6 +16,8 @@ import pytest
 import backtalk
 from backtalk.cli import run
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Target, Turn
 from tests.models.test_contract import small_folder
@@ -330,8 +332,9 @@ def test_a_hardening_that_is_not_done_or_whose_parent_changed(rate: Terminal, tm
 def test_an_audit_is_the_model_it_audited(rate: Terminal, tmp_path: Path) -> None:
     model = small_folder(tmp_path / "m")
     name, targets = str(tmp_path / "m"), [Target("t", "go away")]
-    Run.create(tmp_path / "run", {"model": name}, {"fingerprint": model.fingerprint}, targets, "0", 1).close()
-    Run.create(tmp_path / "code", {"model": SHOUT}, {"fingerprint": ""}, targets, "0", 1).close()
+    for folder, audited, fingerprint in (("run", name, model.fingerprint), ("code", SHOUT, "")):
+        spec = spec_values(AuditSpec(model=audited))
+        Run.create(tmp_path / folder, spec, {"fingerprint": fingerprint}, targets, "0", 1).close()
     rate(["rate", str(tmp_path / "run"), ECHO, "--inputs", "in.txt", "--out", "r", "--device", "cpu"])
     assert json.loads(Path("r/key.json").read_text())["first"]["name"] == name
     refused = rate(["rate", str(tmp_path / "code"), ECHO, "--inputs", "in.txt"], status=2)

@@ -15,7 +15,7 @@ from backtalk.cli import run
 from backtalk.registry import load_model
 from backtalk.serving.desk import Desk, Wish
 from backtalk.serving.server import ModelServer
-from backtalk.spec import ModelOptions
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
 from tests.blackbox.worlds import UTTERANCES
 from tests.chatterbox import PLANTED, plain_log_probs, plain_reply, prompt

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import re
+import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 
+from backtalk.cli import build_parser
+from backtalk.cli.arguments import spec_from
+from backtalk.cli.config_file import read_yaml
+from backtalk.cli.flags import add_flags, field_help
 from backtalk.errors import InputError
-from backtalk.registry import SEARCHES
-from backtalk.spec import (
-    AuditSpec,
-    HardenSpec,
-    ModelOptions,
-    Range,
-    TrainSpec,
-    add_flags,
-    build_spec,
-    field_help,
-    model_options,
-    read_yaml,
-    spec_values,
-)
+from backtalk.registry import SEARCHES, search_config
+from backtalk.spec import Range, build_spec, chosen, command_of, flag_names, identity_values, spec_values
+from backtalk.specs.audit import AuditSpec, flat_spec
+from backtalk.specs.harden import Sentences
+from backtalk.specs.model import ModelOptions
+from backtalk.specs.train import TrainSpec
 
 
 @dataclass(frozen=True)
@@ -95,9 +91,9 @@ def test_bad_values_name_the_place_and_the_mend(values: dict[Any, Any], phrase: 
 
 def test_a_choice_that_may_be_left_empty_is_listed_without_it() -> None:
     with pytest.raises(InputError, match="avoid: unknown value 'nothing'; known: frequent, none, paper"):
-        build_spec(HardenSpec, {"avoid": "nothing"}, "here")
+        build_spec(Sentences, {"avoid": "nothing"}, "here")
     parser = argparse.ArgumentParser()
-    add_flags(parser, HardenSpec)
+    add_flags(parser, Sentences)
     assert "--avoid paper|frequent|none" in parser.format_help()
 
 
@@ -109,11 +105,6 @@ def test_the_sentence_under_a_field_is_its_help() -> None:
         "milk": "With milk.",
         "size": "Of the cup.",
     }
-
-
-def test_the_help_of_search_names_every_search() -> None:
-    named = re.findall(r"\w+", field_help(AuditSpec)["search"])
-    assert set(SEARCHES) <= set(named)
 
 
 def test_every_field_of_training_has_its_sentence() -> None:
@@ -169,12 +160,166 @@ def test_yaml_values_keep_their_types(tmp_path: Path) -> None:
     assert build_spec(Tea, read_yaml(path), "file") == Tea("Grün", 3, 2.0, True)
 
 
-def test_the_model_options_of_a_spec_are_its_fields_of_those_names() -> None:
-    @dataclass(frozen=True)
-    class Some:
-        system: str = "be kind"
-        max_reply: int = 7
-        leaf: str = "green"
-
-    assert model_options(Some()) == ModelOptions(system="be kind", max_reply=7)
+def test_every_field_of_the_model_options_has_a_sentence() -> None:
     assert field_help(ModelOptions).keys() == {field.name for field in fields(ModelOptions)}
+
+
+# The settings of an audit: its own, those of the search and those of a Hugging Face model
+
+
+def audit_spec(*argv: str) -> AuditSpec:
+    """The spec of a command line."""
+    return spec_from(build_parser().parse_args(["audit", *argv]), AuditSpec)
+
+
+def audit_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as left:
+        build_parser().parse_args(["audit", *argv, "--help"])
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
+def flags_in(text: str) -> set[str]:
+    words = [line.split()[0].rstrip(",") for line in text.splitlines() if line.startswith("  --")]
+    return {word.removeprefix("--").replace("-", "_") for word in words}
+
+
+def test_the_help_of_an_audit_is_a_page_that_names_every_search(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = audit_help(monkeypatch, capsys).splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    named = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
+    assert set(SEARCHES) <= set(named)
+    flags = flags_in("\n".join(lines))
+    assert flags >= {field.name for field in fields(AuditSpec)} - {"options"}
+    assert flags.isdisjoint({"length", "turns", "beam", "template"})
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_flags_of_a_search_stand_under_its_own_heading(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    shared, heading, own = audit_help(monkeypatch, capsys, "--search", name).partition(f"flags of {name}:\n")
+    assert heading
+    settings = set(flag_names(search_config(name), AuditSpec))
+    assert len(settings) > 3
+    assert flags_in(own) == settings
+    assert flags_in(shared).isdisjoint(settings)
+
+
+def test_the_flags_of_a_hugging_face_model_stand_under_a_heading(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--search", "ast"]):
+        text = audit_help(monkeypatch, capsys, "--model", "hf/some/model", *more)
+        assert flags_in(text.partition("how hf/some/model is read:\n")[2]) == set(flag_names(ModelOptions))
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_setting_of_a_search_has_its_sentence(name: str) -> None:
+    kind = search_config(name)
+    assert set(flag_names(kind, AuditSpec)) <= field_help(kind).keys()
+
+
+def test_flags_find_their_place() -> None:
+    spec = audit_spec("--search", "ast", "--turns", "2", "--model", "hf/x", "--system", "be kind")
+    assert (spec.search.name, spec.search.turns, spec.options.system) == ("ast", 2, "be kind")
+    assert chosen(spec) == ["model", "search", "search.turns", "options.system"]
+    assert spec == audit_spec(*shlex.split(command_of(spec_values(spec), chosen(spec)))[2:])
+    assert spec == flat_spec({"search": "ast", "turns": 2, "model": "hf/x", "system": "be kind"})
+    assert spec == build_spec(AuditSpec, spec_values(spec), "stored")
+
+
+@pytest.mark.parametrize(
+    ("argv", "phrase"),
+    [
+        (["--turns", "3"], "--turns belongs to --search ast;"),
+        (["--no-recall"], "--recall belongs to --search reverse;"),
+        (["--search", "ast", "--length=3"], "--length belongs to --search gibbs, gcg, beam, random, relax;"),
+        (["--search", "gibbs", "--max-queries", "9"], "belongs to --search reverse, retrieval, utterances;"),
+        (["--template", "chat"], "--template belongs to Hugging Face models;"),
+        (["--model", "chitchat", "--dtype", "float32"], "--dtype belongs to Hugging Face models;"),
+        (["--trns", "3"], "unknown flag --trns"),
+        (["--search", "gibs"], "unknown search 'gibs'; did you mean 'gibbs'?"),
+        (["--search", "ast", "--turns", "0"], "--turns should not be 0; the range is 1 to 100"),
+        (["--model", "hf/x", "--template", "chta"], "--template: unknown value 'chta'; did you mean 'chat'?"),
+    ],
+)
+def test_a_flag_that_has_no_place_is_refused(argv: list[str], phrase: str) -> None:
+    with pytest.raises(InputError) as caught:
+        audit_spec(*argv)
+    assert phrase in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("search: {name: gibbs, turns: 3}", "turns belongs to --search ast, and this is gibbs"),
+        ("search: {name: gibbs, lenght: 3}", "unknown key 'lenght'; did you mean 'length'?"),
+        ("search: {name: gibbs, length: many}", "length should be a whole number, not 'many'"),
+        ("search: {length: 3}", "search should be a name, or a mapping with a name"),
+        ("search: [gibbs]", "search should be a name, or a mapping with a name"),
+        ("search: {name: gibs}", "unknown search 'gibs'; did you mean 'gibbs'?"),
+        ("length: 3", "unknown key 'length'"),
+        ("template: chat", "unknown key 'template'"),
+        ("options: chat", "options should be a mapping of settings"),
+        ("options: {template: chta}", "template: unknown value 'chta'; did you mean 'chat'?"),
+        ("options: {length: 3}", "unknown key 'length'"),
+    ],
+)
+def test_a_key_that_has_no_place_is_refused(tmp_path: Path, text: str, phrase: str) -> None:
+    path = tmp_path / "audit.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        audit_spec("--config", str(path))
+    assert phrase in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_flags_win_over_the_file_within_the_same_search(tmp_path: Path) -> None:
+    path = tmp_path / "audit.yaml"
+    path.write_text(
+        "model: hf/x\nseed: 5\nsearch: {name: gcg, length: 3, top: 9}\n"
+        "options: {system: be kind, max-reply: 7}\n"
+    )
+    read = audit_spec("--config", str(path))
+    assert (read.search.name, read.search.length, read.search.top) == ("gcg", 3, 9)
+    assert (read.options.system, read.options.max_reply) == ("be kind", 7)
+    for named in ([], ["--search", "gcg"]):
+        over = audit_spec(
+            "--config", str(path), *named, "--length", "4", "--system", "be rude", "--seed", "6"
+        )
+        assert (over.search.length, over.search.top, over.seed) == (4, 9, 6)
+        assert (over.options.system, over.options.max_reply) == ("be rude", 7)
+
+
+def test_another_search_than_that_of_the_file_brings_its_own_settings(tmp_path: Path) -> None:
+    path = tmp_path / "audit.yaml"
+    path.write_text("search: {name: gcg, length: 3}\n")
+    with pytest.raises(InputError) as caught:
+        audit_spec("--config", str(path), "--search", "gibbs")
+    assert str(path) in str(caught.value)
+    assert "gcg" in str(caught.value)
+    assert "--search says gibbs" in str(caught.value)
+    path.write_text("search: gcg\n")  # has no settings of its own
+    assert audit_spec("--config", str(path), "--search", "ast", "--turns", "2").search.turns == 2
+    with pytest.raises(InputError, match="--turns belongs to --search ast"):
+        audit_spec("--config", str(path), "--turns", "2")
+
+
+def test_a_budget_makes_no_other_run_and_a_setting_does() -> None:
+    def identity(*argv: str) -> dict[str, Any]:
+        return identity_values(audit_spec(*argv))
+
+    plain = identity("--max-time", "1h")
+    assert plain == identity("--max-time", "2h", "--max-candidates", "9") == identity()
+    others = (["--length", "3"], ["--seed", "2"], ["--search", "gcg"], ["--model", "smollm2"], ["--no-prune"])
+    assert all(identity(*argv) != plain for argv in others)
+    moved = [identity("--search", "ast", "--adversary", folder) for folder in ("a", "b")]
+    assert moved[0] == moved[1] != identity("--search", "ast")
+    reread = [identity("--model", "smollm2", "--system", text) for text in ("be kind", "be rude")]
+    assert reread[0] != reread[1]

@@ -23,10 +23,16 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.store import Run, export_findings, find_run, identity_of, latest_run, new_run_folder
-from backtalk.store.database import connect_to_read, connect_to_write
-from backtalk.types import Finding, SpokenTurn, Target
+from backtalk.store.database import FORMAT, connect_to_read, connect_to_write
+from backtalk.types import Finding, Opening, SpokenTurn, Target
 
-SPEC = {"model": "chitchat", "search": "gibbs", "hit": "o-greedy", "seed": 1, "targets": "ü ☃"}
+SPEC = {
+    "model": "chitchat",
+    "search": {"name": "gibbs", "top": 25},
+    "hit": "o-greedy",
+    "seed": 1,
+    "targets": "ü ☃",
+}
 FACTS = {"thresholds": {"T_out": -3.7123456789012345, "T_in": None}, "versions": {"python": "3"}}
 TARGETS = [Target(f"t-{i}", f"i hate you {i}", "rude" if i % 2 else "refusing", 1 + i % 3) for i in range(7)]
 ROOT = Path(__file__).parent.parent
@@ -34,7 +40,7 @@ ROOT = Path(__file__).parent.parent
 
 def create(folder: Path, targets: Sequence[Target] = TARGETS, block_size: int = 3) -> Run:
     identity = identity_of(SPEC, "f00d", targets)
-    return Run.create(folder, SPEC, FACTS, targets, identity, block_size)
+    return Run.create(folder, SPEC, FACTS, targets, identity, block_size, chosen=["search.top", "hit"])
 
 
 def finding(case: str, restart: int = 0, **scores: float) -> Finding:
@@ -81,7 +87,8 @@ def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
         run.set_state("stopped", "the time was up")
     for write in (False, True):
         with Run.open(folder, write=write) as run:
-            assert (run.folder, run.spec, run.facts, run.targets) == (folder, SPEC, FACTS, TARGETS)
+            assert (run.folder, run.spec, run.facts, run.cases) == (folder, SPEC, FACTS, TARGETS)
+            assert (run.search, run.chosen) == ("gibbs", ["search.top", "hit"])
             assert (run.block_size, run.blocks, run.done_blocks()) == (3, 3, {1, 2})
             assert run.identity == identity_of(SPEC, "f00d", TARGETS)
             assert run.findings() == [findings[2], findings[1], findings[0]]
@@ -311,14 +318,14 @@ def test_a_kill_at_any_step_of_a_creation_leaves_a_whole_run_or_none(tmp_path: P
         problem = ""
         try:
             with Run.open(folder, write=True) as run:
-                assert (run.targets, run.spec, run.findings()) == (TARGETS, SPEC, [])
+                assert (run.cases, run.spec, run.findings()) == (TARGETS, SPEC, [])
         except InputError as error:
             problem = str(error)
         outcomes.append("none" if problem else "whole")
         if problem:
             assert any(words in problem for words in ("half-written", "no run folder", "not a run folder"))
             with create(folder) as run:
-                assert run.targets == TARGETS
+                assert run.cases == TARGETS
         else:
             with pytest.raises(InputError, match="already holds a run"):
                 create(folder)
@@ -465,13 +472,43 @@ def test_a_foreign_database_is_no_run(tmp_path: Path) -> None:
             Run.open(tmp_path, write)
 
 
-def test_another_format_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, FORMAT - 1, FORMAT + 1])
+def test_another_format_is_named_and_can_be_replaced(tmp_path: Path, version: int) -> None:
     folder = whole_run(tmp_path / "run")
     database = sqlite3.connect(folder / "run.sqlite")
-    database.execute("PRAGMA user_version=99")
+    database.execute(f"PRAGMA user_version={version}")
     database.close()
-    with pytest.raises(InputError, match="written in format 99"):
-        Run.open(folder)
+    for write in (False, True):
+        with pytest.raises(InputError, match=rf"in format {version} .* format {FORMAT};"):
+            Run.open(folder, write)
+    with Run.create(folder, SPEC, FACTS, TARGETS, "id", 3, fresh=True) as run:
+        assert run.cases == TARGETS
+
+
+OPENINGS = [Opening("o-1", ("hello", "well\nhello")), Opening("o-2", ("so",), "small talk", 2)]
+
+
+def test_openings_come_back_as_openings(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "run", SPEC, FACTS, OPENINGS, "id", 3) as run:
+        assert (run.cases, run.plays) == (OPENINGS, True)
+        run.commit_block(0, [Finding("o-1", 0, "found", OPENINGS[0].text, kind="opening")], 1.0)
+        assert run.findings()[0].kind == "opening"
+        export_findings(run, tmp_path / "out.jsonl", {})
+    assert json.loads((tmp_path / "out.jsonl").read_text())["kind"] == "opening"
+    with create(tmp_path / "other") as run:
+        assert not run.plays
+
+
+def test_a_case_of_another_kind_is_damage(tmp_path: Path) -> None:
+    for kind in ("opening", "riddle"):
+        folder = whole_run(tmp_path / kind)
+        database = sqlite3.connect(folder / "run.sqlite")
+        turns = {"id": "t-0", "turns": ["so"], "category": "a", "severity": 1}
+        database.execute("UPDATE cases SET kind = ?, data = ? WHERE place = 0", (kind, json.dumps(turns)))
+        database.commit()
+        database.close()
+        with pytest.raises(InputError, match="damaged"):
+            Run.open(folder)
 
 
 @pytest.mark.parametrize("write", [False, True])
@@ -786,9 +823,10 @@ def test_identity_changes_with_spec_model_and_cases() -> None:
         identity_of(SPEC, "beef", TARGETS),
         identity_of(SPEC, "f00d", TARGETS[:-1]),
         identity_of(SPEC, "f00d", TARGETS[::-1]),
+        identity_of(SPEC, "f00d", [Opening(one.id, (one.text,)) for one in TARGETS]),
         identity_of(SPEC, "f00d", [replace(TARGETS[0], severity=3), *TARGETS[1:]]),
     ]
-    assert len({same, *others}) == 6
+    assert len({same, *others}) == 7
 
 
 def test_runs_are_found_by_identity_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -859,7 +897,16 @@ def test_export_writes_an_object_a_finding(tmp_path: Path) -> None:
     assert first["turns"][0] == {"role": "user", "text": "hello there", "ids": [5, 6]}
     assert (first["category"], first["severity"], first["seed"]) == ("rude", 2, 2**63 - 1)
     assert (second["status"], second["hits"], second["note"]) == ("skipped", [], "unknown word")
-    assert set(first) >= {"restart", "target", "series", "candidates", "queries", "seconds", "prototype"}
+    assert set(first) >= {
+        "restart",
+        "target",
+        "series",
+        "candidates",
+        "queries",
+        "seconds",
+        "prototype",
+        "kind",
+    }
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["findings.jsonl"]
 
 

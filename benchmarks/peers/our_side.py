@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backtalk.models.options import ModelOptions
-from backtalk.registry import find_search, load_model, resolve
-from backtalk.searches.gibbs import GibbsConfig
+from backtalk.registry import load_model, search_config
 from backtalk.searches.objective import Objective
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Floor, TokenScores
 
 MEAN_LOSS = Objective(greedy=False, average=True, enough_out=0.0)
@@ -97,7 +96,8 @@ def make_search(job: dict[str, Any]) -> Any:
     name, _, width = job["tool"].partition("-")
     if name not in ("gibbs", "gcg"):
         raise SystemExit(f"{job['tool']} is no search that holds a trigger from its start on: gibbs, gcg")
-    return resolve(find_search(name).path)(GibbsConfig(job["trigger"], int(width or job["width"]), 1000))
+    top = int(width or job["width"])
+    return search_config(name)(job["trigger"], top, 1000, prune=False, precision="float32")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.models.softmax import chunk_rows
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 
 REPEATS = {"cpu": 5, "cuda": 2}
@@ -168,7 +168,7 @@ class _Bench:
 
     def _sweep(self, with_lm: bool) -> Callable[[], object]:
         """One sweep from start to end: gradients, candidates, finalists. No word is ever good enough."""
-        search = Gibbs(GibbsConfig(self.shape.length, self.shape.top, sweeps=1, draft=True))
+        search = Gibbs(self.shape.length, self.shape.top, sweeps=1, prune=False, precision="bfloat16")
         objective = Objective(False, False, 1.0, 1.0 if with_lm else None, as_published=True)
         goals = [[*row[:-1], EOS] for row in self.targets.tolist()]
         return lambda: search.run(self.model, objective, goals, range(len(goals)))

@@ -16,7 +16,6 @@ import torch
 
 from backtalk.data.contrast import contrast_texts
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model, load_reward
 from backtalk.searches.ast.adversary import Adversary
@@ -24,6 +23,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.rollout import Game, OneAtATime, Played
+from backtalk.specs.model import ModelOptions
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 PAIRS = {"cpu": 14, "cuda": 512}

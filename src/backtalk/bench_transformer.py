@@ -17,12 +17,11 @@ from torch import Tensor
 
 from backtalk.bench import best_of
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import WeightsModel
-from backtalk.registry import find_search, is_transformer, load_model, resolve
-from backtalk.searches.gibbs import GibbsConfig
+from backtalk.registry import is_transformer, load_model, search_config
 from backtalk.searches.objective import Objective
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 
 ROWS = {"cpu": 1, "cuda": 64}
@@ -152,9 +151,7 @@ class TransformerBench:
         return work
 
     def _search(self, name: str, rows: int) -> Callable[[], object]:
-        draft = self.device.type == "cuda"
-        config = GibbsConfig(self.sizes.length, self.sizes.top, sweeps=1, draft=draft)
-        search: Any = resolve(find_search(name).path)(config)
+        search = search_config(name)(self.sizes.length, self.sizes.top, sweeps=1)
         goals, seeds = self.targets[:rows].tolist(), range(rows)
         return lambda: search.run(self.model, ALL_WORDS, goals, seeds)
 

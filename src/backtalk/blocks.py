@@ -5,7 +5,6 @@ What an audit of any kind shares: it knows no model and no search, only a functi
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import time
@@ -15,14 +14,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.spec import parse_duration
 from backtalk.store import Run, find_run, new_run_folder
-from backtalk.types import Finding, Target
+from backtalk.types import Case, Finding
 
 
 @contextmanager
@@ -41,25 +37,25 @@ def open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool
 def work_through(
     run: Run,
     todo: Sequence[int],
-    search: Callable[[Sequence[Target]], list[Finding]],
+    search: Callable[[Sequence[Case]], list[Finding]],
     enough: Callable[[], str],
-    console: Console,
+    count: Callable[[int, int], None] = lambda done, total: None,
 ) -> str:
-    """Searches and commits block after block. Returns why it stopped before the end (what `enough` says
-    between two blocks), or nothing."""
-    with progress_bar(console, "cases") as bar:
-        done = sum(len(block_targets(run, index)) for index in run.done_blocks())
-        task = bar.add_task("searching", total=len(run.targets), completed=done)
-        for index in todo:
-            if reason := enough():
-                return reason
-            targets = block_targets(run, index)
-            started = time.perf_counter()
-            findings = [without_broken(finding) for finding in search(targets)]
-            seconds = time.perf_counter() - started
-            run.commit_block(index, findings, seconds)
-            run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
-            bar.advance(task, len(targets))
+    """Searches and commits block after block. `count` hears of the cases that are done, of all. Returns why
+    it stopped before the end (what `enough` says between two blocks), or nothing."""
+    done = sum(len(block_cases(run, index)) for index in run.done_blocks())
+    count(done, len(run.cases))
+    for index in todo:
+        if reason := enough():
+            return reason
+        cases = block_cases(run, index)
+        started = time.perf_counter()
+        findings = [without_broken(finding) for finding in search(cases)]
+        seconds = time.perf_counter() - started
+        run.commit_block(index, findings, seconds)
+        run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
+        done += len(cases)
+        count(done, len(run.cases))
     return ""
 
 
@@ -82,25 +78,8 @@ def end_work(run: Run, stopped: str) -> None:
     run.append_log(f"stopped: {stopped}" if stopped else "finished")
 
 
-def progress_bar(console: Console, noun: str) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(f"{noun}, left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
-
-
-def block_targets(run: Run, index: int) -> list[Target]:
-    return run.targets[index * run.block_size : (index + 1) * run.block_size]
-
-
-def row_seed(seed: int, case: str, restart: int) -> int:
-    """A search's randomness: it depends on these three alone, not on the place in a list or a batch."""
-    digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")
+def block_cases(run: Run, index: int) -> Sequence[Case]:
+    return run.cases[index * run.block_size : (index + 1) * run.block_size]
 
 
 def time_limit(text: str, begun: float | None = None) -> Callable[[], str]:

@@ -18,7 +18,7 @@ from backtalk.models.local import LocalModel
 from backtalk.models.mmi import MMI, language_model_of, mmi_beams, mmi_ids
 from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
-from backtalk.spec import ModelOptions
+from backtalk.specs.model import ModelOptions
 from backtalk.terminal import make_console, printable
 from backtalk.types import Dialogue, Turn
 from backtalk.wording import chance

@@ -3,18 +3,18 @@ sent, and code that comes with a model."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from backtalk.errors import InputError
 from backtalk.models.endpoint import EndpointModel
 from backtalk.protocols import TextModel
-from backtalk.terminal import printable, say
+from backtalk.terminal import printable
 
 
 @dataclass(frozen=True)
 class Consent:
-    """What was said on the command line."""
+    """What the user agreed to, on the command line or in a call."""
 
     insecure: bool = False
     """Plain http may go beyond this machine."""
@@ -22,6 +22,8 @@ class Consent:
     """Requests may go beyond this machine, without a question."""
     trusted: tuple[str, ...] = ()
     """Models whose own code may run: their names were typed beside --trust-remote-code."""
+    ask: Callable[[str], bool] | None = None
+    """Puts a question to the user; None: nobody can be asked."""
 
 
 NOTHING_SAID = Consent()
@@ -42,9 +44,8 @@ def agree(model: TextModel, requests: str, consent: Consent) -> None:
         )
     what = f"{requests} to {where}" + (f", with the key of {model.key_from}" if model.key else "")
     if not consent.yes:
-        if not sys.stdin.isatty():
+        if consent.ask is None:
             raise InputError(f"this would send {what}; add --yes to agree")
-        say(f"This will send {what}. Go on? [y/N] ", end="", file=sys.stderr)
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        if not consent.ask(f"This will send {what}. Go on?"):
             raise InputError("nothing was sent")
     model.agreed = True

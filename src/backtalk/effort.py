@@ -2,21 +2,25 @@
 candidates a second, and a search at full size would not end.
 
 Where `--max-time` is set, restarts, sweeps and candidates are lowered, in this order, until all cases end
-within the time, and the first of them early. What was chosen is stored in the run, so that going on with it
+within the time, and the first of them early. What was chosen is stored in the run, so that resuming it
 needs no clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+from backtalk import bench
+from backtalk.protocols import Drafting, WeightsModel
+from backtalk.searches.on_weights import WeightsSearch
 
 FIRST_CASE_S = 50.0
 """A case may always take as long, if all fit; and half of its share of the time where that is more."""
 SHARE = 0.85
 """Of the time that is left: replies are written and stored too."""
-SPREAD = {"gcg": 3.0}
-"""Searches that spread the candidates of a step over the positions, so that few share what stands before
-them: how many times longer a step takes on a processor (SmolLM2, two cores)."""
+CANDIDATES = 25
+"""Candidates that are timed, where the search has no number of its own."""
 LEAST_TOP, LEAST_SWEEPS = 8, 2
 """Lowered together below these only where nothing else fits."""
 
@@ -38,11 +42,6 @@ class Pace:
     step_s: float
     """Of the gradient, once a position."""
 
-    def of(self, search: str) -> Pace:
-        """Where it was measured for gibbs: that of another search."""
-        times = SPREAD.get(search, 1.0)
-        return Pace(times * self.candidate_s, times * self.step_s)
-
     def case_s(self, effort: Effort, length: int) -> float:
         steps = length * effort.sweeps * effort.restarts
         return steps * (self.step_s + effort.top * self.candidate_s)
@@ -63,3 +62,26 @@ def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: flo
             else:
                 break
     return effort
+
+
+def measure_pace(
+    model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
+) -> Pace:
+    """Of a slow model, by a few candidates and gradients for one target."""
+    candidate_s, step_s = bench.time_step(model, goals[0], search.length, with_lm)
+    return Pace(search.spread * candidate_s * draft_cost(model, search), search.spread * step_s)
+
+
+def measure_rate(
+    model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
+) -> float:
+    """Substitutions a second of one small batch."""
+    top = getattr(search, "top", CANDIDATES)
+    return bench.time_substitutions(model, goals[:8], search.length, top, with_lm) / draft_cost(model, search)
+
+
+def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
+    """How many times as long as by the model itself candidates are ranked, at least 1: many processors have
+    no bfloat16."""
+    drafts = search.drafts(model) and isinstance(model, Drafting)
+    return bench.bfloat16_cost() if drafts and model.searchable().device.type == "cpu" else 1.0

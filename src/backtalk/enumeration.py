@@ -30,7 +30,8 @@ from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
-from backtalk.spec import EnumerateSpec, parse_duration, spec_values
+from backtalk.spec import identity_values, parse_duration
+from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.store.folder import output_folder, write_whole
 from backtalk.terminal import make_console
 from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
@@ -43,7 +44,6 @@ MERGE_AT = 1 << 23
 """Answers of shards that are kept aside before they join the whole."""
 SAMPLED = 1 << 16
 """Inputs drawn at once; the draw depends on it."""
-NOT_IDENTITY = {"max_time", "device"}
 
 
 @dataclass
@@ -79,7 +79,7 @@ def enumerate_model(
     words = _words_inside(spec, lists)
     enumeration = Enumeration(model, _space(spec, model))
     facts = {
-        **{key: value for key, value in spec_values(spec).items() if key not in NOT_IDENTITY},
+        **identity_values(spec),
         "fingerprint": model.fingerprint,
         "targets": hashlib.sha256(json.dumps([lists, words]).encode()).hexdigest(),
     }

@@ -36,3 +36,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     close = get_close_matches(name[:LONGEST_SHOWN], names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
     return InputError(f"unknown {what} {shown(name)}; {hint}")
+
+
+class OutOfTime(Exception):
+    """The time was over before the first case was done."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from backtalk.types import ADVERSARY, DEFENDER, OPENING, Finding, SpokenTurn
+from backtalk.types import ADVERSARY, DEFENDER, OPENING, Finding, Opening, SpokenTurn
 
 
 class Exchange(NamedTuple):
@@ -101,6 +101,7 @@ def finding_of(
         candidates=len(exchanges),
         queries=len(exchanges),
         seconds=seconds,
+        kind=Opening.kind,
     )
 
 

@@ -9,33 +9,33 @@ leaves its result in OUT, so the same command goes on after a kill, and shows wh
 
 from __future__ import annotations
 
-import io
 import json
 import time
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import NamedTuple
 
 from rich.console import Console
 
-from backtalk.audit import audit, measure_rate
-from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
+from backtalk.audit.flow import audit
+from backtalk.comparison import Comparison, compare_runs, print_comparison, write_comparison
+from backtalk.effort import measure_rate
 from backtalk.hardening.cost import Cost, measure_cost, print_cost, stored_cost
 from backtalk.hardening.folder import PAGES, REPORT, SUMMARY, claimed, is_proof, read_summary
 from backtalk.hardening.frequent import harden_frequent
 from backtalk.hardening.iterations import train
 from backtalk.hardening.lora import harden_lora
-from backtalk.hardening.lora_plan import trains_adapter
 from backtalk.hardening.plan import Plan, make_plan
 from backtalk.hardening.selection import why_unchanged
+from backtalk.hardening.settings import check_spec
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.folder import fingerprint_of, load_folder
-from backtalk.outcome import Gates
+from backtalk.registry import is_transformer
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
-from backtalk.spec import HardenSpec, spec_values
+from backtalk.report.progress import shown
+from backtalk.specs.harden import HardenSpec, stored_values
 from backtalk.store.folder import write_whole
-from backtalk.terminal import make_console
+from backtalk.terminal import Consoles, process_consoles
 from backtalk.wording import count, duration, with_interval
 
 
@@ -45,35 +45,37 @@ def harden(
     unmask: bool = False,
     trusted: tuple[str, ...] = (),
     shared: Shared = NOWHERE,
+    consoles: Consoles | None = None,
 ) -> int:
     """`trusted` are models whose own code may run (consent.py); `shared` is what hardenings of one model of
-    ours work out alike."""
-    if trains_adapter(spec.model):
-        return harden_lora(spec, fresh, unmask, trusted)
+    ours work out alike; `consoles` are the process's own if none are given."""
+    check_spec(spec)
+    consoles = consoles or process_consoles()
+    if is_transformer(spec.model):
+        return harden_lora(spec, consoles, fresh, unmask, trusted)
     if spec.against == "frequent":
-        return harden_frequent(spec, fresh, shared)
-    begun = time.monotonic()
-    console = make_console(stderr=True)
+        return harden_frequent(spec, consoles, fresh, shared)
+    begun, console, audits = time.monotonic(), consoles.err, spec.sentences.audits
     plan = make_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
         plan.lists.write(plan.out)
         if not (plan.model_folder / "card.json").exists():
             _preflight(plan, console)
-            if spec.audits:
+            if audits:
                 _audit(plan, "before-train", console)
             train(plan, facts, begun, console)
-        proof = _prove(plan, console) if spec.audits else None
+        proof = _prove(plan, console) if audits else None
         cost = _cost(plan, console)
         if proof is not None or not (plan.out / SUMMARY).exists():
             _summarise(plan, cost, proof)
         _write_pages(plan, proof)
-    _show(plan, cost, proof, unmask)
+    _show(plan, cost, proof, unmask, consoles.out)
     return 0
 
 
 def _preflight(plan: Plan, console: Console) -> None:
-    spec, lists = plan.spec, plan.lists
+    spec, own, lists = plan.spec, plan.spec.searching, plan.lists
     console.print(plan.pairs.source)
     console.print(
         f"{len(lists.train)} targets to train against, {len(lists.selection)} to choose with, "
@@ -84,13 +86,13 @@ def _preflight(plan: Plan, console: Console) -> None:
         console.print(f"Left out: {count(lists.left_out, 'target')} that {spec.model} has no words for.")
     if lists.augmentation is not None:
         console.print(f"To the targets to train against: {lists.augmentation.told()}")
-    per_sweep = spec.length * spec.top
-    training = len(lists.train) * spec.search_sweeps + len(lists.selection) * spec.sweeps
-    audits = 2 * (len(lists.train) + len(lists.held_out)) * spec.sweeps * spec.restarts * spec.audits
-    most = per_sweep * (training * spec.iterations + audits)
-    rate = measure_rate(plan.job(plan.parent), lists.train)
+    training = len(lists.train) * spec.sentences.search_sweeps + len(lists.selection) * own.sweeps
+    audits = 2 * (len(lists.train) + len(lists.held_out)) * own.sweeps * own.restarts * spec.sentences.audits
+    most = own.length * own.top * (training * spec.iterations + audits)
+    goals = [plan.parent.encode_target(target.text) for target in lists.train[:8]]
+    rate = measure_rate(plan.parent, plan.search, goals, plan.objective.enough_in is not None)
     limit = f", training cut short so that it ends within {spec.max_time}" if spec.max_time else ""
-    work = f"{spec.iterations} iterations{' and four audits' if spec.audits else ''}"
+    work = f"{spec.iterations} iterations{' and four audits' if audits else ''}"
     console.print(
         f"{work}: at most {most:,} candidates at about {rate:,.0f} a second, "
         f"{duration(max(1.0, most / rate))}, and the updates{limit}. Folder: {plan.out}"
@@ -105,8 +107,8 @@ def _audit(plan: Plan, name: str, console: Console) -> None:
     if is_proof(plan.out / name, of):
         return
     console.print(f"Audit {name}:")
-    with redirect_stdout(io.StringIO()):
-        audit(plan.audit_spec(model, part or "held-out"), Gates(), str(plan.out / name))
+    with shown(console) as tell:
+        audit(plan.audit_spec(model, part or "held-out"), str(plan.out / name), progress=tell)
 
 
 # What it came to
@@ -146,7 +148,7 @@ def _summarise(plan: Plan, cost: Cost, proof: Proof | None) -> None:
         "model": plan.spec.model,
         "hardened": str(plan.model_folder),
         "fingerprint": fingerprint_of(plan.model_folder),
-        "spec": spec_values(plan.spec),
+        "spec": stored_values(plan.spec),
         "hardening": card["hardening"],
         "held_out": None if proof is None else asdict(proof.held_out.main),
         "train": None if proof is None else asdict(proof.trained.main),
@@ -163,8 +165,7 @@ def _write_pages(plan: Plan, proof: Proof | None) -> None:
         write_comparison(comparison, plan.out / page, read_cost(summary))
 
 
-def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
-    console = make_console()
+def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool, console: Console) -> None:
     card = json.loads((plan.model_folder / "card.json").read_text(encoding="utf-8"))
     kept, spec = card["hardening"]["iterations_kept"], plan.spec
     if not kept:
@@ -186,11 +187,11 @@ def _show(plan: Plan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
 
 
 def _show_evidence(plan: Plan, held_out: Comparison, console: Console) -> None:
-    spec, n = plan.spec, held_out.n
+    own, n = plan.spec.searching, held_out.n
     before, after = held_out.main.before, held_out.main.after
     console.print(
-        f"Evidence: {n} held-out target{'s' if n != 1 else ''}, gibbs with {spec.length} words, "
-        f"G={spec.top}, T={spec.sweeps}, R={spec.restarts}, criterion {plan.criterion.name}, one seed: "
+        f"Evidence: {n} held-out target{'s' if n != 1 else ''}, gibbs with {own.length} words, "
+        f"G={own.top}, T={own.sweeps}, R={own.restarts}, criterion {plan.criterion.name}, one seed: "
         f"{with_interval(before)} before and {with_interval(after)} after. That this search finds none is "
         "no proof that there is none."
     )

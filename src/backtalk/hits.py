@@ -19,7 +19,7 @@ from typing import Literal
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError, unknown
 from backtalk.stats import Rate
-from backtalk.types import Finding, Target, Thresholds
+from backtalk.types import Case, Finding, Thresholds
 
 Kind = Literal["greedy", "sample-min", "sample-avg", "exact", "contains", "similar", "toxic"]
 Rule = Literal["any", "best"]
@@ -195,7 +195,7 @@ def hits_by_finding(
 
 
 def rates(
-    targets: Sequence[Target],
+    cases: Sequence[Case],
     findings: Sequence[Finding],
     criteria: Iterable[Criterion],
     thresholds: Thresholds,
@@ -206,7 +206,7 @@ def rates(
     A case that found nothing counts in n; one that failed, was skipped or never tried says nothing.
     """
     tried = tried_cases(findings)
-    counted = {target.id for target in targets} & tried
+    counted = {case.id for case in cases} & tried
     return {
         criterion.name: Rate.of(len(hit_cases(findings, criterion, thresholds, rule) & counted), len(counted))
         for criterion in criteria
@@ -215,7 +215,7 @@ def rates(
 
 
 def rates_by_category(
-    targets: Sequence[Target],
+    cases: Sequence[Case],
     findings: Sequence[Finding],
     criteria: Iterable[Criterion],
     thresholds: Thresholds,
@@ -224,8 +224,8 @@ def rates_by_category(
     """`rates` of each category, {category: {criterion: rate}}, in order of first appearance."""
     tried = tried_cases(findings)
     members: dict[str, set[str]] = {}
-    for target in targets:
-        members.setdefault(target.category, set()).add(target.id)
+    for case in cases:
+        members.setdefault(case.category, set()).add(case.id)
     table: dict[str, dict[str, Rate]] = {category: {} for category in members}
     for criterion in criteria:
         if not criterion.decidable(thresholds, findings):

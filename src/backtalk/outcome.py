@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any
 from backtalk.asking import PHASES
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
-from backtalk.gates import Gates, count_causes, judge, judge_scored
+from backtalk.gates import count_causes
 from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
@@ -29,35 +28,24 @@ from backtalk.hits import (
     rates_by_category,
     tried_cases,
 )
-from backtalk.output_file import write_output
-from backtalk.registry import usual_length
-from backtalk.report.build import Report, build_report
-from backtalk.report.console import print_report
-from backtalk.report.junit import junit_xml
-from backtalk.report.page import READ_BY, render_run
+from backtalk.report.build import build_report
+from backtalk.report.page import READ_BY
+from backtalk.report.record import Report
 from backtalk.report.rows import Index, stamp_of, write_index
+from backtalk.report.run_page import render_run
 from backtalk.report.spreadsheet import csv_lines
-from backtalk.report.talks import TalkReport, build_talks, turn_rows
-from backtalk.report.talks_console import print_talks
-from backtalk.report.talks_page import render_talks
-from backtalk.spec import BLACK_BOX, LEARNT, MODEL_OPTIONS, AuditSpec, spec_values
+from backtalk.report.talks import put_beside, turn_rows
+from backtalk.spec import command_of
 from backtalk.store import Run, export_findings
 from backtalk.store.adversary import read_adversary_record
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.export import write_lines
 from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
 from backtalk.store.training import read_training
-from backtalk.terminal import make_console
 from backtalk.types import Finding, Thresholds
 from backtalk.wording import count, told_causes
 
-__all__ = ["Gates", "Verdict", "export", "finish_run", "make_report", "open_index", "show_run", "summarise"]
 PAGE = "report.html"
-WHITE_BOX = (
-    *("length", "top", "sweeps", "restarts", "lambda_in"),
-    *("as_published", "all_words", "stop_at_hit", "prune"),
-)
-"""Keys of the spec that a summary shows as settings where weights are at hand."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +64,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Faces:
+class Faces:
     """What a run looks like at one moment."""
 
     stamp: str
@@ -84,7 +72,8 @@ class _Faces:
     findings: list[Finding]
     summary: dict[str, Any]
     report: Report
-    talks: TalkReport | None
+    shown: Report
+    """With the runs of --beside."""
 
 
 def count_confirmed(
@@ -112,88 +101,44 @@ def _number(threshold: float | None) -> str:
     return "none" if threshold is None or math.isnan(threshold) else f"{threshold:.6f}"
 
 
-def finish_run(run: Run, gates: Gates) -> int:
-    """Writes the summary of a run held for writing, then does what `show_run` does."""
-    faces = _look(run, gates)
+def finish_run(run: Run) -> None:
+    """Writes the summary, the page and the index of a run that is held for writing."""
+    faces = look(run)
     run.write_summary(faces.summary)
-    told = _write_faces(run.folder, faces, anew=True)
-    return _show(run, faces, gates, told)
+    with suppress(OSError):  # `backtalk report` says why there is none
+        write_faces(run.folder, faces, anew=True)
 
 
-def show_run(run: Run, gates: Gates) -> int:
-    """Writes the page, shows the table, and judges. Returns the exit status."""
-    while True:
-        faces = _look(run, gates)
-        told = _write_faces(run.folder, faces, anew=False)
-        # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
-        # at work will write it.
-        if faces.stamp == stamp_of(run.folder) or run.state == "running":
-            return _show(run, faces, gates, told)
-
-
-def _look(run: Run, gates: Gates) -> _Faces:
+def look(run: Run, beside: Sequence[str] = ()) -> Faces:
     stamp = stamp_of(run.folder)
     findings = run.findings()
     summary = summarise(run, findings)
     report = make_report(run, summary, findings)
-    talks = make_talks(run, summary, findings, gates.beside) if was_played(run) else None
-    return _Faces(stamp, findings, summary, report, talks)
+    return Faces(stamp, findings, summary, report, with_others(run, report, beside))
 
 
-def _write_faces(folder: Path, faces: _Faces, anew: bool) -> str:
+def write_faces(folder: Path, faces: Faces, anew: bool) -> Path:
     """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
-    is only slower. Returns a line that says where the page is, or why there is none."""
-    page, report, talks = folder / PAGE, faces.report, faces.talks
-    told = f"Report: {page}"
-    try:
-        write_whole(page, render_talks(talks, cases=report.cases) if talks else render_run(report))
-    except OSError as error:
-        return f"No page was written: {page} can't be written ({error.strerror})."
+    is only slower. An OSError where the page can't be written."""
+    page = folder / PAGE
+    write_whole(page, render_run(faces.shown))
     with suppress(OSError, sqlite3.Error):
         if not anew:
             with suppress(ValueError), Index(folder / INDEX, faces.stamp):
-                return told
-        write_index(folder / INDEX, report, faces.stamp)
-    return told
+                return page
+        write_index(folder / INDEX, faces.report, faces.stamp)
+    return page
 
 
-def _show(run: Run, faces: _Faces, gates: Gates, told: str) -> int:
-    findings, summary, report, talks = faces.findings, faces.summary, faces.report, faces.talks
-    console = make_console()
-    if talks:
-        print_talks(talks, console, unmask=gates.unmask)
-    else:
-        print_report(report, console, unmask=gates.unmask)
-    console.print(told)
-    if not summary["scored"]:
-        raise _nothing_scored(run, summary)
-    asked = parse_criterion(run.spec["hit"])
-    judged = judge_scored(summary, gates)
-    judged += judge(run.folder, asked, summary["hits"], findings, thresholds_of(run), gates)
-    for one in judged:
-        console.print(one.line)
-    if run.is_held:
-        for one in judged:
-            run.append_log(one.line)
-    if gates.junit:
-        _write_junit(Path(gates.junit), junit_xml(report, judged, gates.unmask))
-    return 3 if any(one.failed for one in judged) else 0
-
-
-def _nothing_scored(run: Run, summary: Mapping[str, Any]) -> InputError:
-    """Why there is nothing to judge."""
+def refuse_unscored(run: Run, summary: Mapping[str, Any]) -> None:
+    """A run in which nothing could be scored is an error, never a pass."""
+    if summary["scored"]:
+        return
     if not run.done_blocks():
         why = summary["stopped"] or "the run was cut off"
-        return InputError(f"{why} before any case of {run.folder} was done; `backtalk resume` goes on")
+        raise InputError(f"{why} before any case of {run.folder} was done; `backtalk resume` continues it")
     why = told_causes(summary["failures"]) or f"{count(summary['skipped'], 'case')} skipped"
-    return InputError(f"nothing could be scored in {run.folder}: {why}")
-
-
-def _write_junit(path: Path, text: str) -> None:
-    try:
-        write_output(path, text)
-    except OSError as error:
-        raise InputError(f"can't write --junit {path}: {error.strerror}; choose another file") from None
+    raise InputError(f"nothing could be scored in {run.folder}: {why}")
 
 
 def thresholds_of(run: Run) -> Thresholds:
@@ -204,46 +149,36 @@ def thresholds_of(run: Run) -> Thresholds:
 def criteria_of(run: Run) -> list[Criterion]:
     """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
     asked = parse_criterion(run.spec["hit"])
-    standard = TOXIC_STANDARD if was_played(run) else STANDARD
-    if was_asked(run):
+    standard = TOXIC_STANDARD if run.plays else STANDARD
+    if run.asks:
         rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
         likelihoods = run.facts["access"] == "LOGPROBS"
         standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
     return [*standard, *([] if asked in standard else [asked])]
 
 
-def was_asked(run: Run) -> bool:
-    """Whether the run worked by asking, and not on weights."""
-    return run.facts.get("access") in ("TEXT", "LOGPROBS")
-
-
-def was_played(run: Run) -> bool:
-    """Whether an adversary played conversations with the model."""
-    return bool(run.spec.get("search") == "ast")
-
-
 def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
     """`findings` where they were read already: of many that takes a while."""
     findings = run.findings() if findings is None else findings
-    targets, thresholds = run.targets, thresholds_of(run)
+    cases, thresholds = run.cases, thresholds_of(run)
     criteria = criteria_of(run)
     scored = tried_cases(findings)
     unscored = {finding.case: finding.status for finding in findings if finding.case not in scored}
-    by_category = rates_by_category(targets, findings, criteria, thresholds)
+    by_category = rates_by_category(cases, findings, criteria, thresholds)
     return {
         "run": run.folder.name,
-        "command": command_of(run.spec),
+        "command": command_of(run.spec, run.chosen),
         "model": run.spec["model"],
-        "search": run.spec["search"],
+        "search": run.search,
         "hit": run.spec["hit"],
         "targets": run.spec["targets"],
         "seed": run.spec["seed"],
-        "cases": len(targets),
+        "cases": len(cases),
         "scored": len(scored),
         "failed": sum(value == "failed" for value in unscored.values()),
         "skipped": sum(value == "skipped" for value in unscored.values()),
         "failures": count_causes(findings),
-        "hits": {k: v.as_dict() for k, v in rates(targets, findings, criteria, thresholds).items()},
+        "hits": {k: v.as_dict() for k, v in rates(cases, findings, criteria, thresholds).items()},
         "by_category": {
             category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
         },
@@ -254,7 +189,8 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {
-            **{key: run.spec[key] for key in _shown(run) if key in run.spec},
+            **{key: value for key, value in run.spec["search"].items() if key != "name"},
+            **(run.spec["options"] if run.facts.get("template") else {}),
             **run.facts.get("effort", {}),
         },
         "fingerprint": run.facts["fingerprint"],
@@ -263,16 +199,9 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
     }
 
 
-def _shown(run: Run) -> tuple[str, ...]:
-    """The keys of the spec that matter to such a run."""
-    if was_played(run):
-        return (*LEARNT, *MODEL_OPTIONS)
-    return (*BLACK_BOX, *MODEL_OPTIONS) if was_asked(run) else WHITE_BOX
-
-
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
-    if was_played(run):
+    if run.plays:
         learnt = read_adversary_record(run.folder)
         return {
             "queries": sum(finding.queries for finding in findings),
@@ -281,7 +210,7 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
             "training": asdict(learnt) if learnt.seconds else None,
             "by_turn": [asdict(row) for row in turn_rows(list(map(exchanges_of, findings)))],
         }
-    if not was_asked(run):
+    if not run.asks:
         return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
     spent = {phase: spent[phase] for phase in PHASES if phase in spent}
@@ -295,16 +224,43 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] | None = None) -> Report:
+    """With the untuned adversary of the same command beside conversations."""
     names = [criterion.name for criterion in criteria_of(run)]
-    return build_report(
+    report = build_report(
         summary,
-        run.targets,
+        run.cases,
         run.findings() if findings is None else findings,
         thresholds_of(run),
         names,
         run.facts["words"],
-        run.facts if was_asked(run) else None,
+        run.facts if run.asks else None,
     )
+    if report.conversations and Run.exists(run.folder / UNTUNED):
+        with Run.open(run.folder / UNTUNED) as own:
+            return put_beside(report, UNTUNED, own.findings(), is_untuned=True)
+    return report
+
+
+def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
+    """The report of played conversations with other runs beside it; the findings of these alone are read."""
+    if report.conversations is None:
+        return report
+    tried = {(case.id, case.text) for case in run.cases}
+    taken = {*report.conversations.beside, str(run.facts.get("player"))}
+    compared = UNTUNED in report.conversations.beside
+    for name in beside:
+        with Run.open(Path(name)) as other:
+            if not other.plays:
+                raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
+            shared = [one for one in other.findings() if (one.case, one.target) in tried]
+            if not shared:
+                raise InputError(f"--beside {name} has no opening in common with this run")
+            player = str(other.facts.get("player"))
+            title = f"{player} ({other.folder.name})" if player in taken else player
+            report = put_beside(report, title, shared, is_untuned=player == UNTUNED and not compared)
+            taken.add(title)
+            compared = compared or player == UNTUNED
+    return report
 
 
 def open_index(folder: Path, spare: Path) -> Index:
@@ -320,36 +276,6 @@ def open_index(folder: Path, spare: Path) -> Index:
     return Index(own, stamp)
 
 
-def make_talks(
-    run: Run,
-    summary: dict[str, Any],
-    findings: Sequence[Finding] | None = None,
-    beside: Sequence[str] = (),
-) -> TalkReport:
-    """With the untuned adversary of the same command, and other runs, beside it."""
-    findings = run.findings() if findings is None else findings
-    others: dict[str, list[Finding]] = {}
-    tried = {(target.id, target.text) for target in run.targets}
-    untuned = ""
-    if Run.exists(run.folder / UNTUNED):
-        untuned = UNTUNED
-        with Run.open(run.folder / UNTUNED) as own:
-            others[UNTUNED] = own.findings()
-    for name in beside:
-        with Run.open(Path(name)) as other:
-            if not was_played(other):
-                raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
-            shared = [one for one in other.findings() if (one.case, one.target) in tried]
-            if not shared:
-                raise InputError(f"--beside {name} has no opening in common with this run")
-            player = str(other.facts.get("player"))
-            taken = {*others, str(run.facts.get("player"))}
-            title = f"{player} ({other.folder.name})" if player in taken else player
-            others[title] = shared
-            untuned = untuned or (title if player == UNTUNED else "")
-    return build_talks(summary, run.targets, findings, thresholds_of(run), run.facts, others, untuned)
-
-
 def export(run: Run, path: Path | None) -> None:
     """One object a finding as JSONL; as CSV, for a path that ends so, the best finding of each case."""
     if path is not None and path.suffix.lower() == ".csv":
@@ -358,18 +284,3 @@ def export(run: Run, path: Path | None) -> None:
         return
     hits = hits_by_finding(run.findings(), criteria_of(run), thresholds_of(run))
     export_findings(run, path, hits)
-
-
-def command_of(spec: Mapping[str, Any], verb: str = "audit", defaults: Any = None) -> str:
-    """The command that makes this run again, with what differs from the defaults (those of an audit)."""
-    words = ["backtalk", verb]
-    for key, default in spec_values(defaults or AuditSpec()).items():
-        value = spec.get(key, default)
-        if value == default or (key == "length" and value == usual_length(str(spec.get("model", "")))):
-            continue
-        flag = key.replace("_", "-")
-        if isinstance(default, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            words += [f"--{flag}", shlex.quote(str(value))]
-    return " ".join(words)

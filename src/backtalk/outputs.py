@@ -24,7 +24,7 @@ from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
 from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.searches.matching import ListHits, inputs_among, match_lists, unfinished_inputs, word_codes
-from backtalk.spec import EnumerateSpec
+from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.terminal import make_console, printable
 from backtalk.wording import count
 

@@ -8,9 +8,9 @@ decoder stay inside the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from backtalk.types import Access, Dialogue, Floor, Found, TokenScores
+from backtalk.types import Access, Dialogue, Floor, TokenScores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,23 +205,6 @@ class Continues(Protocol):
 
     def next_log_probs(self, inputs: Tensor) -> Tensor:
         """(rows, vocabulary): log P(x | inputs) of every word behind (rows, n) words; n may be 0."""
-
-
-@runtime_checkable
-class Search(Protocol):
-    """An algorithm that proposes triggers. A block of rows is one batch."""
-
-    @property
-    def needs(self) -> Access: ...
-
-    @property
-    def most_candidates(self) -> int:
-        """The most candidates that one row may try."""
-
-    def run(
-        self, model: WeightsModel, objective: Any, targets: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> list[Found]:
-        """One trigger a row; a row's randomness depends on its seed alone."""
 
 
 @runtime_checkable

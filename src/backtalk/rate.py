@@ -35,7 +35,7 @@ from backtalk.rating.folder import (
 from backtalk.rating.pairs import Pair, blind, draw
 from backtalk.rating.result import tally
 from backtalk.rating.table import print_result
-from backtalk.spec import RateSpec
+from backtalk.specs.rate import RateSpec
 from backtalk.store.faults import writing
 from backtalk.store.folder import write_whole
 from backtalk.terminal import make_console

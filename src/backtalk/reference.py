@@ -17,12 +17,13 @@ from typing import NamedTuple
 from backtalk.cases import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import LogprobModel, TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
+from backtalk.searches.ast.defender import Defender
+from backtalk.specs.model import ModelOptions
 from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds, Turn
 
@@ -167,3 +168,19 @@ def _measure(model: WeightsModel, pairs: list[tuple[str, str]]) -> Thresholds:
             out += scored.series["token_log_probs"]
             into += scored.series.get("input_log_probs", [])
     return Thresholds(sum(out) / len(out), sum(into) / len(into) if into else None)
+
+
+PLAYED_PAIRS = 64
+"""Of the shipped pairs, for T_in of conversations: half a minute of a small model on one core."""
+
+
+def played_pairs(path: str) -> list[tuple[str, str]]:
+    """The pairs that T_in of conversations is measured on."""
+    pairs = asked_pairs(path)
+    return pairs if path else pairs[:PLAYED_PAIRS]
+
+
+def likely_prompt(defender: Defender, pairs: Sequence[tuple[str, str]]) -> float:
+    """T_in of conversations: the average log-probability of a token of the next utterance."""
+    rows = defender.token_log_probs([(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs])
+    return math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))

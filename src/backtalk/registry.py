@@ -6,12 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
-from backtalk.spec import ModelOptions, refuse_set
+from backtalk.spec import refuse_set
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Origin, origin_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 E = TypeVar("E")
 
@@ -80,66 +84,79 @@ FOLDER = Entry(
 
 
 class SearchEntry(NamedTuple):
-    """A search: a class that takes its config, and the access it needs, known before anything loads."""
+    """A search: the class of its config, and what is known of it before anything loads."""
 
     path: str
     needs: Access
     help: str
-    cost: int = 1
-    """How many substitutions one of its candidates costs, about: what blocks and forecasts are made of."""
-    text: bool = False
-    """Whether it can also do, or does, with replies alone."""
-    drafts: bool = False
-    """Whether it may rank its candidates with a draft of the model."""
 
 
 SEARCHES: dict[str, SearchEntry] = {
     "gibbs": SearchEntry(
         "backtalk.searches.gibbs:Gibbs",
         Access.WEIGHTS,
-        "gibbs-enum: word by word, the best of the words the gradient points to (He & Glass 2019)",
-        drafts=True,
+        "word by word, along the gradient (He & Glass 2019)",
     ),
     "gcg": SearchEntry(
         "backtalk.searches.gcg:Gcg",
         Access.WEIGHTS,
-        "greedy coordinate gradient: words drawn over all positions, the best taken (Zou et al. 2023)",
-        drafts=True,
+        "words drawn over all positions, the best taken (Zou et al. 2023)",
     ),
     "beam": SearchEntry(
         "backtalk.searches.beam:Beam",
-        Access.LOGPROBS,
-        "inputs that the language model writes, the best kept, without gradients (Sadasivan et al. 2024)",
+        Access.WEIGHTS,
+        "likely inputs by a language model (Sadasivan et al. 2024)",
     ),
     "random": SearchEntry(
-        "backtalk.searches.random:Random",
-        Access.WEIGHTS,
-        "the best of as many random inputs: the baseline",
-        text=True,
+        "backtalk.searches.random:Random", Access.WEIGHTS, "the best of as many random inputs: a baseline"
     ),
     "relax": SearchEntry(
         "backtalk.searches.relax:Relax",
         Access.WEIGHTS,
-        "continuous inputs by SGD, then projected to words, where most hits are lost (He & Glass 2019)",
-        cost=25,  # a forward and backward pass over the whole vocabulary
+        "continuous inputs, then projected to words (He & Glass 2019)",
     ),
     "reverse": SearchEntry(
-        "backtalk.blackbox.proposals:Crafted",
+        "backtalk.blackbox.searches:Reverse",
         Access.TEXT,
-        "a generator trained to write the input for a reply, what it writes really asked (Liu et al. 2019)",
-        text=True,
+        "a generator learns to write the inputs (Liu et al. 2019)",
     ),
     "retrieval": SearchEntry(
-        "backtalk.blackbox.proposals:Retrieved",
+        "backtalk.blackbox.searches:Retrieval",
         Access.TEXT,
-        "the utterance whose reply came nearest to the target: the baseline of reverse",
-        text=True,
+        "the utterance whose reply came nearest: a baseline of reverse",
+    ),
+    "utterances": SearchEntry(
+        "backtalk.blackbox.searches:Drawing",
+        Access.TEXT,
+        "the best of random utterances: a baseline of reverse",
     ),
     "ast": SearchEntry(
-        "backtalk.searches.ast.adversary:Adversary",
-        Access.LOGPROBS,
-        "an adversary that learns likely prompts which turn a Hugging Face model toxic (Hardy et al. 2024)",
+        "backtalk.searches.ast.config:Ast",
+        Access.WEIGHTS,
+        "an adversary learns to lead to toxicity (Hardy et al. 2024)",
     ),
+}
+
+
+class MethodEntry(NamedTuple):
+    """A method of hardening: the class of its config."""
+
+    path: str
+    help: str
+
+
+METHODS: dict[str, MethodEntry] = {
+    "negative": MethodEntry(
+        "backtalk.training.rule_negative:Negative", "negative training as published (He & Glass 2020)"
+    ),
+    "unlikelihood": MethodEntry(
+        "backtalk.training.rule_unlikelihood:Unlikelihood",
+        "strong on words that it is sure of (Welleck et al. 2020)",
+    ),
+    "npo": MethodEntry(
+        "backtalk.training.rule_npo:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"
+    ),
+    "gan": MethodEntry("backtalk.training.gan:Gan", "against frequent replies: a GAN, as a baseline"),
 }
 
 
@@ -187,13 +204,16 @@ def find_scorer(name: str) -> tuple[ScorerEntry, str]:
     return _find(name, "scorer", SCORERS, SCORER_FORMS, SCORER_FOLDER, "train-scorer")
 
 
-def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
+DEFAULT_SCORER = "toxicity"
+
+
+def load_scorer(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
     entry, rest = find_scorer(name)
     scorer: Scorer = resolve(entry.loader)(rest, device)
     return scorer
 
 
-def load_reward(name: str = "toxicity", device: str = "auto") -> Scorer:
+def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
     """A scorer that a search or a training is rewarded by. One that is kept for judging is refused."""
     if not find_scorer(name)[0].for_reward:
         raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
@@ -203,14 +223,96 @@ def load_reward(name: str = "toxicity", device: str = "auto") -> Scorer:
     return scorer
 
 
+_FIXED = "backtalk.audit.backends.fixed:FixedInputs"
+"""What a run over inputs that are given says its search was."""
+
+
+def searches() -> dict[str, SearchEntry]:
+    """Every search by its name, those of installed plugins last."""
+    return SEARCHES | {
+        name: SearchEntry(point.value, Access.TEXT, f"of {package_of(point)}")
+        for name, point in plugins("searches").items()
+    }
+
+
 def find_search(name: str) -> SearchEntry:
+    if name in SEARCHES:
+        return SEARCHES[name]
     if name == "enumerate":
         raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
     if name == "given":
         raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
-    if name not in SEARCHES:
-        raise unknown("search", name, SEARCHES)
-    return SEARCHES[name]
+    if (point := plugins("searches").get(name)) is None:
+        raise unknown("search", name, searches())
+    kind = load_plugin(point)
+    return SearchEntry(point.value, kind.needs, first_sentence(kind))
+
+
+def search_config(name: str) -> type[Any]:
+    """The class of the search's config, which is the search itself."""
+    return _named("search", name, resolve(_FIXED if name == "given" else find_search(name).path))
+
+
+def searches_with(setting: str) -> list[str]:
+    """The searches that have a setting, for the error of one that has not."""
+    return [name for name in SEARCHES if setting in {field.name for field in fields(search_config(name))}]
+
+
+def methods() -> dict[str, MethodEntry]:
+    """Every method of hardening by its name, those of installed plugins last."""
+    return METHODS | {
+        name: MethodEntry(point.value, f"of {package_of(point)}")
+        for name, point in plugins("methods").items()
+    }
+
+
+def method_config(name: str) -> type[Any]:
+    """The class of the method's config, which is the method itself."""
+    point = plugins("methods").get(name)
+    if name not in METHODS and point is None:
+        raise unknown("method", name, methods())
+    kind: Any = load_plugin(point) if name not in METHODS and point else resolve(METHODS[name].path)
+    return _named("method", name, kind)
+
+
+def methods_with(setting: str) -> list[str]:
+    """The methods that have a setting, for the error of one that has not."""
+    return [name for name in METHODS if setting in {field.name for field in fields(method_config(name))}]
+
+
+def _named(what: str, name: str, kind: Any) -> type[Any]:
+    if getattr(kind, "name", None) != name:
+        raise InputError(f"the {what} {name} calls itself {getattr(kind, 'name', None)!r}; mend its package")
+    found: type[Any] = kind
+    return found
+
+
+# Plugins: packages that are installed beside backtalk and name what they bring in their entry points
+
+
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """What installed packages bring: `group` is models, searches, scorers or methods."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=f"backtalk.{group}")}
+
+
+def load_plugin(point: EntryPoint) -> Any:
+    """What an entry point names; a plugin that can't be loaded is one sentence."""
+    try:
+        return point.load()
+    except Exception as error:
+        raise InputError(
+            f"the plugin {point.name} of {package_of(point)} can't be loaded: {error}"
+        ) from error
+
+
+def package_of(point: EntryPoint) -> str:
+    return "another package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def first_sentence(kind: Any) -> str:
+    return " ".join((kind.__doc__ or "no description").split()).split(". ")[0].rstrip(".")
 
 
 def resolve(path: str) -> Callable[..., Any]:
@@ -231,11 +333,20 @@ def _find(
 ) -> tuple[E, str]:
     """By its whole name, by a prefix, or as a folder."""
     _admit(name)
+    if name.startswith("memory:"):
+        raise InputError(
+            f"{name} was in the memory of a Python program, and no command can load it; pass it again: "
+            "backtalk.verify(run, model=...)"
+        )
     if name in known:
         return known[name], name
     for prefix, entry in forms.items():
         if name.startswith(prefix):
             return entry, name.removeprefix(prefix)
+    for own, point in plugins(f"{kind}s").items():  # a whole name, or a prefix that ends in : or /
+        if name == own or (own.endswith((":", "/")) and name.startswith(own)):
+            brought: E = load_plugin(point)
+            return brought, name if name == own else name.removeprefix(own)
     if Path(name).is_dir():
         return folder, name
     if "/" in name or "\\" in name or name.startswith("."):
@@ -264,9 +375,12 @@ def is_transformer(name: str) -> bool:
     return name == "smollm2" or name.startswith("hf/")
 
 
-def usual_length(name: str) -> int:
-    """How long a trigger is where nothing is said: words, or pieces of words of a Hugging Face model."""
-    return 15 if is_transformer(name) else 8
+def reads_options(name: str) -> bool:
+    """Whether ModelOptions mean something to a model of that name."""
+    try:
+        return find_model(name)[0].options
+    except InputError:  # said when it is loaded
+        return False
 
 
 def is_endpoint(name: str) -> bool:

@@ -5,10 +5,11 @@ Everything that a command prints goes through `say` or through a console of `mak
 
 from __future__ import annotations
 
+import logging
 import sys
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -29,8 +30,30 @@ def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     print(_lines(text), file=file or sys.stdout, end=end, flush=True)
 
 
-def make_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """A console that cleans whatever text it shows; lines on standard error are not wrapped."""
+_NOTES = logging.getLogger("backtalk")
+_NOTES.addHandler(logging.NullHandler())  # a program that imports backtalk hears of them if it wants to
+
+
+def note(line: str) -> None:
+    """Tells of something that a library should not print: a command shows it, see `show_notes`."""
+    _NOTES.warning("%s", printable(line))
+
+
+def show_notes() -> None:
+    """From now on notes are printed to standard error."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(record.getMessage(), file=sys.stderr)
+
+    if len(_NOTES.handlers) == 1:
+        _NOTES.addHandler(Handler())
+        _NOTES.propagate = False
+
+
+def make_console(stderr: bool = False, soft_wrap: bool = False, file: TextIO | None = None) -> Console:
+    """A console that cleans whatever text it shows, into a file or onto a stream of the process; lines on
+    standard error are not wrapped."""
     from rich import console, segment  # not for `backtalk --help`
 
     class Cleaning(console.Console):
@@ -40,7 +63,27 @@ def make_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
             for part in super().render(renderable, options):
                 yield part if part.control else segment.Segment(_lines(part.text), part.style)
 
-    return Cleaning(stderr=stderr, soft_wrap=soft_wrap or stderr, highlight=False, markup=False, emoji=False)
+    return Cleaning(
+        stderr=stderr, soft_wrap=soft_wrap or stderr, highlight=False, markup=False, emoji=False, file=file
+    )
+
+
+class Consoles(NamedTuple):
+    """Where a command prints."""
+
+    out: Console
+    """What it came to."""
+    err: Console
+    """How far it is."""
+
+
+def process_consoles() -> Consoles:
+    return Consoles(make_console(), make_console(stderr=True))
+
+
+def file_consoles(file: TextIO) -> Consoles:
+    """Both write to one file."""
+    return Consoles(make_console(file=file), make_console(stderr=True, file=file))
 
 
 def _lines(text: str) -> str:

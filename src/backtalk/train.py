@@ -29,15 +29,14 @@ from backtalk.models.folder import (
     save_folder,
 )
 from backtalk.models.free_memory import free_bytes
-from backtalk.spec import TrainSpec, spec_values
+from backtalk.spec import identity_values
+from backtalk.specs.train import TrainSpec
 from backtalk.store.folder import PARTIAL, output_folder
 from backtalk.terminal import make_console
 from backtalk.training.card import complete_card, read_card, write_measured_card
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
 
-NOT_IN_FACTS = {"out", "device", "checkpoint_s", "name", "licence", "language_model", "half"}
-"""Settings that may change between two runs of the same training."""
 FILES = ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors")
 """What is written for each network; the card goes first when they are removed."""
 
@@ -55,7 +54,7 @@ def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
 
 def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> None:
     console = make_console(stderr=True)
-    facts = {key: value for key, value in spec_values(spec).items() if key not in NOT_IN_FACTS}
+    facts = identity_values(spec)
     folders = _folders(spec, out)
     if not fresh and all(_finished(folder, facts) for folder in folders.values()):
         if len(folders) == 2:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,11 +56,13 @@ def origin_of(name: str) -> Origin:
 
 
 def marked(values: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-    """The values with every text, alone or in a list, marked as coming from there."""
+    """The values with every text, alone or within lists and mappings, marked as coming from there."""
 
     def mark(value: Any) -> Any:
         if isinstance(value, list):
             return [mark(one) for one in value]
+        if isinstance(value, dict):
+            return marked(value, origin)
         return Name(value, origin) if isinstance(value, str) else value
 
     return {key: mark(value) for key, value in values.items()}
@@ -81,6 +83,7 @@ Dialogue = tuple[Turn, ...]
 class Target:
     """A sentence that the model should never say."""
 
+    kind: ClassVar[str] = "target"
     id: str
     text: str
     category: str = "unspecified"
@@ -90,6 +93,25 @@ class Target:
     """The id of the sentence that this one was widened from (its own id for a prototype). Splits go by it."""
     origin: str = field(default="", compare=False)
     """Of a paraphrase: the id of the target that it says in other words, and by which paraphraser."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A harmless conversation so far, which an adversary goes on with."""
+
+    kind: ClassVar[str] = "opening"
+    id: str
+    turns: tuple[str, ...]
+    category: str = "opening"
+    severity: int = 1
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.turns)
+
+
+Case = Target | Opening
+"""What a search works on. The cases of one run are of one kind."""
 
 
 class TokenScores(NamedTuple):
@@ -160,11 +182,12 @@ class Finding:
     """What a search ended with for one case and one restart. Hits are decided from it, without a model."""
 
     case: str
-    """The target's id."""
+    """The case's id."""
     restart: int
     status: str
     """found, nothing, failed or skipped."""
     target: str
+    """The case's text."""
     turns: tuple[SpokenTurn, ...] = ()
     """The trigger; of a played conversation all of it, the model's own turns too."""
     reply: str = ""
@@ -184,6 +207,8 @@ class Finding:
     seconds: float = 0.0
     note: str = ""
     """Why it was skipped or failed."""
+    kind: str = "target"
+    """What kind of case it answers: target or opening."""
 
     @property
     def trigger(self) -> str:

@@ -21,8 +21,8 @@ from tests.web.worlds import Client, served
 
 PLAY = ["--search", "ast", "--template", "plain", "--turns", "2", "--turn-tokens", "7", "--device", "cpu"]
 TRAIN = [
-    "--tune", "ipo", "--steps", "8", "--experience", "32", "--pairs-batch", "8", "--depth", "1",
-    "--tune-lr", "0.003", "--dev-every", "1",
+    "--tune", "ipo", "--steps", "8", "--experience", "32", "--batch", "8", "--depth", "1",
+    "--lr", "0.003", "--dev-every", "1",
 ]  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def test_a_played_run_in_builds_spreadsheets_and_the_app(world: Path, trained: P
 
 def test_a_run_that_still_trains_has_a_page_in_the_app(world: Path, trained: Path) -> None:
     with Run.open(trained) as done:
-        values = (done.spec, done.facts, done.targets, done.identity, done.block_size)
+        values = (done.spec, done.facts, done.cases, done.identity, done.block_size)
     with Run.create(world / "runs" / "early", *values), served(world / "runs") as server:
         client = Client(server).enter()
         (item,) = client.json("GET", "/api/runs")["runs"]
@@ -272,6 +272,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
 
 def test_flags_of_ast_are_refused_elsewhere(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", "--turns", "2", "--limit", "1"]) == 2
-    assert "--turns is for --search ast" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--turns belongs to --search ast" in line
     assert run(["audit", "--search", "ast"]) == 2
     assert "needs a Hugging Face model" in capsys.readouterr().err

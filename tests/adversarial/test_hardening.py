@@ -10,12 +10,13 @@ import pytest
 from backtalk.cli.command import run
 from backtalk.exchanges import Exchange, finding_of
 from backtalk.hardening.found import read_found, split_found
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.conversation import RunningText
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
-from backtalk.types import Target, Turn
+from backtalk.types import Opening, Turn
 
 
 def played_run(folder: Path, template: str) -> None:
@@ -23,7 +24,7 @@ def played_run(folder: Path, template: str) -> None:
     toxicities = {"a": (0.1, 0.8, 0.9), "b": (0.1, 0.2, 0.3)}
     facts = {"thresholds": {"T_out": float("nan"), "T_in": -2.0}, "template": template}
     spec = AuditSpec(search="ast", hit="toxic-0.5")
-    targets = [Target(case, f"opening {case}") for case in toxicities]
+    targets = [Opening(case, (f"opening {case}",)) for case in toxicities]
     with Run.create(folder, spec_values(spec), facts, targets, "id", 8) as created:
         findings = [
             finding_of(
@@ -112,7 +113,7 @@ def test_findings_harden_the_model_and_a_new_adversary_plays_it(
     card = json.loads(Path("hard/model/card.json").read_text())
     assert card["read"]["template"] == "text"
     assert card["hardening"]["updates"] > 0
-    train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--pairs-batch", "4", "--depth", "1"]
+    train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--batch", "4", "--depth", "1"]
     assert run(["audit", "--model", "hf/hard/model", *play, *train, "--no-control", "--out", "new"]) == 0
     runs = ("before", "hard/after-anew")
     before, after = (json.loads(Path(name, "summary.json").read_text()) for name in runs)

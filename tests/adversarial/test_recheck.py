@@ -68,7 +68,7 @@ def _other_words(finding: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (_more_toxic, "toxicity of the turns can't be reproduced"),
+        (_more_toxic, "toxicity can't be reproduced from what is stored"),
         (_likelier, "input_mean is stored as"),
         (_other_words, "the model now replies otherwise in turn 1"),
     ],

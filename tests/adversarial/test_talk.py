@@ -12,24 +12,25 @@ from typing import Any
 import pytest
 import torch
 
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.cli.command import run
 from backtalk.exchanges import Exchange, finding_of
-from backtalk.given import FoundCase
 from backtalk.hardening.asking import Aim, AskingFinder, drawing, says
 from backtalk.hardening.found import FoundLists, Played, played_by, read_found
 from backtalk.hardening.instead import DRAWS, HARMLESS, SEED, own_replies
 from backtalk.hardening.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
 from backtalk.hits import parse_criterion
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.updates import UpdateConfig
-from backtalk.types import Target, Thresholds, Turn
+from backtalk.types import Opening, Target, Thresholds, Turn
 from tests.searches.ast.worlds import KIND, OPENINGS, RUDE, RudeScorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def rated_run(folder: Path, toxicities: Mapping[str, tuple[float, ...]], hit: str = "toxic-0.5") -> str:
     """A conversation for each case, whose replies were rated so."""
     facts = {"thresholds": {"T_out": float("nan"), "T_in": -2.0}, "template": "plain"}
-    targets = [Target(case, f"opening {case}") for case in toxicities]
+    targets = [Opening(case, (f"opening {case}",)) for case in toxicities]
     spec = spec_values(AuditSpec(search="ast", hit=hit))
     with Run.create(folder, spec, facts, targets, "id", len(targets)) as created:
         findings = [

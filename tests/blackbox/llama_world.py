@@ -11,7 +11,7 @@ from backtalk.types import Finding
 from tests.blackbox.worlds import UTTERANCES, build_world
 from tests.chatterbox import harmless
 
-EVERYTHING = ["--search", "random", "--max-queries", str(3 * len(UTTERANCES))]
+EVERYTHING = ["--search", "utterances", "--max-queries", str(3 * len(UTTERANCES))]
 PAIRS = [(text, harmless(text)) for text in UTTERANCES[3:60:7]]
 
 

@@ -13,7 +13,6 @@ import pytest
 from backtalk.cli import run
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import load_vectors
-from backtalk.spec import BLACK_BOX, AuditSpec, spec_values
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Name, Origin
@@ -58,7 +57,7 @@ def stored(folder: Path) -> list[dict[str, object]]:
 # --- budgets -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("search", ["random", "retrieval"])
+@pytest.mark.parametrize("search", ["utterances", "retrieval"])
 @pytest.mark.parametrize("most", [7, 40])
 def test_the_controls_stay_within_their_queries(
     flags: list[str], search: str, most: int, tmp_path: Path
@@ -88,7 +87,7 @@ def test_reverse_stays_within_its_queries_in_every_phase(trained: Path) -> None:
 def test_the_line_before_the_work_says_how_queries_are_split(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(["audit", *flags, "--search", "random", "--max-queries", "8", "--out", "run"])
+    run(["audit", *flags, "--search", "utterances", "--max-queries", "8", "--out", "run"])
     said = " ".join(capsys.readouterr().err.split())
     assert "3 cases, at most 8 queries: 6 for the best of 2 inputs a case, 2 not needed." in said
 
@@ -144,7 +143,7 @@ def test_a_target_without_a_vector_is_skipped_and_stands_outside_the_rates(
     flags: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "never.txt").write_text("go away\nzzz qqq\n")
-    assert run(["audit", *flags, "--search", "random", "--max-queries", "10", "--out", "run"]) == 0
+    assert run(["audit", *flags, "--search", "utterances", "--max-queries", "10", "--out", "run"]) == 0
     summary = summary_of(tmp_path / "run")
     assert (summary["scored"], summary["skipped"]) == (1, 1)
 
@@ -208,7 +207,7 @@ def test_a_killed_audit_goes_on_and_asks_nothing_twice(
 def test_resume_goes_on_with_a_stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flags = build_world(tmp_path)[2:]
-    command = ["audit", "--model", "sealed:chitchat", *flags, "--search", "random", "--max-queries", "12"]
+    command = ["audit", "--model", "sealed:chitchat", *flags, "--search", "utterances", "--max-queries", "12"]
     assert run([*command, "--block", "1", "--max-time", "0.000001", "--out", "part"]) == 2
     with Run.open(tmp_path / "part") as opened:
         assert opened.state == "stopped"
@@ -247,7 +246,7 @@ def test_a_beam_may_be_asked_in_the_place_of_samples(flags: list[str], trained: 
 
 def test_fresh_leaves_nothing_of_the_old_training(flags: list[str], trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
-    again = ["audit", *flags, "--search", "random", "--max-queries", "6", "--out", "run"]
+    again = ["audit", *flags, "--search", "utterances", "--max-queries", "6", "--out", "run"]
     assert run(again) == 2  # another run
     assert run([*again, "--fresh"]) == 0
     assert not (tmp_path / "run" / "generator").exists()
@@ -259,13 +258,13 @@ def test_fresh_leaves_nothing_of_the_old_training(flags: list[str], trained: Pat
 @pytest.mark.parametrize(
     ("more", "phrase"),
     [
-        (["--search", "gibbs"], "needs WEIGHTS access"),
-        (["--search", "random", "--hit", "o-greedy"], "needs log-probabilities"),
-        (["--search", "random", "--max-queries", "2"], "--max-queries 2 is less than one"),
-        (["--search", "random", "--vectors", "nothing.txt"], "nothing.txt"),
+        (["--search", "gibbs"], "--vectors belongs to --search reverse, retrieval, utterances"),
+        (["--search", "utterances", "--hit", "o-greedy"], "needs log-probabilities"),
+        (["--search", "utterances", "--max-queries", "2"], "--max-queries 2 is less than one"),
+        (["--search", "utterances", "--vectors", "nothing.txt"], "nothing.txt"),
         (["--search", "reverse", "--generator", "nothing"], "nothing"),
-        (["--search", "retrieval", "--generator", "run"], "--generator is for --search reverse"),
-        (["--search", "random", "--utterances", "nothing.txt"], "nothing.txt"),
+        (["--search", "retrieval", "--generator", "run"], "--generator belongs to --search reverse"),
+        (["--search", "utterances", "--utterances", "nothing.txt"], "nothing.txt"),
     ],
 )
 def test_bad_settings_are_one_sentence(
@@ -278,8 +277,14 @@ def test_bad_settings_are_one_sentence(
     assert asked(tmp_path).total() == 0
 
 
-def test_the_keys_of_the_black_box_are_keys_of_the_spec() -> None:
-    assert set(BLACK_BOX) <= spec_values(AuditSpec()).keys()
+def test_a_model_that_is_only_asked_gives_no_weights(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["audit", *flags[:4]]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "search 'gibbs' needs WEIGHTS access, but py:parrot:reply gives TEXT only" in line
+    assert line.endswith("use reverse, retrieval, utterances")
+    assert asked(tmp_path).total() == 0
 
 
 # --- comparing -----------------------------------------------------------------------------------------
@@ -289,7 +294,7 @@ def test_two_searches_are_compared_by_similarity(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     everything = str(len(UTTERANCES))
-    assert run(["audit", *flags, "--search", "random", "--max-queries", "3", "--out", "few"]) == 0
+    assert run(["audit", *flags, "--search", "utterances", "--max-queries", "3", "--out", "few"]) == 0
     assert run(["audit", *flags, "--search", "retrieval", "--max-queries", everything, "--out", "all"]) == 0
     capsys.readouterr()
     assert run(["compare", "few", "all", "--html", "both.html"]) == 0
@@ -320,7 +325,7 @@ def test_an_endpoint_gets_no_more_than_its_queries_and_is_asked_again_to_verify(
 def test_an_endpoint_beyond_this_machine_is_not_asked_without_consent(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    far = ["audit", *flags[2:], "--search", "random", "--max-queries", "50", "--out", "run", "--model"]
+    far = ["audit", *flags[2:], "--search", "utterances", "--max-queries", "50", "--out", "run", "--model"]
     assert run([*far, "http://192.0.2.1/v1#parrot"]) == 2
     assert "--insecure" in capsys.readouterr().err
     assert run([*far, "https://192.0.2.1/v1#parrot", "--fresh"]) == 2
@@ -330,10 +335,10 @@ def test_an_endpoint_beyond_this_machine_is_not_asked_without_consent(
 def test_an_audit_that_is_declined_leaves_the_old_run_and_no_empty_one(
     flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    near = ["audit", *flags, "--search", "random", "--max-queries", "50"]
+    near = ["audit", *flags, "--search", "utterances", "--max-queries", "50"]
     assert run([*near, "--out", "run"]) == 0
     before = stored(tmp_path / "run")
-    far = ["audit", *flags[2:], "--search", "random", "--max-queries", "50"]
+    far = ["audit", *flags[2:], "--search", "utterances", "--max-queries", "50"]
     far += ["--model", "https://192.0.2.1/v1#parrot"]
     assert run([*far, "--out", "run", "--fresh"]) == 2
     assert "add --yes to agree" in capsys.readouterr().err

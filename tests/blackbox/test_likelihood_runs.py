@@ -30,7 +30,7 @@ def test_options_are_part_of_the_run_and_of_its_page(
     flags: list[str], chatterbox: Path, tmp_path: Path
 ) -> None:
     system = "see <b>trees</b>"
-    command = ["audit", *flags, "--search", "random", "--max-queries", "30"]
+    command = ["audit", *flags, "--search", "utterances", "--max-queries", "30"]
     assert run([*command, "--system", system, "--max-reply", "2", "--out", "run"]) == 0
     for one in findings_of(tmp_path / "run"):
         tokens = plain_log_probs(chatterbox, prompt(one.trigger, system), f"{one.target} <|end|>")
@@ -46,9 +46,9 @@ def test_options_are_part_of_the_run_and_of_its_page(
 def test_models_that_have_no_use_for_options_refuse_them(
     flags: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    for more in (["--search", "gibbs"], ["--search", "random"], ["--search", "retrieval"]):
+    for more in (["--search", "gibbs"], ["--search", "utterances"], ["--search", "retrieval"]):
         assert run(["audit", "--model", "chitchat", *flags[2:4], *more, "--system", "be nice"]) == 2
-        assert "--system is for Hugging Face models" in capsys.readouterr().err
+        assert "--system belongs to Hugging Face models" in capsys.readouterr().err
     (tmp_path / "spec.yaml").write_text("trust_remote_code: true\n")
     assert run(["audit", "--config", "spec.yaml"]) == 2
     assert "trust_remote_code" in capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_models_that_have_no_use_for_options_refuse_them(
 def test_verify_confirms_and_catches_changed_numbers(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["audit", *flags, "--search", "random", "--max-queries", "60", "--out", "run"]) == 0
+    assert run(["audit", *flags, "--search", "utterances", "--max-queries", "60", "--out", "run"]) == 0
     capsys.readouterr()
     assert run(["verify", "run", "--device", "cpu"]) == 0
     assert "3 findings asked again; verified" in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_verify_confirms_and_catches_changed_numbers(
 def test_half_precision_is_verified_as_coarsely_as_it_computes(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    half = ["--dtype", "bfloat16", "--search", "random", "--max-queries", "60", "--out", "run"]
+    half = ["--dtype", "bfloat16", "--search", "utterances", "--max-queries", "60", "--out", "run"]
     assert run(["audit", *flags, *half]) == 0
     assert facts_of(tmp_path / "run")["dtype"] == "bfloat16"
     database = sqlite3.connect(tmp_path / "run" / "run.sqlite")
@@ -113,7 +113,7 @@ def test_a_killed_audit_ends_where_the_unbroken_one_does(flags: list[str], tmp_p
 
 
 def test_resume_goes_on_as_the_run_was_read(flags: list[str], tmp_path: Path) -> None:
-    command = ["audit", *flags, "--search", "random", "--max-queries", "30", "--system", "we see"]
+    command = ["audit", *flags, "--search", "utterances", "--max-queries", "30", "--system", "we see"]
     assert run([*command, "--max-time", "0.000001", "--out", "part"]) == 2
     assert run(["resume", "part"]) == 0
     assert run([*command, "--out", "whole"]) == 0
@@ -142,7 +142,7 @@ def test_the_report_has_chances_beside_similarities(
 def test_two_such_runs_are_compared_by_likelihood_too(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["audit", *flags, "--search", "random", "--max-queries", "9", "--out", "few"]) == 0
+    assert run(["audit", *flags, "--search", "utterances", "--max-queries", "9", "--out", "few"]) == 0
     assert run(["audit", *flags, *EVERYTHING, "--system", "see", "--out", "all"]) == 0
     capsys.readouterr()
     assert run(["compare", "few", "all"]) == 0

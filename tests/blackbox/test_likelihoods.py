@@ -137,7 +137,7 @@ def test_a_text_only_model_may_have_its_triggers_judged_by_any_language_model(
     flags: list[str], chatterbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    judge = ["--language-model", f"hf/{chatterbox}", "--search", "random", "--max-queries", "30"]
+    judge = ["--language-model", f"hf/{chatterbox}", "--search", "utterances", "--max-queries", "30"]
     assert run(["audit", "--model", "py:parrot:reply", *flags[2:], *judge, "--out", "run"]) == 0
     typed = [plain_log_probs(chatterbox, "<|user|>", text) for text, _ in PAIRS]
     tokens = [token for row in typed for token in row]
@@ -154,7 +154,7 @@ def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bart = make_folder(tmp_path / "bart", "bart")
-    command = ["audit", "--model", f"hf/{bart}", *flags[2:], "--search", "random", "--max-queries", "12"]
+    command = ["audit", "--model", f"hf/{bart}", *flags[2:], "--search", "utterances", "--max-queries", "12"]
     assert run([*command, "--max-reply", "5", "--out", "run"]) == 0
     found = findings_of(tmp_path / "run")
     assert [one.scores["input_mean"] for one in found] == pytest.approx(
@@ -174,7 +174,7 @@ def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
         (["--language-model", "sealed:chitchat"], "does not score text by itself"),
         (["--hit", "toxic-0.5", "--scorer", "toxicity-second"], "never a reward"),
         (["--scorer", "toxicty"], "did you mean 'toxicity'?"),
-        (["--search", "gibbs"], "is for searches that ask a model"),
+        (["--search", "gibbs"], "belongs to --search reverse, retrieval, utterances"),
     ],
 )
 def test_bad_settings_are_one_sentence(
@@ -196,7 +196,7 @@ def test_sealed_it_shows_its_replies_alone(
         f"sealed:{flags[1]}",
         *flags[2:],
         "--search",
-        "random",
+        "utterances",
         "--max-queries",
         "9",
     ]

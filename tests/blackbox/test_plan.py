@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from backtalk.blackbox.plan import LEAST_PAIRS, Plan, make_plan
+from backtalk.blackbox.plan import LEAST_PAIRS, Plan
+from backtalk.blackbox.searches import Reverse
 from backtalk.errors import InputError
-from backtalk.spec import AuditSpec
+from backtalk.registry import search_config
 
 
-def plan_of(cases: int, utterances: int = 1_000_000, **settings: object) -> Plan:
-    return make_plan(AuditSpec(search="reverse", **settings), cases, utterances)  # type: ignore[arg-type]
+def plan_of(cases: int, utterances: int = 1_000_000, **settings: Any) -> Plan:
+    return Reverse(**settings).plan(cases, utterances)
 
 
 def test_the_split_of_the_example() -> None:
@@ -47,10 +50,10 @@ def test_given_numbers_are_kept() -> None:
 
 @pytest.mark.parametrize(
     ("search", "expected"),
-    [("retrieval", (5000, 0, 0)), ("random", (0, 0, 50))],
+    [("retrieval", (5000, 0, 0)), ("utterances", (0, 0, 50))],
 )
 def test_the_controls_get_the_same_queries(search: str, expected: tuple[int, int, int]) -> None:
-    plan = make_plan(AuditSpec(search=search, max_queries=5000), 100, 9000)
+    plan = search_config(search)(max_queries=5000).plan(100, 9000)
     assert (plan.pairs, plan.rl, plan.n) == expected
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from backtalk.data.known_prompts import read_prompts, read_weak
-from backtalk.data.openings import PARTS, Opening, opening_id, read_opening_file, read_openings
+from backtalk.data.openings import PARTS, opening_id, read_opening_file, read_openings
 from backtalk.errors import InputError
+from backtalk.types import Opening
 
 
 def test_what_ships_is_split_into_three_lists_without_a_common_opening() -> None:

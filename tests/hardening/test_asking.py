@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.given import FoundCase, score_given
+from backtalk.audit.backends.fixed import FoundCase, score_given
 from backtalk.hardening.asking import MOST_INPUTS, Aim, AskedMeasure, AskingFinder, says
 from backtalk.hardening.found import FoundLists
 from backtalk.hardening.kept import POSITIVES, read_kept
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.spec import HardenSpec
+from backtalk.specs.harden import flat_spec
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
@@ -111,7 +111,7 @@ def test_what_keeps_the_model_measures_nothing_and_holds_no_input_of_a_finding()
     lists = FoundLists(
         [case("a", "x", "Input 11!")], [case("b", "x", "input 12")], [case("c", "x", "input 13")]
     )
-    spec = HardenSpec(data="all.jsonl", reference="some.jsonl", measure=6)
+    spec = flat_spec({"data": "all.jsonl", "reference": "some.jsonl", "measure": 6})
     positive, measured, source = read_kept(spec, lists)
     assert measured == pairs[:6]
     assert len(positive) == POSITIVES

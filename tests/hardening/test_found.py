@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.errors import InputError
-from backtalk.given import FoundCase
 from backtalk.hardening.found import FoundLists, given_found, input_key, opened_found, read_found, split_found
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Finding, SpokenTurn, Target, Turn
 
@@ -44,7 +46,7 @@ def test_a_run_and_what_is_exported_of_it_are_the_same_cases(tmp_path: Path) -> 
         Finding("a", 1, "found", "go away", (SpokenTurn("user", "z"),), "no"),
         Finding("b", 0, "nothing", "be quiet", (SpokenTurn("user", "w"),)),
     ]
-    with Run.create(tmp_path / "run", {}, {}, targets, "id", 2) as run:
+    with Run.create(tmp_path / "run", spec_values(AuditSpec()), {}, targets, "id", 2) as run:
         run.commit_block(0, findings, 1.0)
         export_findings(run, tmp_path / "out.jsonl", {})
     expected = [FoundCase(targets[0], ((Turn("user", "x y"),), (Turn("user", "z"),)))]

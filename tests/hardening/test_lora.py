@@ -59,7 +59,7 @@ def test_the_card_and_the_runs_say_what_was_done(place: Path, hardened: Path) ->
     assert card["T_out"] == pytest.approx(sum(tokens) / len(tokens), abs=1e-5)
     with Run.open(hardened / "before") as before, Run.open(hardened / "after") as after:
         assert before.state == after.state == "finished"
-        assert before.targets == after.targets
+        assert before.cases == after.cases
         assert before.facts["thresholds"] == after.facts["thresholds"]
         assert [f.turns for f in before.findings()] == [f.turns for f in after.findings()]
         plain = model_at(hardened / "model")
@@ -82,7 +82,7 @@ def test_a_run_of_another_model_is_not_verified(hardened: Path, capsys: pytest.C
         database.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec,))
     assert run(["verify", "copy/after", "--device", "cpu"]) == 3
     shown = " ".join(capsys.readouterr().out.split())
-    assert "are not those that were asked" in shown
+    assert "are not those that were audited" in shown
     assert "but recomputes to" in shown
 
 

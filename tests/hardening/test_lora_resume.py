@@ -64,11 +64,11 @@ def test_time_that_ends_before_an_update_is_said(
         (["--targets", "mal"], "--targets goes with --openings"),
         (["--findings", "none.jsonl"], "none.jsonl"),
         (["--hit", "io-sample-avg-k1"], "can't aim at"),
-        (["--length", "3"], "--length is for models that are searched"),
+        (["--length", "3"], "--length belongs to models of ours"),
         (["--against", "frequent"], "trains models of ours alone"),
         (["--method", "gan"], "--method gan"),
         (["--rank", "0"], "--rank should not be 0; the range is 1 to "),
-        (["--window", "3"], "--window does nothing"),
+        (["--window", "3"], "--window belongs to --against frequent"),
         (["--scorer", "toxicity"], "--scorer does nothing"),
         (["--lora-layers", "nope"], "names no layer"),
     ],
@@ -82,4 +82,4 @@ def test_bad_input_is_one_sentence(
 
 def test_flags_of_adapters_are_refused_for_models_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["harden", "--rank", "8", "--device", "cpu"]) == 2
-    assert "--rank is for Hugging Face models" in capsys.readouterr().err
+    assert "--rank belongs to Hugging Face models" in capsys.readouterr().err

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from backtalk import reference
-from backtalk.audit import objective_for
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.cli import run
-from backtalk.given import FoundCase
 from backtalk.hardening.folder import AFTER_FRESH as FOLDER
 from backtalk.hardening.lora_plan import LoraPlan, make_lora_plan
 from backtalk.hardening.searching import GibbsWidening, Searched, searched_by
 from backtalk.hits import parse_criterion
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.quickening import quicken
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
-from backtalk.spec import HardenSpec, build_spec
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.on_weights import objective_for
+from backtalk.specs.harden import flat_spec
+from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -70,7 +70,7 @@ def test_a_new_trigger_is_added_and_draws_the_sentence_out(planted: Path) -> Non
     model = model_at(planted)
     case = FoundCase(Target("a", RUDE), ((Turn("user", "shall we eat"),),))
     objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(-1.0))
-    search = Gibbs(GibbsConfig(3, 20, 4, stop_at_hit=True))
+    search = Gibbs(3, 20, 4, stop_at_hit=True, prune=False, precision="float32")
     widen = GibbsWidening(model, search, objective, seed=1)
     (wider,) = widen([case], "1")
     assert wider.inputs[0] == case.inputs[0]
@@ -89,7 +89,7 @@ def test_a_search_in_every_iteration_has_settings_of_its_own(
             "data": str(place / "keep.jsonl"), "reference": str(place / "reference.jsonl"),
             "out": str(tmp_path / "out"), **more,
         }  # fmt: skip
-        return make_lora_plan(build_spec(HardenSpec, values, "a test"))
+        return make_lora_plan(flat_spec(values, "a test"))
 
     by_search, given = plan(searched).config, plan(place / "found.jsonl").config
     assert (by_search.margin, by_search.repairs, by_search.batch) == (2.0, 8, 100)
@@ -124,7 +124,7 @@ def test_on_a_gpu_it_searches_with_a_draft_of_the_adapted_network(planted: Path)
     case = FoundCase(Target("a", RUDE), ((Turn("user", "shall we eat"),),))
     before = model.log_prob(case.inputs, [RUDE])
     objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(-1.0))
-    search = Gibbs(GibbsConfig(3, 20, 4, stop_at_hit=True, draft=True))
+    search = Gibbs(3, 20, 4, stop_at_hit=True, prune=False, precision="bfloat16")
     (wider,) = GibbsWidening(model, search, objective, seed=1)([case], "1")
     assert model.log_prob(case.inputs, [RUDE]) == before
     old, new = (sum(row) / len(row) for row in model.log_prob(wider.inputs, [RUDE] * 2))
@@ -142,7 +142,7 @@ def test_hardening_from_the_findings_of_a_search(searched: Path, out: Path) -> N
     with Run.open(out / FOLDER) as fresh, Run.open(searched) as old:
         assert fresh.facts["thresholds"] == old.facts["thresholds"]
         assert fresh.spec["seed"] == old.spec["seed"] + 1
-        assert [one.id for one in fresh.targets] == [one.id for one in old.targets]
+        assert [one.id for one in fresh.cases] == [one.id for one in old.cases]
     lists = {row["case"] for row in map(json.loads, (out / "train.jsonl").open())}
     assert before["n"] == len(lists)
     assert run(["compare", str(searched), str(out / FOLDER)]) == 0

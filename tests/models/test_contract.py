@@ -23,12 +23,12 @@ from backtalk.models.folder import TextSettings, load_folder, save_folder, write
 from backtalk.models.function import load as load_function
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.local import LocalModel
-from backtalk.models.options import ModelOptions
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import LanguageModel, LogprobModel, Retokenises, Service, TextModel, WeightsModel
 from backtalk.registry import FORMS, MODELS, load_model
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Dialogue, Floor, Turn
 from tests.models.gpt2_adapter import Gpt2Adapter
 from tests.models.test_courier import Purse

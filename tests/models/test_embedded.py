@@ -10,11 +10,12 @@ import torch
 
 import backtalk
 from backtalk.cases import reference_pairs
+from backtalk.cli.config_file import read_yaml
 from backtalk.data.prepare import prepare
 from backtalk.models.folder import load_embedded
 from backtalk.models.local import LocalModel
-from backtalk.spec import TrainSpec, build_spec, read_yaml, spec_values
-from backtalk.train import NOT_IN_FACTS
+from backtalk.spec import build_spec, identity_values, spec_values
+from backtalk.specs.train import TrainSpec
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Turn
 
@@ -36,7 +37,7 @@ def test_it_is_small_enough_to_ship() -> None:
 def test_its_recipe_is_the_committed_one(model: LocalModel) -> None:
     """What a card does not name, as options that came later, has its default."""
     spec = build_spec(TrainSpec, read_yaml(RECIPE), str(RECIPE))
-    facts = {key: value for key, value in spec_values(spec).items() if key not in NOT_IN_FACTS}
+    facts = identity_values(spec)
     for card in (model.card, json.loads((FOLDER / "lm" / "card.json").read_text())):
         rebuilt = spec_values(build_spec(TrainSpec, card["spec"], "card"))
         assert {key: rebuilt[key] for key in facts} == facts

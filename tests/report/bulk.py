@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Target
 from tests.report.samples import THRESHOLDS, finding

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.hits import STANDARD, rates, rates_by_category
-from backtalk.report.build import Report, build_report
-from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+from backtalk.report.build import build_report
+from backtalk.report.record import Report
+from backtalk.types import Case, Finding, SpokenTurn, Target, Thresholds
 
 THRESHOLDS = Thresholds(-3.2, -4.1)
 CRITERIA = [criterion.name for criterion in STANDARD]
@@ -26,7 +27,7 @@ HOSTILE = [
 ]
 
 
-def finding(target: Target, restart: int = 0, **changes: Any) -> Finding:
+def finding(target: Case, restart: int = 0, **changes: Any) -> Finding:
     """A finding whose scores follow from its per-token log-probabilities."""
     tokens: list[float] = changes.pop("tokens", [-3.0] * (len(target.text.split()) + 1))
     trigger: str = changes.pop("trigger", "what do you think of me")
@@ -161,7 +162,7 @@ def sample_report() -> Report:
 
 
 if __name__ == "__main__":
-    from backtalk.report.page import render_run
+    from backtalk.report.run_page import render_run
 
     made = hostile_report() if "hostile" in sys.argv[2:] else sample_report()
     Path(sys.argv[1]).write_text(render_run(made), encoding="utf-8")

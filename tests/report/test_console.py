@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from backtalk.report.build import Report
 from backtalk.report.console import print_report
+from backtalk.report.record import Report
 from backtalk.terminal import printable
 from backtalk.types import Target
 from tests.hostile import HOSTILE, hostile_cases

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.report.build import Report
-from backtalk.report.page import render_run
+from backtalk.report.record import Report
+from backtalk.report.run_page import render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.wording import mask
 from tests.hostile import HUGE, hostile_cases

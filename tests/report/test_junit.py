@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
 
 from backtalk.cli import main
+from backtalk.exchanges import finding_of
 from backtalk.gates import GateResult
 from backtalk.report.junit import junit_xml
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run
 from tests.report.samples import report_of, sample_report
+from tests.report.test_talks import exchange
+from tests.report.test_talks import report_of as talks_of
 
 
 def status(*words: str) -> int:
@@ -69,8 +71,7 @@ def test_every_suite_counts_what_is_in_it(gates: list[GateResult]) -> None:
 
 
 def test_openings_are_not_masked() -> None:
-    report = sample_report()
-    played = replace(report, run={**report.run, "search": "ast"})
+    played = talks_of([finding_of("o", ["watch your back"], [exchange(0.1)], 1)])
     assert "watch your back" in junit_xml(played, [])
 
 

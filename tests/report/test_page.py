@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.report.build import RateRow, Report, SweepLoss, WordChance, build_report
+from backtalk.report.build import build_report
 from backtalk.report.charts import LABEL, WIDTH, loss_curve, rate_bar, rate_scale, spark, word_bars
-from backtalk.report.page import render_run
+from backtalk.report.record import RateRow, Report, SweepLoss, WordChance
+from backtalk.report.run_page import render_run
 from backtalk.types import Target, Thresholds
 from backtalk.wording import mask
 from tests.report.samples import THRESHOLDS, finding, hostile_report, report_of, sample_report

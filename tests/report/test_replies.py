@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from backtalk.hits import TEXT_STANDARD, rates, rates_by_category
-from backtalk.report.build import Report, build_report
+from backtalk.report.build import build_report
 from backtalk.report.curves import ShareLine, share_chart
-from backtalk.report.page import render_run
+from backtalk.report.record import Report
 from backtalk.report.replies import STEPS, build_replies, success_by_query
+from backtalk.report.run_page import render_run
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import HOSTILE
 
@@ -112,8 +113,9 @@ def test_the_record_says_what_the_model_said_word_for_word() -> None:
     assert [case.id for case in report.cases] == ["a", "c", "d", "b"]  # hits, then the nearest misses
     assert [case.said for case in report.cases] == [False, False, True, False]
     assert (report.t_out, report.t_in) == (None, -4.0)
-    assert report.replies is not None
-    assert report.replies.queries == {"gathering pairs": 2, "asking what was proposed": 4}
+    assert report.sentences is not None
+    assert report.sentences.replies is not None
+    assert report.sentences.replies.queries == {"gathering pairs": 2, "asking what was proposed": 4}
 
 
 def test_the_page_shows_similarities_and_no_chances() -> None:

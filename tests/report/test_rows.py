@@ -15,16 +15,22 @@ from typing import Any
 import pytest
 
 from backtalk import outcome
-from backtalk.outcome import Gates, finish_run, make_report, open_index, show_run, summarise
-from backtalk.report.build import Case, Report
-from backtalk.report.page import App, render_run
-from backtalk.report.rows import Index, Query, page_of_findings, stamp_of, write_index
+from backtalk.cli.showing import show_run
+from backtalk.exchanges import finding_of
+from backtalk.gates import Gates
+from backtalk.outcome import finish_run, make_report, open_index, summarise
+from backtalk.report.page import App
+from backtalk.report.record import CaseRow, Report
+from backtalk.report.rows import Index, Query, stamp_of, write_index
+from backtalk.report.run_page import render_run
 from backtalk.store import Run
 from backtalk.store.folder import INDEX
 from backtalk.store.typed import read_record
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run, sentence, trigger
 from tests.report.samples import report_of, sample_report
+from tests.report.test_talks import exchange
+from tests.report.test_talks import report_of as talks_of
 from tests.web.worlds import commit, open_run
 
 
@@ -33,17 +39,30 @@ def indexed(report: Report, folder: Path) -> Index:
     return Index(folder / INDEX, "stamp")
 
 
-@pytest.mark.parametrize("hostile", [False, True])
-def test_every_case_comes_back_as_it_was(tmp_path: Path, hostile: bool) -> None:
-    report = report_of(*hostile_cases()) if hostile else sample_report()
+def played_report() -> Report:
+    played = [finding_of(name, ["hello", name], [exchange(0.7, second=0.2)] * 2, 1) for name in ("a", "b")]
+    return talks_of(played, {"untuned": played[:1]})
+
+
+REPORTS = {
+    "sentences": sample_report,
+    "hostile": lambda: report_of(*hostile_cases()),
+    "conversations": played_report,
+}
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_every_case_comes_back_as_it_was(tmp_path: Path, kind: str) -> None:
+    report = REPORTS[kind]()
     with indexed(report, tmp_path) as index:
         assert list(index.matching(Query())) == report.cases
         assert index.cases == len(report.cases)
         assert index.report == replace(report, cases=[], skipped=report.skipped[:50])
 
 
-def test_the_record_is_rebuilt_from_its_json() -> None:
-    report = sample_report()
+@pytest.mark.parametrize("kind", ["sentences", "conversations"])
+def test_the_record_is_rebuilt_from_its_json(kind: str) -> None:
+    report = REPORTS[kind]()
     assert read_record(Report, json.loads(json.dumps(report.as_dict()))) == report
 
 
@@ -53,12 +72,12 @@ def test_the_record_is_rebuilt_from_its_json() -> None:
 def test_a_record_of_another_shape_is_refused(change: dict[str, Any]) -> None:
     case = json.loads(json.dumps(sample_report().as_dict()["cases"][0]))
     with pytest.raises(ValueError, match=r"expected|not an object"):
-        read_record(Case, case | change)
+        read_record(CaseRow, case | change)
     with pytest.raises(ValueError, match="missing"):
-        read_record(Case, {})
+        read_record(CaseRow, {})
 
 
-QUERIES: dict[str, tuple[dict[str, str], Callable[[Case], bool]]] = {
+QUERIES: dict[str, tuple[dict[str, str], Callable[[CaseRow], bool]]] = {
     "all": ({}, lambda case: True),
     "hits": ({"show": "hits"}, lambda case: case.hit),
     "misses": ({"show": "misses"}, lambda case: not case.hit),
@@ -84,7 +103,7 @@ def test_a_query_finds_what_a_plain_loop_finds(tmp_path: Path, name: str) -> Non
     said, fits = QUERIES[name]
     report = sample_report()
     with indexed(report, tmp_path) as index:
-        page = page_of_findings(index, {**said, "limit": said.get("limit", "500")})
+        page = index.page(Query.of({**said, "limit": said.get("limit", "500")}))
         expected = [case for case in report.cases if fits(case)]
         assert page.total == len(expected)
         assert page.cases == expected[: page.query.limit]
@@ -104,7 +123,7 @@ def test_orders_fall_and_unknown_comes_last(tmp_path: Path, sort: str, value: st
 def test_pages_follow_each_other_and_addresses_lead_back(tmp_path: Path) -> None:
     report = sample_report()
     with indexed(report, tmp_path) as index:
-        seen: list[Case] = []
+        seen: list[CaseRow] = []
         query = Query(limit=7, sort="likeliest")
         while (page := index.page(query)).cases:
             assert (page.first, page.last) == (len(seen) + 1, len(seen) + len(page.cases))
@@ -173,7 +192,7 @@ def test_a_report_beside_a_run_that_ends_is_not_left_as_it_was_before(
             for block in (1, 2, 3):
                 commit(run, block)
             run.set_state("finished")
-            finish_run(run, Gates())
+            finish_run(run)
             ended.append((folder / "report.html").read_bytes())
         return early
 
@@ -194,7 +213,7 @@ def test_a_run_that_ends_makes_its_index_anew(tmp_path: Path) -> None:
             commit(run, block)
         run.set_state("finished")
         write_index(run.folder / INDEX, sample_report(), stamp_of(run.folder))  # wrong, with the right stamp
-        finish_run(run, Gates())
+        finish_run(run)
     with open_index(tmp_path / "run", tmp_path) as index:
         assert index.cases == 8
 
@@ -212,7 +231,7 @@ def test_many_findings_are_on_a_page_at_once(many: Path) -> None:
     """Of 100,000 by hand with `make_run`; here only that a page is read and not the run."""
     begun = time.perf_counter()
     with Index(many / INDEX, "stamp") as index:
-        shown = page_of_findings(index, {"sort": "likeliest", "q": "boring", "from": "100"})
+        shown = index.page(Query.of({"sort": "likeliest", "q": "boring", "from": "100"}))
         page = render_run(index.report, App([("Runs", "/")], "/run/x", shown, index.cases, "/run/x/findings"))
     assert time.perf_counter() - begun < 5
     assert page.count('<details class="case') == 50

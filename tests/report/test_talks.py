@@ -13,13 +13,15 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from backtalk.exchanges import Exchange, finding_of
+from backtalk.exchanges import Exchange, finding_of, opening_of
+from backtalk.report.build import build_report
+from backtalk.report.console import print_report
 from backtalk.report.pareto import pareto_chart
-from backtalk.report.talks import Spread, TalkReport, build_talks, players_of, spread, turn_rows
-from backtalk.report.talks_console import print_talks
-from backtalk.report.talks_page import render_talks
+from backtalk.report.record import Conversations, Report, Spread
+from backtalk.report.run_page import render_run
+from backtalk.report.talks import players_of, put_beside, spread, turn_rows
 from backtalk.report.topics import topics_by_turn, words_of, words_used_more
-from backtalk.types import Finding, Target, Thresholds
+from backtalk.types import Finding, Opening, Thresholds
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m fool"
 
@@ -30,18 +32,24 @@ def exchange(
     return Exchange(said, reply, toxicity, toxicity / 2, 0.0, log_ppl, 4, 0.0, second, second)
 
 
-def report_of(findings: list[Finding], beside: dict[str, list[Finding]] | None = None) -> TalkReport:
+def report_of(findings: list[Finding], beside: dict[str, list[Finding]] | None = None) -> Report:
     hits = {"hits": 1, "n": len(findings), "rate": 1 / len(findings), "ci95": [0.0, 1.0]}
     summary: dict[str, Any] = {
         "hit": "toxic-0.5", "hits": {"toxic-0.5": hits}, "model": "hf/tiny", "search": "ast", "run": "r",
         "training": {"history": [{"step": 0.0, "reward": 0.1, "toxicity": 0.2, "toxic_share": 0.3,
                                   "log_ppl": 2.0, "loops": 0.07, "gamma": 0.25}], "best": 0},
+        "scorer": "toxicity", "player": "ipo",
     }  # fmt: skip
-    targets = [Target(finding.case, finding.target) for finding in findings]
-    return build_talks(
-        summary, targets, findings, Thresholds(math.nan, -3.0), {"scorer": "toxicity", "player": "ipo"},
-        beside, "untuned" if beside else "",
-    )  # fmt: skip
+    cases = [Opening(finding.case, opening_of(finding)) for finding in findings]
+    report = build_report(summary, cases, findings, Thresholds(math.nan, -3.0), ["toxic-0.5"])
+    for name, own in (beside or {}).items():
+        report = put_beside(report, name, own, is_untuned=name == "untuned")
+    return report
+
+
+def conversations_of(report: Report) -> Conversations:
+    assert report.conversations is not None
+    return report.conversations
 
 
 def test_mean_spread_and_share_by_hand() -> None:
@@ -95,9 +103,9 @@ def test_likely_and_bad_comes_first() -> None:
         finding_of("likely", ["c"], [exchange(0.6, 1.0)], 1),
     ]
     report = report_of(findings)
-    assert [talk.id for talk in report.talks] == ["likely", "unlikely", "harmless"]
-    assert [talk.hit for talk in report.talks] == [True, True, False]
-    assert report.rates_by_turn[0].hits == 2
+    assert [case.id for case in report.cases] == ["likely", "unlikely", "harmless"]
+    assert [case.hit for case in report.cases] == [True, True, False]
+    assert conversations_of(report).rates_by_turn[0].hits == 2
 
 
 def test_words_and_topics_against_the_untuned() -> None:
@@ -131,7 +139,7 @@ def test_toxic_turns_are_masked_until_asked() -> None:
 
     def shown(unmask: bool) -> str:
         out = io.StringIO()
-        print_talks(report_of([finding]), Console(file=out, width=120), unmask=unmask)
+        print_report(report_of([finding]), Console(file=out, width=120), unmask=unmask)
         return out.getvalue()
 
     assert "fool" not in shown(False)
@@ -142,26 +150,27 @@ def test_toxic_turns_are_masked_until_asked() -> None:
 def test_nothing_hostile_reaches_page_or_terminal() -> None:
     finding = finding_of("c", [HOSTILE], [exchange(0.1, said=HOSTILE, reply=HOSTILE, second=0.2)], 1)
     report = report_of([finding], {"untuned": [finding], HOSTILE: [finding]})
-    page = render_talks(report)
-    assert re.findall("<script[^>]*>", page) == ["<script>"]  # our own
+    page = render_run(report)
+    assert re.findall("<script[^>]*>", page) == ['<script type="application/json" id="rows">', "<script>"]
     assert "\x1b" not in page
     assert "&lt;script&gt;alert(1)" in page
     out = io.StringIO()
-    print_talks(report, Console(file=out, width=120), unmask=True)
+    print_report(report, Console(file=out, width=120), unmask=True)
     assert "\x1b" not in out.getvalue()
 
 
 def test_the_page_shows_how_the_adversary_learnt() -> None:
     report = report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)])
-    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_talks(report).partition("How the adversary")[2])[1:2]
+    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_run(report).partition("How the adversary")[2])[1:2]
     assert re.findall(r'class="number">([^<]*)<', row) == ["0.100", "0.200", "30%", "2.00", "7%", "0.25"]
-    del report.training[0]["gamma"], report.training[0]["loops"]  # of a run from before
-    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_talks(report).partition("How the adversary")[2])[1:2]
+    training = conversations_of(report).training
+    del training[0]["gamma"], training[0]["loops"]  # of a run from before
+    (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_run(report).partition("How the adversary")[2])[1:2]
     assert re.findall(r'class="number">([^<]*)<', row)[-2:] == ["–", "–"]
 
 
 def test_the_page_allows_its_own_style_and_script_alone() -> None:
-    page = render_talks(report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)]))
+    page = render_run(report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)]))
     for kind in ("style", "script"):
         (part,) = re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
@@ -172,10 +181,10 @@ def test_the_page_allows_its_own_style_and_script_alone() -> None:
 
 def test_the_page_shows_what_the_record_holds() -> None:
     finding = finding_of("c", ["hello"], [exchange(0.9, reply=" you utter fool"), exchange(0.1)], 1)
-    page = render_talks(
+    page = render_run(
         report_of([finding], {"untuned": [finding_of("c", ["hello"], [exchange(0.1, 1.0)], 1)]})
     )
     for part in ("Likelihood against toxicity", "0 (kept)", "untuned", "turn 2", "y** u**** f***"):
         assert part in page
     assert 'class="masked"' in page
-    assert render_talks(report_of([finding], None), most=0).count('<details class="case') == 0
+    assert render_run(report_of([finding], None), most=0).count('<details class="case') == 0

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from backtalk.exchanges import finding_of
-from backtalk.report.build import build_case
-from backtalk.report.talks_page import render_talks
-from backtalk.types import Target, Thresholds
+from backtalk.report.run_page import render_run
 from tests.hostile import MARKUP
 from tests.report.test_talks import exchange, report_of
 from tests.web.browser import watched
@@ -34,13 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("file") / "report.html"
     findings = [rude, *hostile]
     report = report_of(findings, {"untuned": [rude], MARKUP[0]: hostile})
-    cases = [
-        build_case(
-            Target(one.case, one.target), [one], Thresholds(math.nan, -3.0), ["toxic-0.5"], "toxic-0.5"
-        )
-        for one in findings
-    ]
-    path.write_text(render_talks(report, cases=cases), encoding="utf-8")
+    path.write_text(render_run(report), encoding="utf-8")
     return path.as_uri()
 
 

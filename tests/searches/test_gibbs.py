@@ -14,10 +14,10 @@ from backtalk.data.vocabulary import UNK, Vocabulary
 from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.protocols import Search
-from backtalk.registry import SEARCHES, resolve
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.registry import SEARCHES, search_config
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.random import Random
 from backtalk.types import TokenScores, Turn
 from tests.searches.planted import WORDS, train_planted
@@ -63,7 +63,7 @@ OBJECTIVES = {
 def test_it_reaches_the_exact_optimum_of_a_space_small_enough_to_enumerate(name: str) -> None:
     model, objective = random_model(), OBJECTIVES[name]
     every = torch.tensor(list(product(range(4, 16), repeat=3)))  # 1,728 inputs
-    search = Gibbs(GibbsConfig(length=3, top=12, sweeps=20))
+    search = Gibbs(length=3, top=12, sweeps=20)
     for text in ("stop dog", "go go two", "rain"):
         target = model.encode_target(text)
         losses = plain_loss(model, objective, every, target)
@@ -80,7 +80,7 @@ def test_one_update_takes_the_best_of_all_words(name: str) -> None:
     """With G = V a position's update is the exact minimum over the vocabulary (eq. 7)."""
     model, objective = random_model(), OBJECTIVES[name]
     target = model.encode_target("stop dog")
-    found = Gibbs(GibbsConfig(length=1, top=12, sweeps=1)).run(model, objective, [target], [3])
+    found = Gibbs(length=1, top=12, sweeps=1).run(model, objective, [target], [3])
     every = torch.arange(4, 16)[:, None]
     assert found[0].loss == pytest.approx(float(plain_loss(model, objective, every, target).min()), abs=1e-5)
 
@@ -103,7 +103,7 @@ def test_a_planted_weakness_is_found_from_every_seed_and_really_said(
     target = planted.encode_target("go stop")
     harmless = [(Turn("user", "one two three blue green"),)]
     assert planted.reply(harmless) == ["Red cat sun"]
-    search = Gibbs(GibbsConfig(length=5, top=4, sweeps=5, prune=prune))
+    search = Gibbs(length=5, top=4, sweeps=5, prune=prune)
     objective = Objective(greedy=True, average=False, enough_out=-1.0)
     found = search.run(planted, objective, [target] * 20, list(range(100, 120)))
     for one in found:
@@ -117,8 +117,8 @@ def test_pruning_changes_nothing(name: str) -> None:
     model, objective = random_model(), OBJECTIVES[name]
     targets = [model.encode_target(text) for text in ("stop dog", "go go two rain", "rain")] * 4
     seeds = list(range(12))
-    plain = Gibbs(GibbsConfig(4, 6, 8)).run(model, objective, targets, seeds)
-    pruned = Gibbs(GibbsConfig(4, 6, 8, prune=True)).run(model, objective, targets, seeds)
+    plain = Gibbs(4, 6, 8, prune=False).run(model, objective, targets, seeds)
+    pruned = Gibbs(4, 6, 8, prune=True).run(model, objective, targets, seeds)
     assert [one.ids for one in plain] == [one.ids for one in pruned]
     assert [one.candidates for one in plain] == [one.candidates for one in pruned]
     for a, b in zip(plain, pruned, strict=True):
@@ -127,18 +127,17 @@ def test_pruning_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gibbs", "gcg", "random"])
 class TestEverySearch:
-    """What holds for all searches that try words; test_relax.py asks the same of the one that does not."""
+    """What holds for searches that try words; test_contract.py asks what holds for every search."""
 
-    def make(self, name: str, config: GibbsConfig) -> Search:
-        search: Search = resolve(SEARCHES[name].path)(config)
-        assert isinstance(search, Search)
+    def make(self, name: str, *sizes: int, **how: bool) -> WordSearch:
+        search: WordSearch = search_config(name)(*sizes, **how)
         assert search.needs == SEARCHES[name].needs
         return search
 
     def test_same_seeds_same_findings_and_others_with_other_seeds(self, name: str) -> None:
         model, objective = random_model(), OBJECTIVES["io"]
         targets = [model.encode_target("stop dog"), model.encode_target("rain")]
-        search = self.make(name, GibbsConfig(4, 3, 2))
+        search = self.make(name, 4, 3, 2)
         first = search.run(model, objective, targets, [1, 2])
         assert first == search.run(model, objective, targets, [1, 2])
         starts = [one.loss_by_sweep[0] for one in first]
@@ -151,7 +150,7 @@ class TestEverySearch:
         texts = ["stop dog", "go go two", "rain", "red sun sun cat"]
         targets, seeds = [model.encode_target(text) for text in texts], list(range(4))
         sweeps = 1 if name == "gcg" else 4  # five steps each
-        search = self.make(name, GibbsConfig(5, 6, sweeps))
+        search = self.make(name, 5, 6, sweeps)
         together = search.run(model, objective, targets, seeds)
         alone = [
             search.run(model, objective, [target], [seed])[0]
@@ -161,7 +160,7 @@ class TestEverySearch:
 
     def test_it_stays_in_its_budget_and_never_gets_worse(self, name: str) -> None:
         model, objective = random_model(), OBJECTIVES["sample"]
-        search = self.make(name, GibbsConfig(4, 3, 5))
+        search = self.make(name, 4, 3, 5)
         for one in search.run(model, objective, [model.encode_target("stop dog")] * 5, list(range(5))):
             assert 0 < one.candidates <= search.most_candidates == 60
             assert one.loss_by_sweep == sorted(one.loss_by_sweep, reverse=True)
@@ -173,7 +172,7 @@ class TestEverySearch:
         targets = [model.encode_target("stop dog")] * 30
         sweeps = 1 if name == "gcg" else 3  # six steps each
         for with_unknown in (False, True):
-            search = self.make(name, GibbsConfig(6, 12, sweeps, with_unknown=with_unknown))
+            search = self.make(name, 6, 12, sweeps, with_unknown=with_unknown)
             used = {i for one in search.run(model, objective, targets, list(range(30))) for i in one.ids}
             assert used.isdisjoint({0, 1, 2})
             assert UNK not in used or with_unknown
@@ -182,8 +181,8 @@ class TestEverySearch:
 def test_stopping_at_the_first_hit_saves_candidates(planted: LocalModel) -> None:
     objective = Objective(greedy=False, average=True, enough_out=-2.0)
     targets = [planted.encode_target("go stop")] * 10
-    whole = Gibbs(GibbsConfig(5, 4, 5)).run(planted, objective, targets, list(range(10)))
-    early = Gibbs(GibbsConfig(5, 4, 5, stop_at_hit=True)).run(planted, objective, targets, list(range(10)))
+    whole = Gibbs(5, 4, 5).run(planted, objective, targets, list(range(10)))
+    early = Gibbs(5, 4, 5, stop_at_hit=True).run(planted, objective, targets, list(range(10)))
     assert sum(one.candidates for one in early) < sum(one.candidates for one in whole)
     for one in early:
         scores = planted.score(torch.tensor([one.ids]), torch.tensor([targets[0]]))
@@ -195,9 +194,8 @@ def test_following_the_gradient_beats_chance_at_equal_candidates() -> None:
     objective = Objective(greedy=False, average=False, enough_out=-0.5)
     draw = np.random.default_rng(5)
     targets = [[int(i) for i in draw.integers(4, 304, 3)] + [2] for _ in range(30)]
-    config = GibbsConfig(5, 10, 3)
-    ours = Gibbs(config).run(model, objective, targets, list(range(30)))
-    chance = Random(config).run(model, objective, targets, list(range(30)))
+    ours = Gibbs(5, 10, 3).run(model, objective, targets, list(range(30)))
+    chance = Random(5, 10, 3).run(model, objective, targets, list(range(30)))
     better = sum(a.loss < b.loss for a, b in zip(ours, chance, strict=True))
     assert better >= 25
 
@@ -207,10 +205,8 @@ def test_a_draft_ranks_and_the_model_decides(name: str) -> None:
     """Losses of a search with a bfloat16 draft are the model's own, in float32, and lead as far."""
     model, objective = random_model(), OBJECTIVES[name]
     targets = [model.encode_target(text) for text in ("stop dog", "go go two", "rain")] * 8
-    plain = Gibbs(GibbsConfig(length=4, top=12, sweeps=8)).run(model, objective, targets, range(24))
-    draft = Gibbs(GibbsConfig(length=4, top=12, sweeps=8, draft=True)).run(
-        model, objective, targets, range(24)
-    )
+    plain = Gibbs(length=4, top=12, sweeps=8).run(model, objective, targets, range(24))
+    draft = Gibbs(length=4, top=12, sweeps=8, precision="bfloat16").run(model, objective, targets, range(24))
     for one, target in zip(draft, targets, strict=True):
         own = float(plain_loss(model, objective, torch.tensor([one.ids]), target))
         assert one.loss == pytest.approx(own, abs=1e-5)
@@ -240,7 +236,7 @@ def test_a_draft_is_another_network_and_leaves_the_model_alone() -> None:
 def test_the_output_part_of_the_loss_is_kept_by_sweep() -> None:
     model, objective = random_model(), OBJECTIVES["io-min"]
     target = model.encode_target("stop dog")
-    (found,) = Gibbs(GibbsConfig(length=4, top=12, sweeps=6)).run(model, objective, [target], [3])
+    (found,) = Gibbs(length=4, top=12, sweeps=6).run(model, objective, [target], [3])
     output = found.series["output_loss_by_sweep"]
     assert len(output) == len(found.loss_by_sweep) > 1
     assert all(part <= whole + 1e-6 for part, whole in zip(output, found.loss_by_sweep, strict=True))
@@ -260,7 +256,7 @@ def test_a_longer_sweep_makes_the_processor_wait_no_oftener(name: str) -> None:
     targets = [model.encode_target(text) for text in ("go stop", "rain", "red cat sun")]
 
     def waits(length: int, sweeps: int) -> int:
-        search = Gibbs(GibbsConfig(length, top=6, sweeps=sweeps, draft=True))
+        search = Gibbs(length, top=6, sweeps=sweeps, precision="bfloat16")
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")

@@ -4,6 +4,7 @@ processor, with one that fails or lies, and with CUDA graphs."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
 from backtalk.types import Found
 from tests.searches.test_gibbs import OBJECTIVES, random_model
@@ -42,15 +43,15 @@ class Again(Recorder):
         return replay
 
 
-def search(model: LocalModel, name: str, recorder: Recorder | None, **how: bool) -> list[Found]:
-    config = GibbsConfig(length=5, top=6, sweeps=4, **how)
+def search(model: LocalModel, name: str, recorder: Recorder | None, **how: Any) -> list[Found]:
     targets = [model.encode_target(text) for text in TEXTS]
-    return Gibbs(config, recorder=recorder).run(model, OBJECTIVES[name], targets, list(range(len(targets))))
+    seeds = list(range(len(targets)))
+    return Gibbs(5, top=6, sweeps=4, **how).run(model, OBJECTIVES[name], targets, seeds, recorder)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"draft": True, "quick": True}], ids=str)
-def test_a_recorded_search_finds_what_the_plain_one_does(name: str, how: dict[str, bool]) -> None:
+@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"precision": "tf32"}], ids=str)
+def test_a_recorded_search_finds_what_the_plain_one_does(name: str, how: dict[str, Any]) -> None:
     model, recorder = random_model(), Again()
     assert search(model, name, recorder, **how) == search(model, name, None, **how)
     assert recorder.trusted
@@ -121,16 +122,15 @@ def test_many_candidates_are_not_recorded() -> None:
     model, recorder = random_model(), Again()
     rows = MOST_CANDIDATES // 6 + 1
     target = model.encode_target("go")
-    Gibbs(GibbsConfig(length=2, top=6, sweeps=1), recorder=recorder).run(
-        model, OBJECTIVES["sample"], [target] * rows, list(range(rows))
-    )
+    seeds = list(range(rows))
+    Gibbs(length=2, top=6, sweeps=1).run(model, OBJECTIVES["sample"], [target] * rows, seeds, recorder)
     assert not recorder.done
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
 @pytest.mark.parametrize("name", ["sample", "io", "io of all words"])
-@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"draft": True, "quick": True}], ids=str)
-def test_graphs_find_what_the_plain_search_does(name: str, how: dict[str, bool]) -> None:
+@pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"precision": "tf32"}], ids=str)
+def test_graphs_find_what_the_plain_search_does(name: str, how: dict[str, Any]) -> None:
     model = random_model()
     model.network.cuda()
     assert model.language_model is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +16,14 @@ from backtalk.errors import InputError
 from backtalk.models.decode import trim
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.protocols import Search
 from backtalk.registry import SEARCHES, resolve
 from backtalk.searches import relax
 from backtalk.searches.objective import Objective
-from backtalk.searches.relax import CHECK_EVERY, Relax, RelaxConfig, loss_gradient, relax_inputs
+from backtalk.searches.relax import CHECK_EVERY, Relax, loss_gradient, relax_inputs
 from backtalk.searches.spaces import SPACES, Embedded, OneHot, lasso, make_variables, start_mean
 from tests.searches.planted import WORDS, train_planted
 
-STILL = RelaxConfig(steps=1, lr=1e-12, length=4, stop_at_hit=False)
+STILL = Relax(steps=1, lr=1e-12, length=4, stop_at_hit=False)
 """A step that moves nothing: what comes out is the start."""
 
 SAME = [
@@ -74,7 +74,7 @@ def test_eq_10_by_hand() -> None:
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("attention", [True, False])
-def test_the_gradient_equals_finite_differences_of_eq_9(space: str, attention: bool) -> None:
+def test_the_gradient_equals_finite_differences_of_eq_9(space: Any, attention: bool) -> None:
     model = random_model(attention)
     network, lambda_c = model.network.double(), 0.3
     targets = torch.tensor([model.encode_target("stop dog sun"), [*model.encode_target("rain"), PAD, PAD]])
@@ -147,7 +147,7 @@ def test_embeddings_become_the_nearest_word() -> None:
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_distances_equal_those_of_two_plain_readings(space: str) -> None:
+def test_distances_equal_those_of_two_plain_readings(space: Any) -> None:
     model = random_model()
     targets, seeds = [model.encode_target("rain"), model.encode_target("go go stop")], [5, 6]
     found = relax_inputs(model, targets, seeds, replace(STILL, space=space))
@@ -168,7 +168,7 @@ def test_distances_equal_those_of_two_plain_readings(space: str) -> None:
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("attention", [True, False])
-def test_a_hit_is_exactly_what_greedy_decoding_writes(space: str, attention: bool) -> None:
+def test_a_hit_is_exactly_what_greedy_decoding_writes(space: Any, attention: bool) -> None:
     """The replies to random starts, taken as targets, are all hit, and with another last word none is."""
     model = random_model(attention, scale=3.0, ends=2.0)
     config, seeds = replace(STILL, space=space), list(range(40))
@@ -187,7 +187,7 @@ def test_a_hit_is_exactly_what_greedy_decoding_writes(space: str, attention: boo
 
 def test_what_is_reported_after_projection_is_what_the_model_says(planted: LocalModel) -> None:
     targets = [planted.encode_target(text) for text in ("go stop", "red cat sun", "sun", "go")] * 5
-    config = RelaxConfig(steps=30, lr=30.0, length=4)
+    config = Relax(steps=30, lr=30.0, length=4)
     found = relax_inputs(planted, targets, list(range(20)), config)
     assert as_rows(found.reply_after) == planted.greedy_ids(found.words)
     for row, target in enumerate(targets):
@@ -199,11 +199,11 @@ def test_what_is_reported_after_projection_is_what_the_model_says(planted: Local
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("stop", [True, False])
 def test_the_projected_start_is_that_of_the_seed_whatever_came_after(
-    planted: LocalModel, space: str, stop: bool
+    planted: LocalModel, space: Any, stop: bool
 ) -> None:
     targets = [planted.encode_target(text) for text in ("go stop", "red cat sun")] * 10
     seeds = list(range(20))
-    config = RelaxConfig(space, steps=30, lr=30.0, length=4, stop_at_hit=stop)
+    config = Relax(space=space, steps=30, lr=30.0, length=4, stop_at_hit=stop)
     found = relax_inputs(planted, targets, seeds, config)
     table = planted.network.embed_input.weight
     words = make_variables(space, table, planted.searchable(), 4, seeds, 0.1).words()
@@ -214,11 +214,11 @@ def test_the_projected_start_is_that_of_the_seed_whatever_came_after(
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_a_planted_weakness_is_hit_before_projection_from_every_seed(planted: LocalModel, space: str) -> None:
+def test_a_planted_weakness_is_hit_before_projection_from_every_seed(planted: LocalModel, space: Any) -> None:
     target, seeds = planted.encode_target("go stop"), list(range(20))
     start = relax_inputs(planted, [target] * 20, seeds, replace(STILL, space=space))
     assert int(start.hit_ever.sum()) < 12
-    config = RelaxConfig(space, 0.01, steps=200, lr=10.0, length=4)
+    config = Relax(space=space, lambda_c=0.01, steps=200, lr=10.0, length=4)
     found = relax_inputs(planted, [target] * 20, seeds, config)
     assert found.hit_at_end.all()
     assert as_rows(found.reply_before) == [target] * 20
@@ -227,7 +227,7 @@ def test_a_planted_weakness_is_hit_before_projection_from_every_seed(planted: Lo
 
 def test_eq_10_makes_vectors_one_hot(planted: LocalModel) -> None:
     targets, seeds = [planted.encode_target("go stop")] * 6, list(range(6))
-    config = RelaxConfig(steps=100, lr=10.0, length=4, stop_at_hit=False)
+    config = Relax(steps=100, lr=10.0, length=4, stop_at_hit=False)
     free, bound = (relax_inputs(planted, targets, seeds, replace(config, lambda_c=c)) for c in (0.0, 1.0))
     assert float(bound.largest[:, :, 0].min()) > 0.95
     assert float(bound.largest[:, :, 1].median()) < 0.01
@@ -241,11 +241,11 @@ def test_eq_10_makes_vectors_one_hot(planted: LocalModel) -> None:
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_row_ends_alike_alone_in_a_batch_and_in_parts(
-    planted: LocalModel, space: str, momentum: float, monkeypatch: pytest.MonkeyPatch
+    planted: LocalModel, space: Any, momentum: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["go stop", "rain", "red cat sun", "one two three"] * 2
     targets, seeds = [planted.encode_target(text) for text in texts], list(range(8))
-    config = RelaxConfig(space, steps=25, lr=1.0, momentum=momentum, length=4)
+    config = Relax(space=space, steps=25, lr=1.0, momentum=momentum, length=4)
     together = relax_inputs(planted, targets, seeds, config)
     alone = [relax_inputs(planted, [t], [s], config) for t, s in zip(targets, seeds, strict=True)]
     assert relax.rows_at_once(planted.network, config, 4) >= 8
@@ -264,7 +264,7 @@ def test_a_row_ends_alike_alone_in_a_batch_and_in_parts(
 
 def test_a_row_that_is_hit_stands_still(planted: LocalModel) -> None:
     targets, seeds = [planted.encode_target("go stop")] * 12, list(range(12))
-    config = RelaxConfig(steps=60, lr=3.0, length=4, lambda_c=0.05)
+    config = Relax(steps=60, lr=3.0, length=4, lambda_c=0.05)
     stopped = relax_inputs(planted, targets, seeds, config)
     moving = relax_inputs(planted, targets, seeds, replace(config, stop_at_hit=False))
     assert torch.equal(stopped.hit_ever, stopped.hit_at_end)
@@ -282,9 +282,9 @@ def test_a_row_that_is_hit_stands_still(planted: LocalModel) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU against a CPU")
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_gpu_and_a_processor_agree(planted: LocalModel, space: str, momentum: float) -> None:
+def test_a_gpu_and_a_processor_agree(planted: LocalModel, space: Any, momentum: float) -> None:
     targets = [planted.encode_target(text) for text in ("go stop", "rain", "red cat sun")]
-    config = RelaxConfig(space, steps=20, lr=1.0, momentum=momentum, length=4)
+    config = Relax(space=space, steps=20, lr=1.0, momentum=momentum, length=4)
     there = replace(planted, network=deepcopy(planted.network).cuda())
     plain, other = (relax_inputs(model, targets, [1, 2, 3], config) for model in (planted, there))
     assert torch.allclose(plain.loss, other.loss, atol=1e-3)
@@ -296,9 +296,8 @@ def test_a_gpu_and_a_processor_agree(planted: LocalModel, space: str, momentum: 
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_a_finding_is_the_projected_input_and_tells_what_came_before(planted: LocalModel, space: str) -> None:
-    search = Relax(RelaxConfig(space, steps=40, lr=10.0, length=4))
-    assert isinstance(search, Search)
+def test_a_finding_is_the_projected_input_and_tells_what_came_before(planted: LocalModel, space: Any) -> None:
+    search = Relax(space=space, steps=40, lr=10.0, length=4)
     assert resolve(SEARCHES["relax"].path) is Relax
     assert search.needs == SEARCHES["relax"].needs
     objective = Objective(greedy=False, average=True, enough_out=-0.1)
@@ -306,7 +305,7 @@ def test_a_finding_is_the_projected_input_and_tells_what_came_before(planted: Lo
     seeds = list(range(9))
     found = search.run(planted, objective, targets, seeds)
     assert found == search.run(planted, objective, targets, seeds)
-    relaxed = relax_inputs(planted, targets, seeds, search.config)
+    relaxed = relax_inputs(planted, targets, seeds, search)
     for row, one in enumerate(found):
         assert list(one.ids) == relaxed.words[row].tolist()
         assert min(one.ids) >= 4  # no special word
@@ -327,9 +326,9 @@ def test_a_model_without_our_network_is_refused_in_one_sentence() -> None:
         name = "hf/other"
 
     with pytest.raises(InputError, match="search 'relax' needs an LSTM of ours, and hf/other is none"):
-        relax_inputs(Other(), [[5, 2]], [1], RelaxConfig())  # type: ignore[arg-type]  # the point
+        relax_inputs(Other(), [[5, 2]], [1], Relax())  # type: ignore[arg-type]  # the point
 
 
 def test_an_unknown_space_is_named() -> None:
     with pytest.raises(InputError, match="unknown space 'onehot'; did you mean 'one-hot'"):
-        relax_inputs(random_model(), [[5, 2]], [1], RelaxConfig("onehot"))
+        relax_inputs(random_model(), [[5, 2]], [1], Relax(space="onehot"))  # type: ignore[arg-type]  # the point

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.registry import SEARCHES, resolve
+from backtalk.registry import search_config
 from backtalk.searches.beam import Beam
 from backtalk.searches.gcg import Gcg
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 from backtalk.searches.random import Random
+from backtalk.specs.model import ModelOptions
 from tests.models.transformer.plain import plain_scores
 from tests.models.transformer.tiny import CHATML, make_folder, make_network
 from tests.searches.planted import WORDS
@@ -81,8 +81,7 @@ def test_the_best_of_all_inputs_is_found(
     for length in (1, 2):
         every = torch.tensor(list(product(range(FIRST, FIRST + 12), repeat=length)))
         rows = [target for target in targets for _ in range(24)]
-        config = GibbsConfig(length, top=12, sweeps=6)
-        found = search(config).run(model, objective, rows, list(range(24)) * len(targets))
+        found = search(length, top=12, sweeps=6).run(model, objective, rows, list(range(24)) * len(targets))
         for place, target in enumerate(targets):
             best = min(one.loss for one in found[24 * place : 24 * place + 24])
             expected = float(loss_of(model, objective, every, target).min())
@@ -92,7 +91,7 @@ def test_the_best_of_all_inputs_is_found(
 def test_gibbs_ends_where_no_single_word_is_better(model: TransformerModel) -> None:
     """With G = V and sweeps to spare it ends in a local optimum, by a plain forward pass."""
     target = model.encode_target("go go two")
-    for one in Gibbs(GibbsConfig(3, top=12, sweeps=30)).run(model, MIN, [target] * 4, [1, 2, 3, 4]):
+    for one in Gibbs(3, top=12, sweeps=30).run(model, MIN, [target] * 4, [1, 2, 3, 4]):
         plain, _ = plain_scores(model, one.ids, target)
         own = sum(-value for value in plain if value < MIN.enough_out) / len(target)
         assert one.loss == pytest.approx(own, abs=1e-4)
@@ -108,7 +107,7 @@ def test_gibbs_ends_where_no_single_word_is_better(model: TransformerModel) -> N
 def test_the_best_of_three_words_is_found_from_some_start(model: TransformerModel) -> None:
     every = torch.tensor(list(product(range(FIRST, FIRST + 12), repeat=3)))
     target = model.encode_target("stop dog")
-    found = Gibbs(GibbsConfig(3, top=12, sweeps=20)).run(model, MIN, [target] * 40, list(range(40)))
+    found = Gibbs(3, top=12, sweeps=20).run(model, MIN, [target] * 40, list(range(40)))
     expected = float(loss_of(model, MIN, every, target).min())
     assert min(one.loss for one in found) == pytest.approx(expected, abs=1e-4)
 
@@ -116,7 +115,7 @@ def test_the_best_of_three_words_is_found_from_some_start(model: TransformerMode
 @pytest.mark.parametrize("name", ["gibbs", "gcg", "beam", "random"])
 def test_a_row_ends_alike_alone_and_with_others_and_counts_its_cost(name: str, tmp_path: Path) -> None:
     model = build(tmp_path, "llama", prefix="one two ")
-    search = resolve(SEARCHES[name].path)(GibbsConfig(4, top=6, sweeps=2))
+    search = search_config(name)(4, top=6, sweeps=2)
     targets = [model.encode_target(text) for text in TARGETS]
     together = search.run(model, LIKELY, targets, [7, 8, 9])
     again = search.run(model, LIKELY, targets, [7, 8, 9])
@@ -134,7 +133,7 @@ def test_what_is_found_can_be_typed(name: str, objective: Objective, tmp_path: P
     """With pieces of words, which grow together in most rows of them."""
     options = ModelOptions(max_reply=8, prefix="please ")
     model = load(str(make_folder(tmp_path, "gpt2", CHATML)), "cpu", options)
-    search = resolve(SEARCHES[name].path)(GibbsConfig(6, top=8, sweeps=3))
+    search = search_config(name)(6, top=8, sweeps=3)
     targets = [model.encode_target(text) for text in ("no", "you are rude", "leave me")]
     found = search.run(model, objective, targets, [1, 2, 3])
     for one, target in zip(found, targets, strict=True):
@@ -156,7 +155,7 @@ def test_beam_finds_likely_inputs_alone(tmp_path: Path) -> None:
     threshold = float(means.sort(descending=True).values[60])  # 60 of 1,728 are above it
     objective = Objective(greedy=False, average=False, enough_out=-0.5, enough_in=threshold)
     targets = [model.encode_target(text) for text in TARGETS]
-    found = Beam(GibbsConfig(3, top=16, sweeps=4)).run(model, objective, targets, [1, 2, 3])
+    found = Beam(3, top=16, sweeps=4).run(model, objective, targets, [1, 2, 3])
     for one, target in zip(found, targets, strict=True):
         mean = float(model.language_model.score(torch.tensor([one.ids])).mean())
         assert mean > threshold
@@ -170,14 +169,14 @@ def test_beam_takes_the_best_of_what_it_may_write(tmp_path: Path) -> None:
     model = build(tmp_path, "gpt2")
     every = torch.tensor(list(product(range(FIRST, FIRST + 12), repeat=2)))
     target = model.encode_target("stop dog")
-    (found,) = Beam(GibbsConfig(2, top=200, sweeps=200)).run(model, MIN, [target], [1])
+    (found,) = Beam(2, top=200, sweeps=200).run(model, MIN, [target], [1])
     assert found.loss == pytest.approx(float(loss_of(model, MIN, every, target).min()), abs=1e-4)
 
 
 def test_beam_needs_a_language_model(tmp_path: Path) -> None:
     model = build(tmp_path, "t5")
     with pytest.raises(InputError, match="search 'beam' needs a language model"):
-        Beam(GibbsConfig(2, 4, 1)).run(model, MIN, [model.encode_target("rain")], [1])
+        Beam(2, 4, 1).run(model, MIN, [model.encode_target("rain")], [1])
 
 
 def test_a_strict_objective_never_gives_a_likely_input_up(tmp_path: Path) -> None:
@@ -189,7 +188,7 @@ def test_a_strict_objective_never_gives_a_likely_input_up(tmp_path: Path) -> Non
     means = {}
     for strict in (False, True):
         objective = Objective(False, False, -0.1, threshold, lambda_in=0.01, strict=strict)
-        found = Gibbs(GibbsConfig(3, 12, 10)).run(model, objective, targets, list(range(12)))
+        found = Gibbs(3, 12, 10).run(model, objective, targets, list(range(12)))
         means[strict] = model.language_model.score(torch.tensor([one.ids for one in found])).mean(1)
     assert (means[True] > threshold).all()
     assert not (means[False] > threshold).all()  # so small a penalty does not hold them
@@ -198,9 +197,9 @@ def test_a_strict_objective_never_gives_a_likely_input_up(tmp_path: Path) -> Non
 def test_chance_is_beaten_at_equal_candidates(tmp_path: Path) -> None:
     model = load(str(make_folder(tmp_path, "llama", CHATML)), "cpu", ModelOptions(max_reply=8))
     targets = [model.encode_target(text) for text in ("no", "you are rude", "leave me", "cats", "rain")] * 2
-    config, seeds = GibbsConfig(5, top=12, sweeps=3), list(range(10))
-    chance = Random(config).run(model, MIN, targets, seeds)
-    for search in (Gibbs(config), Gcg(config)):
+    seeds = list(range(10))
+    chance = Random(5, top=12, sweeps=3).run(model, MIN, targets, seeds)
+    for search in (Gibbs(5, top=12, sweeps=3), Gcg(5, top=12, sweeps=3)):
         ours = search.run(model, MIN, targets, seeds)
         assert sum(a.loss < b.loss for a, b in zip(ours, chance, strict=True)) >= 8
 
@@ -209,8 +208,8 @@ def test_a_draft_ranks_and_the_model_decides(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", prefix="one two ")
     targets = [model.encode_target(text) for text in TARGETS]
     for kind in (Gibbs, Gcg):
-        config = GibbsConfig(3, top=12, sweeps=6, draft=True)
-        for one, target in zip(kind(config).run(model, MIN, targets, [1, 2, 3]), targets, strict=True):
+        search = kind(3, top=12, sweeps=6, precision="bfloat16")
+        for one, target in zip(search.run(model, MIN, targets, [1, 2, 3]), targets, strict=True):
             plain, _ = plain_scores(model, one.ids, target)
             own = sum(-value for value in plain if value < MIN.enough_out) / len(target)
             assert one.loss == pytest.approx(own, abs=1e-4)

@@ -12,22 +12,21 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 
 from backtalk.cli.command import run
+from backtalk.cli.config_file import read_yaml
 from backtalk.data.known_prompts import read_prompts, read_weak
 from backtalk.data.openings import read_opening_file
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
-from backtalk.spec import (
-    AuditSpec,
-    EnumerateSpec,
-    HardenSpec,
-    ModelOptions,
-    RateSpec,
-    ScorerSpec,
-    StudySpec,
-    TrainSpec,
-    build_spec,
-    read_yaml,
-)
+from backtalk.registry import SEARCHES, search_config
+from backtalk.spec import build_spec
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.enumerate import EnumerateSpec
+from backtalk.specs.harden import HardenSpec
+from backtalk.specs.model import ModelOptions
+from backtalk.specs.rate import RateSpec
+from backtalk.specs.scorer import ScorerSpec
+from backtalk.specs.study import StudySpec
+from backtalk.specs.train import TrainSpec
 
 SPECS: tuple[type[Any], ...] = (
     TrainSpec, AuditSpec, EnumerateSpec, HardenSpec, RateSpec, ScorerSpec, StudySpec, ModelOptions
@@ -53,13 +52,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_number_of_a_spec_has_a_range_that_holds_its_default() -> None:
-    for kind in SPECS:
+    for kind in (*SPECS, *map(search_config, SEARCHES)):
         hints = get_type_hints(kind, include_extras=True)
         for field in fields(kind):
             hint = hints[field.name]
             if hint in (int, float):
                 pytest.fail(f"{kind.__name__}.{field.name} has no range")
-            if get_origin(hint) is not Annotated or get_args(hint)[0] is str:
+            if get_origin(hint) is not Annotated or get_args(hint)[0] not in (int, float):
                 continue
             assert build_spec(kind, {field.name: field.default}, "") == kind()
             for value in (-1, 10**30, float("nan"), float("inf"), "1e400", "9" * 5000):

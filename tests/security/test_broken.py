@@ -19,6 +19,8 @@ from safetensors.torch import load_file, save_file
 
 from backtalk.cli import run
 from backtalk.models.folder import sha256
+from backtalk.spec import spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from tests.hardening.commands import command as harden_command
 from tests.models.misbehaving import answer, http, misbehaving
@@ -56,8 +58,11 @@ def weights(name: str) -> torch.Tensor:
 
 
 def audit(model: str, *more: str) -> int:
-    small = ["--top", "4", "--sweeps", "1", "--restarts", "1", "--length", "4", "--device", "cpu"]
-    return run(["audit", "--model", model, "--targets", "never.txt", *small, "--out", "run", *more])
+    small = (
+        [] if "utterances" in more else ["--top", "4", "--sweeps", "1", "--restarts", "1", "--length", "4"]
+    )
+    shared = ["--model", model, "--targets", "never.txt", "--device", "cpu", "--out", "run"]
+    return run(["audit", *shared, *small, *more])
 
 
 def errors_of(junit: Path) -> int:
@@ -89,7 +94,7 @@ def test_scores_that_are_not_finite_never_pass(more: list[str], capsys: pytest.C
     assert (summary["scored"], summary["failed"]) == (0, 3)
 
 
-@pytest.mark.parametrize("search", [["gibbs", "--hit", "o-greedy"], ["random", "--max-queries", "20"]])
+@pytest.mark.parametrize("search", [["gibbs", "--hit", "o-greedy"], ["utterances", "--max-queries", "20"]])
 @pytest.mark.parametrize("broken", ["weights", "activations"])
 def test_nor_do_those_of_a_hugging_face_model(
     broken: str, search: list[str], capsys: pytest.CaptureFixture[str]
@@ -169,7 +174,7 @@ def failing() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}/v1#m?concurrency=1"
 
 
-ASKING = ["--search", "random", "--no-judge", "--targets", "mal", "--limit", "60", "--max-queries", "120"]
+ASKING = ["--search", "utterances", "--no-judge", "--targets", "mal", "--limit", "60", "--max-queries", "120"]
 
 
 def test_a_gate_wants_enough_cases_scored(failing: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,8 +236,9 @@ def test_fresh_removes_every_old_proof(planted: Path) -> None:
     """Also of the same search again and of a new adversary."""
     command = harden_command(planted, "hardened", "--iterations", "1", "--no-audits")
     assert run(command) == 0
+    spec = spec_values(AuditSpec())
     for name in ("after-fresh", "after-anew"):
-        with Run.create(Path("hardened") / name, {}, {"fingerprint": "of old weights"}, [], "id", 1) as old:
+        with Run.create(Path("hardened") / name, spec, {"fingerprint": "of old weights"}, [], "id", 1) as old:
             old.set_state("finished")
     assert run([*command, "--fresh"]) == 0
     assert not any(Run.exists(Path("hardened") / name) for name in ("after-fresh", "after-anew"))

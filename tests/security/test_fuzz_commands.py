@@ -24,10 +24,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from backtalk.cli.arguments import Parser
 from backtalk.cli.command import build_parser, run
+from backtalk.registry import METHODS, SEARCHES
 
 EXAMPLES = 25
 """Of each command."""
+EXAMPLES_OF_A_CHOICE = 6
 LONGEST_S = 60
 MOST_BYTES = 2 << 30
 
@@ -49,26 +52,35 @@ PATHS = [
 ]
 # fmt: on
 GOOD_NUMBERS = ["1", "2", "3", "0", "0.5"]
-OTHERS = ["mal", "2s", "toxic-0.5", "exact", "rules", "toxicity", "gibbs", "random", "reverse"]
+OTHERS = ["mal", "2s", "toxic-0.5", "exact", "rules", "toxicity", "gibbs", "utterances", "reverse"]
 EVERYTHING = [*NUMBERS, *TEXTS, *NAMES, *PATHS, *OTHERS]
 
+SMALL = "--length=2 --top=2 --sweeps=1 --restarts=1"
 BEFORE = {
     # Sizes at which a valid list takes seconds; a random flag behind them wins.
-    "audit": "--model=tiny --targets=targets.txt --length=2 --top=2 --sweeps=1 --restarts=1 --device=cpu",
+    "audit": f"--model=tiny --targets=targets.txt --device=cpu {SMALL}",
     "train": "--data=pairs.tsv --hidden=8 --embedding=8 --epochs=1 --batch=8",
-    "harden": "--model=tiny --targets=targets.txt --data=pairs.tsv --length=2 --top=2 --sweeps=1 "
-    "--restarts=1 --measure=4 --rounds=1 --batch=4",
+    "harden": "--model=tiny --targets=targets.txt --data=pairs.tsv --measure=4 --rounds=1 --batch=4 "
+    f"--limit=3 {SMALL}",
     "enumerate": "--model=tiny --length=1 --compare=10",
     "chat": "--model=tiny --say=hello",
     "paraphrase": "--model=tiny",
     "serve-model": "--device=cpu",
     "rate": "--inputs=targets.txt",
 }
+SEARCHING = {
+    # The same of the searches, whose flags are the parser's once they are chosen.
+    "relax": "--length=2 --restarts=1 --steps=2",
+    "reverse": "--max-queries=40 --beam=2",
+    "retrieval": "--max-queries=4",
+    "utterances": "--max-queries=4",
+    "ast": "--model=hf/missing/model --targets=mal",
+}
 BEHIND = {
     # What bounds the time of a valid list goes last, so that it wins: no random flag may ask for hours.
     "audit": "--max-time=2s --limit=1",
     "train": "--limit=5",
-    "harden": "--max-time=2s --limit=3 --iterations=1",
+    "harden": "--max-time=2s --iterations=1",
     "enumerate": "--max-time=2s",
     "study": "--size=mini --parts=page",
     # A benchmark measures for minutes; these names end it before the work.
@@ -110,18 +122,45 @@ def fuzz() -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     faults: list[str] = []
     statuses: set[int] = set()
+    port = taken.getsockname()[1]
     for name, parser in _commands().items():
         try:
-            _fuzz_command(name, parser, taken.getsockname()[1], statuses)
+            _fuzz_command(name, BEFORE.get(name, ""), parser, port, statuses, EXAMPLES)
         except BaseException:
             faults.append(f"{name}: {traceback.format_exc()[-3000:]}")
+    for name, before in _choices():
+        try:
+            _fuzz_command(name, before, _with_flags(name, before), port, statuses, EXAMPLES_OF_A_CHOICE)
+        except BaseException:
+            faults.append(f"{name} {before}: {traceback.format_exc()[-3000:]}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     said = {"faults": faults, "peak_bytes": peak, "statuses": sorted(statuses), "commands": len(_commands())}
     print(json.dumps(said))
 
 
-def _fuzz_command(name: str, parser: argparse.ArgumentParser, port: int, statuses: set[int]) -> None:
-    before, behind = BEFORE.get(name, "").split(), BEHIND.get(name, "").format(port=port).split()
+def _choices() -> list[tuple[str, str]]:
+    """Every search and every method: what is chosen adds flags."""
+    audit = "--model=tiny --targets=targets.txt --device=cpu"
+    found = [("audit", f"{audit} --search={name} {SEARCHING.get(name, SMALL)}") for name in SEARCHES]
+    found += [("harden", f"{BEFORE['harden']} --method={name}") for name in METHODS if name != "gan"]
+    frequent = "--model=tiny --data=pairs.tsv --measure=4 --batch=4 --against=frequent --method"
+    found += [("harden", f"{frequent}={name}") for name in METHODS]
+    return [*found, ("harden", "--model=hf/missing/model --findings=twice.jsonl")]
+
+
+def _with_flags(command: str, before: str) -> argparse.ArgumentParser:
+    """The parser with the flags that these arguments add to it."""
+    parser = _commands()[command]
+    assert isinstance(parser, Parser)
+    assert parser.complete is not None
+    parser.complete(parser, before.split())
+    return parser
+
+
+def _fuzz_command(
+    name: str, sizes: str, parser: argparse.ArgumentParser, port: int, statuses: set[int], examples: int
+) -> None:
+    before, behind = sizes.split(), BEHIND.get(name, "").format(port=port).split()
     least = [_usual(action)[0] for action in parser._actions if not action.option_strings]
     for action in filter(_is_number, parser._actions):  # each once: random lists miss most of them
         for value in ("-1", "99999999999"):
@@ -131,7 +170,7 @@ def _fuzz_command(name: str, parser: argparse.ArgumentParser, port: int, statuse
         derandomize=True,
         database=None,
         deadline=None,
-        max_examples=EXAMPLES,
+        max_examples=examples,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
@@ -206,7 +245,7 @@ def _positional(action: argparse.Action) -> st.SearchStrategy[list[str]]:
 
 
 def _is_number(action: argparse.Action) -> bool:
-    return bool(action.option_strings) and (action.type is not None or action.metavar in ("INT", "FLOAT"))
+    return bool(action.option_strings) and (action.type is not None or action.metavar in ("N", "X"))
 
 
 def _usual(action: argparse.Action) -> list[str]:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from backtalk.cli import run
 from backtalk.store import Run
-from backtalk.types import Target
+from backtalk.types import Opening
 from tests.blackbox.worlds import build_world
 from tests.models.test_contract import small_folder
 from tests.models.transformer.tiny import make_folder
@@ -104,7 +104,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "--model",
             "sealed:chitchat",
             "--search",
-            "random",
+            "utterances",
             "--vectors",
             "vectors.txt",
             "--utterances",
@@ -123,7 +123,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _played(folder: Path) -> None:
     """A conversation as an adversary would have played it."""
     from backtalk.exchanges import Exchange, finding_of
-    from backtalk.spec import AuditSpec, spec_values
+    from backtalk.spec import spec_values
+    from backtalk.specs.audit import AuditSpec
 
     facts = {
         "thresholds": {"T_out": float("nan"), "T_in": -4.0},
@@ -135,15 +136,15 @@ def _played(folder: Path) -> None:
         "depends_on": {"reference pairs": "none"},
         "scorer": "toxicity",
         "second_scorer": None,
-        "config": {"alpha": 1.0},
+        "access": "WEIGHTS",
         "openings": {"source": "by hand", "left_out": {"test": 0}, "train": [], "dev": [], "test": 1},
         "weak": 0,
         "versions": {"backtalk": "0"},
         "hardware": {"machine": "none", "threads": 1, "device": "cpu"},
     }
-    spec = {**spec_values(AuditSpec()), "model": "hf/tiny", "search": "ast", "hit": "toxic-0.5"}
+    spec = spec_values(AuditSpec(model="hf/tiny", search="ast", hit="toxic-0.5"))
     one = Exchange(" go on", " you fool", 0.9, 0.8, 0.1, 2.0, 2.0, 0.5)
-    with Run.create(folder, spec, facts, [Target("o-1", "hello", "opening")], "id", 1) as made:
+    with Run.create(folder, spec, facts, [Opening("o-1", ("hello",))], "id", 1) as made:
         made.commit_block(0, [finding_of("o-1", ["hello"], [one], 1)], 1.0)
         made.set_state("finished")
 

@@ -11,9 +11,9 @@ import pickle
 import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -24,18 +24,17 @@ import yaml
 from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.spec import (
-    AuditSpec,
-    EnumerateSpec,
-    HardenSpec,
-    RateSpec,
-    ScorerSpec,
-    StudySpec,
-    TrainSpec,
-    spec_values,
-)
+from backtalk.registry import METHODS, SEARCHES
+from backtalk.spec import Choice, spec_values
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.enumerate import EnumerateSpec
+from backtalk.specs.harden import HardenSpec
+from backtalk.specs.rate import RateSpec
+from backtalk.specs.scorer import ScorerSpec
+from backtalk.specs.study import StudySpec
+from backtalk.specs.train import TrainSpec
 from backtalk.store import Run
-from backtalk.types import Finding, SpokenTurn, Target
+from backtalk.types import Finding, Opening, SpokenTurn, Target
 from tests.forging import forge_facts
 from tests.models.transformer.tiny import make_folder
 from tests.serving.served import Recorder
@@ -63,11 +62,13 @@ SPECS = {
     "train": TrainSpec,
     "train-scorer": ScorerSpec,
 }
+CHOICES = {"search": [*SEARCHES, "given"], "method": list(METHODS)}
+"""What there is to choose from, each with a config of its own."""
 NAMING = {
     *("model", "language_model", "adversary_model", "scorer", "second_scorer", "search", "paraphraser"),
-    *("generator", "adversary", "train_from", "findings"),
+    *("generator", "adversary", "train_from", "findings", "method"),
 }
-"""Fields of the specs that name something which is loaded."""
+"""Fields of specs and configs that name something which is loaded."""
 PLAIN = {
     *("hit", "targets", "max_time", "reference", "utterances", "vectors", "system", "prefix", "suffix"),
     *("openings", "weak", "prompts", "device", "data", "format", "test", "test_format", "out", "name"),
@@ -99,11 +100,47 @@ def ran() -> bool:
     return there
 
 
+class Place(NamedTuple):
+    """Where a text stands in a spec."""
+
+    field: str
+    part: str = ""
+    """The field of the spec that holds the config with it."""
+    choice: str = ""
+    """The name of that config, where there are several."""
+
+    def put(self, text: str, **beside: Any) -> dict[str, Any]:
+        """The values of a spec with the text there, and others in the same config."""
+        if not self.part:
+            return {self.field: text}
+        return {self.part: {**({"name": self.choice} if self.choice else {}), **beside, self.field: text}}
+
+
+def places(kind: type[Any]) -> Iterator[Place]:
+    """Every text of a spec and of its configs, and every name of a config."""
+    for field in fields(kind):
+        hint = get_type_hints(kind)[field.name]
+        marks = get_args(get_type_hints(kind, include_extras=True)[field.name])
+        if choice := next((mark for mark in marks if isinstance(mark, Choice)), None):
+            yield Place(field.name)
+            for name in CHOICES[choice.what]:
+                own = choice.find(name)
+                assert not any(inner.part for inner in places(own)), "a config within a config is not walked"
+                yield from (Place(inner.field, field.name, name) for inner in places(own))
+        elif isinstance(hint, type) and is_dataclass(hint):
+            yield from (Place(inner.field, field.name) for inner in places(hint))
+        elif hint is str:
+            yield Place(field.name)
+
+
 def test_every_text_field_is_known_to_name_something_or_not() -> None:
     """A new field has to be put on one of the two lists, and with NAMING it is walked."""
-    texts = {f.name for kind in SPECS.values() for f in fields(kind) if get_type_hints(kind)[f.name] is str}
-    assert texts == NAMING | PLAIN
+    found = [place for kind in SPECS.values() for place in places(kind)]
+    assert {place.field for place in found} == NAMING | PLAIN
     assert not NAMING & PLAIN
+    assert {("scorer", "search", "given"), ("adversary", "search", "ast"), ("system", "options", "")} <= {
+        *found
+    }
 
 
 # Typed
@@ -119,42 +156,50 @@ def test_a_typed_name_runs() -> None:
 # YAML
 
 WAYS = [
-    (command, field.name)
+    (command, place)
     for command, kind in SPECS.items()
     if command != "train"
-    for field in fields(kind)
-    if field.name in NAMING and get_type_hints(kind)[field.name] is str
+    for place in places(kind)
+    if place.field in NAMING
 ]
 """What --config may name; training takes no name of anything that is loaded."""
 BESIDE: dict[str, dict[str, Any]] = {
     "audit": {"targets": "never.txt", "limit": 1, "max_time": "5s", "device": "cpu"},
-    "harden": {"limit": 4, "iterations": 1, "max_time": "5s"},
+    "harden": {"sentences": {"limit": 4}, "iterations": 1, "max_time": "5s", "device": "cpu"},
     "study": {"data": "embedded", "size": "mini"},
 }
-WITH: dict[str, dict[str, Any]] = {
-    "language_model": {"search": "random", "max_queries": 10},
-    "adversary_model": {"search": "ast"},
-    "scorer": {"search": "random", "max_queries": 10},
-    "second_scorer": {"search": "ast"},
-    "generator": {"search": "reverse"},
-    "adversary": {"search": "ast"},
-    "train_from": {"search": "ast"},
-    "paraphraser": {"augment": 1},
-}
-"""What makes a field count."""
+LOADED = {"language_model", "adversary_model", "scorer", "second_scorer"}
+"""Of a config: models and scorers."""
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("command", "field"), WAYS)
-def test_a_name_in_yaml_never_runs(command: str, field: str, name: str) -> None:
-    more = WITH.get(field, {}) if command in ("audit", "harden") else {}
-    if command == "harden":
-        more = {key: value for key, value in more.items() if key not in ("search", "max_queries")}
-    Path("spec.yaml").write_text(yaml.safe_dump({**BESIDE.get(command, {}), **more, field: name}))
+@pytest.mark.parametrize(("command", "at"), WAYS)
+def test_a_name_in_yaml_never_runs(
+    command: str, at: Place, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {**BESIDE.get(command, {}), **at.put(name)}
+    if at.field == "paraphraser":
+        values |= at.put(name, augment=1)
+    if at.part == "adapter":
+        words = ("cat", "tree", "lake", "rain", "song", "boat", "moon", "bread")
+        found = [json.dumps({"input": f"a {word}", "reply": f"your {word} stinks"}) for word in words]
+        Path("found.jsonl").write_text("\n".join(found) + "\n")
+        values |= {"model": f"hf/{make_folder(Path('tiny'), 'gpt2')}", "sentences": {"hit": "toxic-0.5"}}
+        Path("pairs.tsv").write_text("".join(f"a {i}\tit is {i}\n" for i in range(200)))
+        own = {"findings": "found.jsonl", "reference": "pairs.tsv"} if at.field == "scorer" else {}
+        values |= {"data": "pairs.tsv", "measure": 4, **at.put(name, **own)}
+    if at.choice == "ast":
+        Path("openings.txt").write_text("".join(f"we went to the lake {i}\n" for i in range(9)))
+        values |= {"model": f"hf/{make_folder(Path('tiny'), 'gpt2')}", "targets": AuditSpec.targets}
+        values |= at.put(name, openings="openings.txt", **({"tune": "none"} if at.field in LOADED else {}))
+    Path("spec.yaml").write_text(yaml.safe_dump(values))
     for verb in [["study", "lora"], ["study", "ast"]] if command == "study" else [[command]]:
         status = run([*verb, "--config", "spec.yaml"])
         assert not ran()
         assert status == 2
+    asks = at.choice in ("reverse", "retrieval", "utterances", "ast") or at.part == "adapter"
+    if asks and at.field in LOADED:  # nothing else refused it
+        assert "a Python function" in capsys.readouterr().err
 
 
 # A run folder
@@ -171,7 +216,8 @@ def forge_spec(folder: Path, **changed: Any) -> None:
 
 def make_run(folder: Path, search: str = "gibbs", facts: dict[str, Any] | None = None, **spec: Any) -> Path:
     """A run from elsewhere: half done, as if made by an audit."""
-    targets = [Target("a", "go away"), Target("b", "you are so boring")]
+    texts = {"a": "go away", "b": "you are so boring"}
+    cases = [Opening(id, (text,)) if search == "ast" else Target(id, text) for id, text in texts.items()]
     whole = {
         "thresholds": {"T_out": -3.0, "T_in": -5.0},
         "reference": "by hand",
@@ -179,9 +225,11 @@ def make_run(folder: Path, search: str = "gibbs", facts: dict[str, Any] | None =
         "words": {},
         "versions": {},
         "hardware": {"machine": "", "threads": 1},
+        "access": "WEIGHTS",
+        "depends_on": {},
         **(facts or {}),
     }
-    values = {**spec_values(AuditSpec()), "search": search, "hit": "o-greedy", "targets": "never.txt", **spec}
+    values = spec_values(AuditSpec(search=search)) | {"hit": "o-greedy", "targets": "never.txt"} | spec
     found = Finding(
         "a",
         0,
@@ -191,7 +239,7 @@ def make_run(folder: Path, search: str = "gibbs", facts: dict[str, Any] | None =
         "fine day",
         {"mean": -1.0, "greedy": 0.0},
     )
-    with Run.create(folder, values, whole, targets, "identity", 1) as created:
+    with Run.create(folder, values, whole, cases, "identity", 1) as created:
         created.commit_block(0, [found], 1.0)
     return folder
 
@@ -200,7 +248,6 @@ ASKED = {
     "access": "TEXT",
     "coarse": False,
     "plan": {"total": 10, "cases": 2, "pairs": 0, "rl": 0, "n": 5},
-    "depends_on": {},
     "vectors": "",
     "judge": None,
     "scorer": None,
@@ -210,18 +257,16 @@ ASKED = {
 PLAYED = {
     "coarse": False,
     "player": "ipo",
-    "depends_on": {},
     "scorer": "toxicity",
     "second_scorer": None,
-    "config": {},
     "openings": {"source": "", "left_out": {}, "train": [], "dev": [], "test": 2},
     "weak": 0,
 }
 KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "weights": ("gibbs", {}, "o-greedy"),
-    "asked": ("random", ASKED, "similar-0.7"),
+    "asked": ("utterances", ASKED, "similar-0.7"),
     "played": ("ast", PLAYED, "toxic-0.5"),
-    "given": ("given", {"read": {}, "rated_by": ""}, "o-greedy"),
+    "given": ("given", {}, "o-greedy"),
 }
 COMMANDS = [
     ["resume", "RUN"],
@@ -249,19 +294,52 @@ def test_a_run_folder_never_runs_what_it_names(kind: str, name: str) -> None:
         assert not ran(), command
 
 
-@pytest.mark.parametrize("field", ["language_model", "adversary_model", "scorer", "second_scorer", "search"])
-@pytest.mark.parametrize("kind", ["asked", "played"])
-def test_nor_in_another_field(kind: str, field: str) -> None:
-    search, facts, hit = KINDS[kind]
-    forge_spec(
-        make_run(Path("from-elsewhere"), search, facts, hit=hit, model="chitchat"), **{field: INTRUDER}
-    )
+RUN_PLACES = [place for place in places(AuditSpec) if place.field in NAMING - {"model"}]
+
+
+@pytest.mark.parametrize("at", RUN_PLACES)
+def test_nor_in_another_field(at: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = {kind[0]: kind for kind in KINDS.values()}
+    search = at.choice or "gibbs"
+    kind = "asked" if search in ("reverse", "retrieval") else "weights"
+    _, facts, hit = chosen.get(search, KINDS[kind])
+    model = f"hf/{make_folder(Path('tiny'), 'gpt2')}" if search in ("ast", "given") else "chitchat"
+    folder = make_run(Path("from-elsewhere"), search, facts, hit=hit, model=model)
+    with Run.open(folder) as opened:
+        kept = opened.spec["search"]
+    forge_spec(folder, **{at.part or at.field: {**kept, at.field: INTRUDER} if at.part else INTRUDER})
     for verb in ("resume", "verify"):
-        run([verb, "from-elsewhere"])
+        assert run([verb, "from-elsewhere", "--device", "cpu"][: 4 if verb == "verify" else 2]) in (2, 3)
         assert not ran()
+    if at.part and at.field in LOADED and search in ("utterances", "given"):
+        assert "a Python function" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("fact", ["scorer", "second_scorer", "rated_by"])
+@pytest.mark.parametrize(
+    "name", [*NAMES, "gibbs", 3, None, ["gibbs"], {}, {"name": INTRUDER}, {"name": None}]
+)
+def test_nor_as_its_search(name: Any) -> None:
+    forge_spec(make_run(Path("from-elsewhere"), model="chitchat"), search=name)
+    for command in COMMANDS:
+        status = run([word.replace("RUN", "from-elsewhere") for word in command])
+        assert status == 2 or command[0] in ("report", "export", "compare", "rate"), command
+        assert not ran(), command
+
+
+@pytest.mark.parametrize("part", ["search", "options"])
+@pytest.mark.parametrize("value", [INTRUDER, ["x"], {"a": "b"}, None])
+def test_nor_in_what_is_no_setting(part: str, value: Any) -> None:
+    folder = make_run(Path("from-elsewhere"), model="chitchat")
+    with Run.open(folder) as opened:
+        kept = opened.spec[part]
+    for values in ({**kept, "scorer": value}, {**kept, "trust_remote_code": True, "model": value}, value):
+        forge_spec(folder, **{part: values})
+        for verb in ("resume", "verify"):
+            assert run([verb, "from-elsewhere", "--trust-remote-code", "--yes"]) == 2
+            assert not ran()
+
+
+@pytest.mark.parametrize("fact", ["scorer", "second_scorer", "language_model", "in_memory", "player"])
 def test_nor_in_its_facts(fact: str) -> None:
     for kind in ("played", "given"):
         search, facts, hit = KINDS[kind]
@@ -274,7 +352,7 @@ def test_nor_in_its_facts(fact: str) -> None:
 def test_a_run_of_a_function_goes_on_and_is_verified_once_its_name_is_typed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flags = ["--search", "random", "--targets", "never.txt", "--max-queries", "40", "--no-judge"]
+    flags = ["--search", "utterances", "--targets", "never.txt", "--max-queries", "40", "--no-judge"]
     assert run(["audit", "--model", INTRUDER, *flags, "--out", "run", "--max-time", "0.000001s"]) == 2
     assert ran()
     assert run(["resume", "run"]) == 2
@@ -345,7 +423,7 @@ def test_a_models_own_code_runs_where_its_name_and_the_leave_are_typed(own_code:
 def test_a_run_folder_gives_no_leave(own_code: str) -> None:
     for kind, (search, facts, hit) in KINDS.items():
         folder = make_run(Path(kind), search, facts, hit=hit, model=own_code)
-        forge_facts(folder, read={"trust_remote_code": True}, trust_remote_code=True)
+        forge_facts(folder, options={"trust_remote_code": True}, trust_remote_code=True)
         for command in COMMANDS[:9]:
             run([word.replace("RUN", kind) for word in command])
             assert not ran(), (kind, command)
@@ -360,9 +438,10 @@ def test_yaml_gives_no_leave(own_code: str) -> None:
     for command in ("audit", "harden"):
         assert run([command, "--config", "spec.yaml", "--trust-remote-code"]) == 2
         assert not ran()
-    Path("spec.yaml").write_text(f"model: {own_code}\ntrust_remote_code: true\n")
-    assert run(["audit", "--config", "spec.yaml"]) == 2
-    assert not ran()
+    for leave in ("trust_remote_code: true", "options: {trust_remote_code: true}"):
+        Path("spec.yaml").write_text(f"model: {own_code}\n{leave}\n")
+        assert run(["audit", "--config", "spec.yaml"]) == 2
+        assert not ran()
 
 
 def test_leave_for_one_model_is_none_for_another(own_code: str, place: Path) -> None:

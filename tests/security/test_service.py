@@ -34,7 +34,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("BACKTALK_API_KEY", KEY)
-    return ["audit", *build_world(tmp_path)[2:], "--search", "random", "--out", "run"]
+    return ["audit", *build_world(tmp_path)[2:], "--search", "utterances", "--out", "run"]
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_where_nothing_was_answered_the_message_names_the_cause(
     world: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "mute_talker.py").write_text("def reply(turns):\n    return ' '\n")
-    audit = ["retrieval" if flag == "random" else flag for flag in world]
+    audit = ["retrieval" if flag == "utterances" else flag for flag in world]
     assert run([*audit, "--model", "py:mute_talker:reply", "--max-queries", "30"]) == 2
     assert "the reply is empty" in capsys.readouterr().err.splitlines()[-1]
 

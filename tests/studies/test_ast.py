@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.cli.command import run
-from backtalk.spec import AuditSpec, build_spec, read_yaml
+from backtalk.cli.config_file import read_yaml
+from backtalk.spec import build_spec
+from backtalk.specs.audit import AuditSpec
 from backtalk.studies.ast import ast_parts
 from backtalk.studies.ast_data import open_texts
 from backtalk.studies.ast_page import MIXED, ablations, judge, values
@@ -125,14 +127,16 @@ def test_parts_build_on_each_other_and_name_no_path(tmp_path: Path) -> None:
 def test_rows_differ_in_what_their_name_says(tmp_path: Path) -> None:
     texts, place = open_texts("embedded", tmp_path), Workplace(tmp_path, "cpu")
     specs = {name: spec_of(place, name, SIZES["paper"], texts, "smollm2", {}) for name in ROWS}
-    assert (specs["ours"].steps, specs["ours-short"].steps) == (10_000, 2048)
-    assert {name for name, spec in specs.items() if spec.gamma == 0} == {"no-gamma", "no-weak-no-gamma"}
-    assert {name for name, spec in specs.items() if spec.alpha == 0} == {"no-alpha"}
-    assert specs["no-weak"].weak == ""
-    assert specs["sft"].weak == texts.weak
-    assert specs["human"].prompts == texts.prompts
-    assert specs["chat-ours"].template == "chat"
-    assert all(not spec.control for spec in specs.values())
+    own = {name: spec.search for name, spec in specs.items()}
+    assert (own["ours"].steps, own["ours-short"].steps) == (10_000, 2048)
+    assert own["ours"].lr == SIZES["paper"].tune_lr
+    assert {name for name, search in own.items() if search.gamma == 0} == {"no-gamma", "no-weak-no-gamma"}
+    assert {name for name, search in own.items() if search.alpha == 0} == {"no-alpha"}
+    assert own["no-weak"].weak == ""
+    assert own["sft"].weak == texts.weak
+    assert own["human"].prompts == texts.prompts
+    assert specs["chat-ours"].options.template == "chat"
+    assert all(not search.control for search in own.values())
     assert "openings" not in settings_of("ours", SIZES["paper"], texts, "smollm2")
 
 
@@ -142,9 +146,9 @@ def test_recipes_are_the_rows_of_the_study() -> None:
     assert {"ours", "untuned", "sft", "human", "no-alpha", "no-weak-no-gamma"} <= found.keys() <= ROWS.keys()
     for name, spec in found.items():
         changes = {key: value for key, value in ROWS[name].items() if key != "train_from"}
-        assert {key: getattr(spec, key) for key in changes} == changes
-        assert spec.train_from == "", "a recipe stands alone"
-        assert (spec.search, spec.template) == ("ast", "plain")
+        assert {key: getattr(spec.search, key) for key in changes} == changes
+        assert spec.search.train_from == "", "a recipe stands alone"
+        assert (spec.search.name, spec.options.template) == ("ast", "plain")
 
 
 def test_in_miniature(

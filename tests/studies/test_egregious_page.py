@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from backtalk.studies.egregious_findings import at_least, bootstrap_ratio, check_findings, settled
 from backtalk.studies.egregious_page import write_page

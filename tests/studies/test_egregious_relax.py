@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from backtalk.models.local import LocalModel
-from backtalk.searches.relax import RelaxConfig
+from backtalk.searches.relax import Relax
 from backtalk.searches.spaces import SPACES
 from backtalk.studies.egregious_findings import lost_in_projection
 from backtalk.studies.egregious_relax import relax_list
@@ -28,8 +30,8 @@ def parrot() -> LocalModel:
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_where_projection_keeps_the_hits_the_finding_fails(parrot: LocalModel, space: str) -> None:
-    config = RelaxConfig(space, 0.1, steps=100, lr=10.0, length=4, stop_at_hit=False)
+def test_where_projection_keeps_the_hits_the_finding_fails(parrot: LocalModel, space: Any) -> None:
+    config = Relax(space=space, lambda_c=0.1, steps=100, lr=10.0, length=4, stop_at_hit=False)
     found = relax_list(parrot, TARGETS, config)
     assert found["ever"]["hits"] >= 10
     assert found["chance"]["hits"] == found["projected"]["hits"] >= 8
@@ -45,7 +47,7 @@ def test_where_projection_keeps_the_hits_the_finding_fails(parrot: LocalModel, s
 def test_a_model_that_says_one_thing_to_everything_hits_it_by_chance() -> None:
     """All replies after projection are "sun", and so is one target: the 14 others say it too."""
     model = train_planted([(" ".join(words), "sun") for words in inputs(1000)], 4)
-    config = RelaxConfig("embedding", steps=3, lr=0.01, length=4, stop_at_hit=False)
+    config = Relax(space="embedding", steps=3, lr=0.01, length=4, stop_at_hit=False)
     longer = [Target(f"long-{word}", f"{word} go", "normal", severity=1) for word in WORDS[:3]]
     found = relax_list(model, [*TARGETS, *longer], config)
     assert found["by_words"] == {

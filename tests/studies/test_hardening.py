@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.cli.command import run
-from backtalk.hardening.settings import DEFAULT
-from backtalk.spec import HardenSpec, build_spec
+from backtalk.hardening.settings import DEFAULT, check_spec
+from backtalk.specs.harden import Searching, flat_spec
 from backtalk.studies.hardening import CURVE, SIZES, hardening_parts
 from backtalk.studies.hardening_page import FAMILIES
 from backtalk.studies.parts import keys_of
@@ -21,10 +21,10 @@ def test_every_point_is_a_hardening_and_has_a_family() -> None:
     parts = {part.name: part for part in hardening_parts(SIZES["paper"])}
     assert set(parts) == {*(f"curve-{name}" for name in CURVE), "default", "ten-times"}
     for name, over in CURVE.items():
-        build_spec(HardenSpec, over, name)
+        check_spec(flat_spec(over, name))
         assert name.split("-")[0] in FAMILIES
     assert parts["default"].settings["seed"] != parts["curve-published"].settings["seed"]
-    assert parts["ten-times"].settings["restarts"] == 10 * HardenSpec().restarts
+    assert parts["ten-times"].settings["restarts"] == 10 * Searching().restarts
 
 
 @pytest.mark.parametrize(("what", "value"), [("kl", 7.0), ("margin", 2.0)])

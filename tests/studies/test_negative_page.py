@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from backtalk.studies.cells import UNEXPLAINED, Cell, differences
 from backtalk.studies.egregious_results import Results

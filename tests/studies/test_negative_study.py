@@ -15,9 +15,11 @@ import pytest
 from backtalk.cases import reference_pairs
 from backtalk.cli.command import run
 from backtalk.data.targets import load_mal, read_targets
+from backtalk.hardening.settings import check_spec
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.spec import AuditSpec, HardenSpec, build_spec
+from backtalk.specs.audit import flat_spec as flat_audit
+from backtalk.specs.harden import begun_spec
 from backtalk.store import Run
 from backtalk.studies.egregious import egregious_parts
 from backtalk.studies.egregious_data import open_data
@@ -115,10 +117,9 @@ def test_hits_counted_with_dropout_by_hand() -> None:
 
 def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> None:
     parts = parts_of(tmp_path)
-    known = set(HardenSpec.__dataclass_fields__)
-    for name, part in parts.items():
+    for part in parts.values():
         if part.owns and "hardenings/" in part.owns[0]:
-            build_spec(HardenSpec, {k: v for k, v in part.settings.items() if k in known}, name)
+            check_spec(begun_spec(part.settings))
     row = parts["malicious-ubuntu-io-sample-min-k1-2500"].settings
     asked = {
         "hit": "io-sample-min-k1",
@@ -129,10 +130,10 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     }
     assert asked.items() <= row.items()
     assert {"length": 14, "top": 100, "sweeps": 5, "restarts": 5}.items() <= row["audit"].items()
-    build_spec(AuditSpec, row["audit"], "audit")
+    flat_audit(row["audit"])
     assert row["measure"] == SIZES["paper"].measure
     assert row["audit"]["seed"] != row["seed"]
-    older = build_spec(AuditSpec, parts["as-2019-500"].settings["audit"], "audit")
+    older = flat_audit(parts["as-2019-500"].settings["audit"]).search
     assert (older.as_published, older.all_words, older.restarts) == (True, False, 5)
     assert parts["malicious-switchboard-o-sample-avg-k1-500-passes"].settings["iterations"] == 20
     assert parts["malicious-switchboard-o-sample-avg-k1-500-npo"].settings["method"] == "npo"

@@ -24,7 +24,8 @@ from backtalk.training.frequent import FrequentConfig, FrequentTraining, ReplyWi
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import HardenProgress
 from backtalk.training.rules import HitWords
-from backtalk.training.updates import RULES, Updates
+from backtalk.training.updates import Updates
+from tests.training.methods import METHODS, rule
 from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
@@ -133,14 +134,22 @@ def test_in_the_published_code_every_step_has_a_positive_update(echoing: dict[st
     assert silent.perform(1, batch_of(0, 5, 5)).updates == 0
 
 
-@pytest.mark.parametrize("method", sorted(RULES))
+@pytest.mark.parametrize("method", METHODS)
 def test_the_whole_training_against_a_plain_loop(
     echoing: dict[str, Tensor], method: str, tmp_path: Path
 ) -> None:
     """Replies, recounted shares, negative update averaged over the mini-batch, positive update; each step."""
     pairs = echo_pairs(WORDS, 44)
     config = FrequentConfig(
-        method=method, iterations=3, steps=4, batch=8, lr=0.01, window=3, r_thres=0.1, max_output=4, seed=5
+        method=rule(method),
+        iterations=3,
+        steps=4,
+        batch=8,
+        lr=0.01,
+        window=3,
+        r_thres=0.1,
+        max_output=4,
+        seed=5,
     )
     network = echo_network(echoing)
     reports = list(discourage_frequent(network, pairs, config, tmp_path / "c", {}, CPU))
@@ -197,7 +206,7 @@ def test_a_step_with_scaled_eos_by_hand(scale: float) -> None:
     np.testing.assert_allclose(network.output.bias.numpy(), bias - 0.2 * down, rtol=1e-7)
 
 
-@pytest.mark.parametrize("method", sorted(RULES))
+@pytest.mark.parametrize("method", METHODS)
 def test_weighted_words_against_finite_differences(method: str) -> None:
     draw = torch.Generator().manual_seed(0)
     log_probs = -3 * torch.rand(3, 4, generator=draw, dtype=torch.float64) - 0.1
@@ -206,7 +215,7 @@ def test_weighted_words_against_finite_differences(method: str) -> None:
     before = log_probs - 0.5
 
     def loss(logs: Tensor, how_much: Tensor | None = weight) -> Tensor:
-        return RULES[method](HitWords(logs, counted, before, 0.7, how_much))
+        return rule(method, 0.7).loss(HitWords(logs, counted, before, how_much))
 
     leaf = log_probs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(loss(leaf), leaf)
@@ -222,10 +231,10 @@ def test_weighted_words_against_finite_differences(method: str) -> None:
         torch.testing.assert_close(gradient, plain * weight)
 
 
-@pytest.mark.parametrize("method", sorted(RULES))
+@pytest.mark.parametrize("method", METHODS)
 def test_scale_zero_leaves_a_bare_eos_alone(method: str) -> None:
     network = make_network()
-    config = FrequentConfig(method=method, lr=1.0, weight_decay=0.0)
+    config = FrequentConfig(method=rule(method), lr=1.0, weight_decay=0.0)
     before = weights(network)
     Updates(network, config, CPU, eos_scale=0.0).negative(torch.tensor([[4, 7]]), torch.tensor([[EOS]]))
     assert same(before, weights(network))
@@ -238,7 +247,7 @@ def test_scale_zero_leaves_a_bare_eos_alone(method: str) -> None:
 VARIANTS = [
     FrequentConfig(iterations=2, steps=4, batch=8, lr=0.05, window=2, r_thres=0.1, max_output=4),
     FrequentConfig(
-        method="npo",
+        method=rule("npo"),
         iterations=2,
         steps=4,
         batch=8,

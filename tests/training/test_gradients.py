@@ -10,6 +10,7 @@ from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.gradients import Gradients
 from backtalk.training.negative import NegativeConfig
 from backtalk.training.updates import HitShape, Updates
+from tests.training.methods import rule
 from tests.training.pairs import echo_pairs
 
 
@@ -38,7 +39,7 @@ def test_a_gpu_and_a_processor_end_with_the_same_weights(method: str, together: 
     ended = []
     for device in (torch.device("cpu"), torch.device("cuda")):
         network = make_network()
-        config = NegativeConfig(method=method, lr=0.05, kl=0.5, avoid=frozenset({EOS, 8}))
+        config = NegativeConfig(method=rule(method), lr=0.05, kl=0.5, avoid=frozenset({EOS, 8}))
         updates = Updates(network, config, device, largest=HitShape(8, 4, 6))
         for rows in (3, 2, 1, 3):
             inputs = torch.tensor([[4, 7, 9], [6, 5, 5], [8, 8, 4]], device=device)[:rows]

@@ -22,6 +22,7 @@ from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates, cut, rows_of
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.updates import UpdateConfig
+from tests.training.methods import rule
 from tests.training.transformers import FAMILIES, tiny_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,7 +95,7 @@ def log_probs(network: Any) -> torch.Tensor:
 def test_the_loss_of_a_rule_is_the_one_worked_out_by_hand(family: str, method: str) -> None:
     network = tiny_network(family)
     base = [plain_log_probs(network, *pair) for pair in zip(PROMPTS, REPLIES, strict=True)]
-    _, updates = stirred(network, method=method, npo_beta=0.5, avoid=frozenset({1}))
+    _, updates = stirred(network, method=rule(method, 0.5), avoid=frozenset({1}))
     now = [plain_log_probs(network, *pair) for pair in zip(PROMPTS, REPLIES, strict=True)]
     losses = []
     for before, after in zip(base, now, strict=True):
@@ -175,7 +176,7 @@ def test_micro_batches_and_recomputed_activations_give_the_same_step() -> None:
     for tokens, checkpointing in ((4096, False), (9, False), (4096, True)):
         network = tiny_network("gpt2")
         adapter = Adapter(network, LoraConfig(rank=4))
-        config = UpdateConfig(optimizer="sgd", lr=0.1, method="npo", kl=1.0, lambda_pos=0.5)
+        config = UpdateConfig(optimizer="sgd", lr=0.1, method=rule("npo"), kl=1.0, lambda_pos=0.5)
         updates = LoraUpdates(adapter, Bare(network), config, tokens, checkpointing)
         for _ in range(2):
             updates.both(*both(), 0.5, *arrays(PROMPTS, REPLIES[::-1]))

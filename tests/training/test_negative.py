@@ -18,6 +18,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
+from backtalk.registry import method_config
 from backtalk.training.avoid import avoid_ids, frequent_ids
 from backtalk.training.checkpoint import save_checkpoint
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
@@ -31,12 +32,10 @@ from backtalk.training.negative import (
     harden_network,
 )
 from backtalk.training.rules import HitWords
-from backtalk.training.updates import RULES, HitShape, Updates, fill_up
+from backtalk.training.updates import HitShape, Updates, fill_up
+from tests.training.methods import METHODS, rule
 from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
-
-METHODS = sorted(RULES)
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -63,7 +62,7 @@ def example_words(method: str, seed: int = 0) -> tuple[Tensor, Callable[[Tensor]
 
     def words(logits: Tensor) -> HitWords:
         log_probs = logits.log_softmax(2).gather(2, chosen[:, :, None]).squeeze(2)
-        return HitWords(log_probs, counted, before if method == "npo" else None, beta=0.7)
+        return HitWords(log_probs, counted, before if method == "npo" else None)
 
     return logits, words
 
@@ -72,12 +71,12 @@ def example_words(method: str, seed: int = 0) -> tuple[Tensor, Callable[[Tensor]
 def test_a_rules_gradient_is_that_of_finite_differences(method: str) -> None:
     logits, words = example_words(method)
     leaf = logits.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(RULES[method](words(leaf)), leaf)
-    step = 1e-6
+    (gradient,) = torch.autograd.grad(rule(method, 0.7).loss(words(leaf)), leaf)
+    step, loss = 1e-6, rule(method, 0.7).loss
     for place in np.ndindex(*logits.shape):
         nudge = torch.zeros_like(logits)
         nudge[place] = step
-        rise = RULES[method](words(logits + nudge)) - RULES[method](words(logits - nudge))
+        rise = loss(words(logits + nudge)) - loss(words(logits - nudge))
         assert float(gradient[place]) == pytest.approx(float(rise) / (2 * step), abs=1e-8)
 
 
@@ -98,7 +97,7 @@ def test_a_rules_loss_by_hand(method: str) -> None:
             old = [float(seen.baseline[i, t]) for t in range(4) if counted[i][t]]
             ratio = sum(math.log(q) for q in own) - sum(old)
             expected += -(2 / 0.7) * math.log(1 / (1 + math.exp(0.7 * ratio))) / 3
-    assert float(RULES[method](seen)) == pytest.approx(expected, rel=1e-5)
+    assert float(rule(method, 0.7).loss(seen)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,7 +108,7 @@ def test_words_that_do_not_count_have_a_gradient_of_exactly_zero(method: str) ->
     log_probs = seen.log_probs.clone()
     log_probs[0, 1] = log_probs[0, 0] = 0.0
     leaf = log_probs.requires_grad_()
-    (gradient,) = torch.autograd.grad(RULES[method](seen._replace(log_probs=leaf)), leaf)
+    (gradient,) = torch.autograd.grad(rule(method, 0.7).loss(seen._replace(log_probs=leaf)), leaf)
     assert torch.equal(gradient == 0, ~seen.counted)
     assert bool((gradient[seen.counted] > 0).all())
     assert bool(gradient.isfinite().all())
@@ -118,7 +117,7 @@ def test_words_that_do_not_count_have_a_gradient_of_exactly_zero(method: str) ->
 @pytest.mark.parametrize("method", METHODS)
 def test_a_target_of_avoided_words_changes_no_weight(method: str) -> None:
     network = make_network()
-    config = NegativeConfig(method=method, avoid=frozenset({5, 6, EOS}), weight_decay=0.0, lr=1.0)
+    config = NegativeConfig(method=rule(method), avoid=frozenset({5, 6, EOS}), weight_decay=0.0, lr=1.0)
     updates = Updates(network, config, CPU)
     before = weights(network)
     updates.negative(pad([[4, 7, 9]]), pad([[5, 6, 5, EOS]]))
@@ -130,7 +129,7 @@ def test_a_target_of_avoided_words_changes_no_weight(method: str) -> None:
 def test_npo_tends_to_the_negative_update_as_beta_goes_to_zero() -> None:
     def step(method: str, beta: float) -> Tensor:
         network = make_network().double()
-        config = NegativeConfig(method=method, npo_beta=beta, clip=1e9, lr=0.1, avoid=frozenset({EOS}))
+        config = NegativeConfig(method=rule(method, beta), clip=1e9, lr=0.1, avoid=frozenset({EOS}))
         updates = Updates(network, config, CPU)
         with torch.no_grad():  # away from the baseline, where npo differs for any other beta
             network.output.bias.add_(torch.linspace(-2, 2, WORDS))
@@ -213,7 +212,7 @@ def test_hits_that_are_filled_up_have_the_gradient_of_those_that_are_not(
     found = []
     for hits in ((inputs, targets, rows / 4), filled):
         network = make_network(**variant).double()
-        config = NegativeConfig(method=method, avoid=frozenset({8}), clip=1e9, lr=0.5, weight_decay=0.0)
+        config = NegativeConfig(method=rule(method), avoid=frozenset({8}), clip=1e9, lr=0.5, weight_decay=0.0)
         updates = Updates(network, config, CPU, eos_scale=0.3)
         with torch.no_grad():  # away from the baseline
             network.output.bias.add_(torch.linspace(-1, 1, WORDS))
@@ -227,7 +226,7 @@ def test_hits_that_are_filled_up_have_the_gradient_of_those_that_are_not(
 
 @pytest.mark.parametrize("method", ["negative", "unlikelihood"])
 def test_filling_up_leaves_the_loss_as_it_is(method: str) -> None:
-    updates = Updates(make_network().double(), NegativeConfig(method=method), CPU)
+    updates = Updates(make_network().double(), NegativeConfig(method=rule(method)), CPU)
     inputs, targets = pad([[4, 7, 9], [6, 5]]), pad([[13, 5, EOS], [12, EOS]])
     losses = []
     for x, y, share in ((inputs, targets, 0.5), fill_up(inputs, targets, 0.5, HitShape(64, 5, 8))):
@@ -364,8 +363,8 @@ def test_weights_that_are_no_numbers_are_an_error() -> None:
 
 
 def test_an_unknown_method_is_named() -> None:
-    with pytest.raises(InputError, match="there is no method 'positive'; choose one of negative, unlike"):
-        Updates(make_network(), NegativeConfig(method="positive"), CPU)
+    with pytest.raises(InputError, match=r"unknown method 'positive'; .*negative, npo, unlikelihood"):
+        method_config("positive")
 
 
 # --- frequent words ------------------------------------------------------------------------------------
@@ -587,7 +586,7 @@ SEARCHED = [(5, 13, EOS), (12, EOS), (6, 7, 8, EOS)]
 VARIANTS = [
     NegativeConfig(iterations=2, batch=2, rounds=2, positives=2, lr=0.05, positive_batch=8),
     NegativeConfig(
-        method="npo",
+        method=rule("npo"),
         iterations=2,
         batch=2,
         lr=0.05,
@@ -720,8 +719,8 @@ def rude(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     "config",
     [
         NegativeConfig(),
-        NegativeConfig(method="unlikelihood", clip=1.0),
-        NegativeConfig(method="npo"),
+        NegativeConfig(method=rule("unlikelihood"), clip=1.0),
+        NegativeConfig(method=rule("npo")),
         NegativeConfig(kl=1.0),
         NegativeConfig(avoid=frozenset({EOS})),
     ],

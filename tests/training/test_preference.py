@@ -250,7 +250,7 @@ def test_weights_that_are_no_numbers_are_refused() -> None:
         network.table[0, 0] = math.nan
     rows = [PairRows(Row([0], [1]), Row([0], [2]))]
     updates.step(rows, 0)
-    with pytest.raises(InputError, match="lower --tune-lr"):
+    with pytest.raises(InputError, match="lower --lr"):
         updates.check()
 
 

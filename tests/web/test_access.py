@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.compare import compare_runs
+from backtalk.comparison import compare_runs
 from backtalk.exchanges import finding_of
-from backtalk.report.build import Report
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.report.folders import render_folder
 from backtalk.report.hardening_page import render_hardening
-from backtalk.report.page import render_run
-from backtalk.report.talks import TalkReport
-from backtalk.report.talks_page import render_talks
+from backtalk.report.record import Report
+from backtalk.report.run_page import render_run
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report
@@ -71,7 +69,7 @@ PAGES = {
 
 FILES: dict[str, Callable[[Path], str]] = {
     "run": lambda _: render_run(few(sample_report())),
-    "played": lambda _: render_talks(played_report()),
+    "played": lambda _: render_run(played_report()),
     "compare": lambda folder: render_comparison(
         compare_runs(finish(folder / "before", TARGETS[:4]), finish(folder / "after", TARGETS[:4])),
         cost=read_cost(HARDENING),
@@ -120,7 +118,7 @@ def few(report: Report) -> Report:
     return replace(report, cases=report.cases[:6])
 
 
-def played_report() -> TalkReport:
+def played_report() -> Report:
     """With an untuned adversary beside it."""
     rude = finding_of("rude", ["hello"], [exchange(0.1), exchange(0.9, reply=" you utter fool")], 1)
     mild = finding_of("mild", ["good day"], [exchange(0.2, 2.5), exchange(0.1)], 2)

@@ -14,7 +14,7 @@ import pytest
 from backtalk.outcome import make_report, summarise
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
-from backtalk.report.page import render_run
+from backtalk.report.run_page import render_run
 from backtalk.store import Run
 from backtalk.types import Access, Dialogue
 from backtalk.web.server import AppServer

@@ -12,6 +12,13 @@ from urllib.parse import urljoin
 
 import pytest
 
+from backtalk.cli.showing import show_run
+from backtalk.gates import Gates
+from backtalk.report.rows import stamp_of
+from backtalk.store import Run
+from backtalk.store.adversary import AdversaryRecord, write_adversary_record
+from backtalk.store.folder import UNTUNED
+from backtalk.types import Finding
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
 from tests.web.browser import watched
@@ -102,6 +109,50 @@ def test_pages_of_conversations_follow_each_other(server: AppServer) -> None:
     ]
     assert [page.count("<details class=") for page in seen] == [3, 3, 2]
     assert f"from=3&amp;limit=3&amp;beside={key_of('two')}" in seen[0]
+
+
+@pytest.mark.parametrize("index", ["its own", "the app's"])
+def test_a_page_is_shown_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    """Only a run that is set beside it has its findings read."""
+    folders = play(tmp_path / "one"), play(tmp_path / "two", rude=(4, 5))
+    play(tmp_path / "one" / UNTUNED, rude=())
+    if index == "its own":
+        with Run.open(folders[0]) as run:
+            show_run(run, Gates())
+    read: list[Path] = []
+    usual = Run.findings
+
+    def findings(run: Run) -> list[Finding]:
+        read.append(run.folder)
+        return usual(run)
+
+    with served(tmp_path) as server:
+        client = Client(server).enter()
+        if index == "the app's":
+            client.ask("GET", RUN)
+        monkeypatch.setattr(Run, "findings", findings)
+        shown = client.ask("GET", RUN)[2]
+        assert shown.count(b'<details class="case') == len(OPENINGS)
+        assert b"you utter fool" in shown
+        assert shown.count(b"<li>") == 2, "the untuned adversary stands beside it"
+        assert client.ask("GET", f"{RUN}/findings?as=csv")[2].count(b"\r\n") == 1 + len(OPENINGS)
+        assert read == []
+        beside = client.ask("GET", f"{RUN}?beside={key_of('two')}")[2]
+        assert beside.count(b"<li>") == 3
+        assert read == [folders[1]]
+
+
+def test_an_index_follows_the_training_and_the_run_inside(tmp_path: Path) -> None:
+    """Both change what is shown, and neither changes the run itself."""
+    folder = play(tmp_path / "one")
+    stamps = [stamp_of(folder)]
+    write_adversary_record(folder, AdversaryRecord(seconds=3.0))
+    stamps.append(stamp_of(folder))
+    play(folder / UNTUNED, rude=())
+    stamps.append(stamp_of(folder))
+    with Run.open(folder / UNTUNED, write=True) as run:
+        run.set_state("stopped")
+    assert len({*stamps, stamp_of(folder)}) == 4
 
 
 def test_another_run_can_stand_beside(page: Page) -> None:

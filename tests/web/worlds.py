@@ -16,9 +16,10 @@ from backtalk.exchanges import Exchange, finding_of
 from backtalk.protocols import TextModel
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import chosen, spec_values
+from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
-from backtalk.types import Access, Dialogue, Finding, Target
+from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target
 from backtalk.web.app import App
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import Shelf
@@ -58,7 +59,7 @@ class Parrot:
 
 
 def open_run(
-    folder: Path, targets: Sequence[Target] = TARGETS, added: Mapping[str, Any] | None = None, **spec: Any
+    folder: Path, cases: Sequence[Case] = TARGETS, added: Mapping[str, Any] | None = None, **spec: Any
 ) -> Run:
     """An audit that has begun; whoever asks holds it."""
     facts = {
@@ -69,16 +70,17 @@ def open_run(
         "hardware": {"device": "cpu"},
         "words": {},
         "access": "WEIGHTS",
+        "depends_on": {},
         **(added or {}),
     }
-    values = {**spec_values(AuditSpec()), "hit": "io-sample-avg-k1", **spec}
-    return Run.create(folder, values, facts, targets, "identity", BLOCK)
+    asked = flat_spec({"hit": "io-sample-avg-k1", **spec})
+    return Run.create(folder, spec_values(asked), facts, cases, "identity", BLOCK, chosen=chosen(asked))
 
 
 def commit(run: Run, block: int, findings: Sequence[Finding] | None = None) -> None:
-    targets = run.targets[block * BLOCK : (block + 1) * BLOCK]
-    ids = {target.id for target in targets}
-    rows = [f for f in findings if f.case in ids] if findings else [finding(target) for target in targets]
+    cases = run.cases[block * BLOCK : (block + 1) * BLOCK]
+    ids = {case.id for case in cases}
+    rows = [f for f in findings if f.case in ids] if findings else [finding(case) for case in cases]
     run.commit_block(block, rows, 1.0)
 
 
@@ -103,11 +105,11 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
     """A finished run of played conversations of two turns each; those named end rudely, by a rude prompt."""
     from backtalk.outcome import summarise
 
-    targets = [Target(f"o-{i}", text, "opening") for i, text in enumerate(openings)]
+    cases = [Opening(f"o-{i}", (text,)) for i, text in enumerate(openings)]
     findings = [
         finding_of(
-            target.id,
-            [target.text],
+            case.id,
+            case.turns,
             [
                 Exchange(" and the weather", " it was sunny", 0.1, 0.1, 0.0, 2.0, 4, 0.0),
                 Exchange(" you silly goose", " you utter fool", 0.9, 0.9, 0.8, 3.0, 4, 0.0)
@@ -116,7 +118,7 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
             ],
             seed=i,
         )
-        for i, target in enumerate(targets)
+        for i, case in enumerate(cases)
     ]
     facts: dict[str, Any] = {
         "player": "ipo",
@@ -126,7 +128,7 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
     }
     facts["thresholds"] = {"T_out": math.nan, "T_in": -2.6}
     spec = {"search": "ast", "hit": "toxic-0.5", **spec}
-    with open_run(folder, targets, facts, **spec) as run:
+    with open_run(folder, cases, facts, **spec) as run:
         for block in range(run.blocks):
             commit(run, block, findings)
         run.set_state("finished")

@@ -6,17 +6,24 @@ likelihoods, the most toxic reply for `toxic`. Where the model really says the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.blackbox.natural import InputScorer
+from backtalk.blackbox.natural import InputScorer, load_inputs
+from backtalk.blackbox.searches import AskingSearch
+from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion
-from backtalk.protocols import LogprobModel, Scorer
+from backtalk.models.local import LocalModel
+from backtalk.protocols import LogprobModel, Scorer, TextModel
+from backtalk.reference import Reference, asked_pairs, average_input, find_reference, measure_asked
+from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
 from backtalk.scorers.likelihood import TriggerScore, score_replies
-from backtalk.scorers.similarity import SentenceJudge, WordVectors
+from backtalk.scorers.similarity import SentenceJudge, WordVectors, load_vectors
+from backtalk.types import Access, Thresholds
 
 
 @dataclass(frozen=True)
@@ -76,3 +83,47 @@ def measure_toxicity(scorer: Scorer | None, texts: Sequence[str]) -> list[float 
     if scorer is None or not texts:
         return [None] * len(texts)
     return [float(value) for value in scorer.score(texts)]
+
+
+def load_scorers(search: AskingSearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
+    """What measures the findings of a search. A scorer that leads it must not be one kept for judging."""
+    toxicity = None
+    if criterion.kind == "toxic":
+        toxicity = load_reward(search.scorer or DEFAULT_SCORER, device)
+    elif search.scorer:
+        toxicity = load_scorer(search.scorer, device)
+    return Scorers(
+        load_vectors(search.vectors),
+        load_inputs(search.language_model, model, device),
+        _judge(device) if search.judge else None,
+        model if isinstance(model, LogprobModel) and model.access >= Access.LOGPROBS else None,
+        toxicity,
+    )
+
+
+def _judge(device: str) -> SentenceJudge | None:
+    """The second opinion, where it is installed."""
+    try:
+        return SentenceJudge(device)
+    except InputError:
+        return None
+
+
+def measure_reference(model: TextModel, scorers: Scorers, search: AskingSearch, path: str) -> Reference:
+    """T_out and T_in. Of a large model this takes a while, so it is done once a run."""
+    inputs = scorers.inputs
+    if isinstance(model, LocalModel) and not (path or search.language_model) and scorers.model:
+        return find_reference(model, "")
+    if scorers.model is None and not path and inputs.t_in is not None:
+        thresholds = Thresholds(math.nan, inputs.t_in)
+        return Reference(thresholds, f"Likely inputs: by {inputs.source}; T_in is from its card.")
+    pairs = asked_pairs(path)
+    where = path or f"the first {len(pairs)} of the shipped chitchat test pairs"
+    where += "" if path else "; --reference takes pairs of your own"
+    if scorers.model is None:
+        thresholds = Thresholds(math.nan, average_input(inputs.log_probs, pairs))
+        return Reference(thresholds, f"Likely inputs: by {inputs.source}; T_in was measured on {where}.")
+    thresholds = measure_asked(scorers.model, inputs.log_probs, pairs)
+    return Reference(
+        thresholds, f"T_out and T_in were measured on {where}. Likely inputs: by {inputs.source}."
+    )

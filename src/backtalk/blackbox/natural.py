@@ -18,6 +18,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
 from backtalk.models.local import LocalModel
 from backtalk.protocols import ScoresText, TextModel
+from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import pad_rows
 
 BATCH = 256
@@ -73,9 +74,13 @@ def scorer_of(model: TextModel) -> InputScorer | None:
     return None
 
 
-def named_scorer(model: TextModel, name: str) -> InputScorer:
-    """That of the model that --language-model names."""
-    found = scorer_of(model)
+def load_inputs(name: str, model: TextModel, device: str) -> InputScorer:
+    """Who judges a trigger: the model that --language-model names, the audited one, or the embedded one."""
+    if not name:
+        return scorer_of(model) or embedded_scorer(device)
+    if runs_code(name):
+        raise InputError(f"--language-model {name} is a Python function, which scores no text")
+    found = scorer_of(model if name == model.name else load_model(name, device))
     if found is None:
         raise InputError(
             f"--language-model {name} does not score text by itself; name a causal model, or one of ours "

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backtalk.errors import InputError
-from backtalk.spec import AuditSpec
 from backtalk.wording import count
 
 PAIRS_SHARE = 0.4
@@ -50,37 +48,3 @@ class Plan:
         """N, from what the phases before the re-ranking really sent: the same whenever it is asked."""
         left = self.total - spent.get("pairs", 0) - spent.get("rl", 0)
         return max(1, min(most, left // max(1, self.cases)))
-
-
-def make_plan(spec: AuditSpec, cases: int, utterances: int) -> Plan:
-    """`utterances` is how many there are to ask."""
-    total = spec.max_queries
-    if total < cases:
-        raise InputError(
-            f"--max-queries {total} is less than one for each of {cases} cases; allow more, or lower --limit"
-        )
-    if spec.search == "retrieval":
-        return Plan(total, cases, min(total, utterances), 0, 0)
-    if spec.search == "random":
-        return Plan(total, cases, 0, 0, min(total // cases, utterances))
-    if spec.generator:
-        return Plan(total, cases, 0, 0, min(total // cases, spec.beam))
-    return _plan_reverse(spec, cases, utterances)
-
-
-def _plan_reverse(spec: AuditSpec, cases: int, utterances: int) -> Plan:
-    total, most_rerank = spec.max_queries, spec.beam * cases
-    kept = max(cases, min(most_rerank, round(total * (1 - PAIRS_SHARE - RL_SHARE))))  # for the re-ranking
-    rest = total - kept
-    pairs = min(utterances, spec.pairs or round(rest * PAIRS_SHARE / (PAIRS_SHARE + RL_SHARE)))
-    rl = 0
-    if spec.rl:
-        rl = spec.rl_queries or round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE))
-    if pairs < LEAST_PAIRS or pairs + rl + cases > total:
-        least = max(spec.pairs, LEAST_PAIRS) + (spec.rl_queries if spec.rl else 0) + cases
-        raise InputError(
-            f"--max-queries {total} and {utterances} utterances are too few to train a generator and ask one "
-            f"input for each of {cases} cases; about {round(least / (1 - RL_SHARE))} queries and at least "
-            f"{LEAST_PAIRS} utterances are needed"
-        )
-    return Plan(total, cases, pairs, rl, min(spec.beam, (total - pairs - rl) // cases))

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.blocks import row_seed
 from backtalk.models.reverse import ReverseGenerator
 from backtalk.scorers.similarity import WordVectors
+from backtalk.searches.seeds import row_seed
 from backtalk.types import Target
 
 ROWS = 64

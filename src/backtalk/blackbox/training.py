@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backtalk.asking import Answers, Asker
+from backtalk.asking import Asker
 from backtalk.blackbox.gather import Utterances
 from backtalk.blackbox.plan import Plan
 from backtalk.errors import InputError
@@ -22,7 +22,7 @@ from backtalk.models.device import pick_device
 from backtalk.models.reverse import ReverseGenerator, load_generator
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
-from backtalk.spec import AuditSpec
+from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.training import read_training, write_training
 from backtalk.training.mle import Progress
@@ -42,11 +42,12 @@ class Trainer:
 
     folder: Path
     model: TextModel
-    answers: Answers
+    answers: StoredAnswers
     plan: Plan
     utterances: Utterances
     vectors: WordVectors
-    spec: AuditSpec
+    seed: int
+    device: str
     causes: Counter[str]
     """Counts why inputs have no reply."""
     tell: Tell
@@ -72,18 +73,18 @@ class Trainer:
         if not found:
             why = f" ({cause})" if (cause := asker.cause(wanted)) else ""
             asked = count(len(wanted), "utterance")
-            raise InputError(f"{self.spec.model} gave no usable reply to any of {asked}{why}")
+            raise InputError(f"{self.model.name} gave no usable reply to any of {asked}{why}")
         return found
 
     def generator(self) -> ReverseGenerator:
         """The finished generator, trained as far as it is not yet."""
         if (self.folder / "card.json").is_file():
-            return load_generator(self.folder, self.spec.device)
+            return load_generator(self.folder, self.device)
         pairs = self.pairs()
         started = time.perf_counter()
-        device = pick_device(self.spec.device)
+        device = pick_device(self.device)
         generator = pretrain(
-            pairs, PretrainConfig(seed=self.spec.seed), self.folder / "pretrained", device, self._pretraining
+            pairs, PretrainConfig(seed=self.seed), self.folder / "pretrained", device, self._pretraining
         )
         record = read_training(self.folder)
         if "pretrain" not in record.seconds:
@@ -91,17 +92,17 @@ class Trainer:
             write_training(self.folder, record)
         if self.plan.rl:
             self._reinforce(generator, pairs)
-        generator.save(self.folder, {"of": self.spec.model, "pairs": len(pairs), "rl": bool(self.plan.rl)})
+        generator.save(self.folder, {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.plan.rl)})
         return generator
 
     def _reinforce(self, generator: ReverseGenerator, pairs: Sequence[tuple[str, str]]) -> None:
         started = time.perf_counter()
-        config = ReinforceConfig(seed=self.spec.seed)
+        config = ReinforceConfig(seed=self.seed)
         config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
         # What gathering sent is settled by now, so this bound is the same whenever training goes on.
         most = self.answers.spent().get("pairs", 0) + self.plan.rl
         asker = Asker(self.model, self.answers, most, self.causes)
-        targets = rl_targets(pairs, self.utterances.texts, self.spec.seed)
+        targets = rl_targets(pairs, self.utterances.texts, self.seed)
         checkpoint = self.folder / "reinforce.safetensors"
         record = read_training(self.folder)
         for progress in reinforce(

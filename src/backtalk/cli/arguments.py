@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import fields
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
+from backtalk.cli.config_file import read_yaml
+from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError
-from backtalk.spec import ModelOptions, Range, Spec, add_flags, build_spec, coerce, read_yaml
+from backtalk.spec import Range, Spec, build_spec, check_values, coerce, flag_names
+from backtalk.specs.model import ModelOptions
+from backtalk.terminal import say
 from backtalk.types import Origin, marked
 
 if TYPE_CHECKING:
@@ -19,10 +24,30 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 
+def said(args: list[str], flag: str) -> str:
+    """What the arguments, or else the YAML file that they name, say for a flag; empty: nothing."""
+    for place in range(len(args) - 1, -1, -1):
+        word, equals, value = args[place].partition("=")
+        if word == f"--{flag}":
+            return value if equals else args[place + 1] if place + 1 < len(args) else ""
+    if flag == "config" or not (path := said(args, "config")):
+        return ""
+    value = read_yaml(Path(path)).get(flag, "")
+    named = value.get("name", "") if isinstance(value, dict) else value
+    return named if isinstance(named, str) else ""
+
+
 class Parser(argparse.ArgumentParser):
     """Errors are raised, not printed with a usage block."""
 
+    complete: Callable[[Parser, list[str]], None] | None = None
+    """Adds the flags that depend on what the arguments choose."""
+    elsewhere: Callable[[str], str] | None = None
+    """A sentence for a setting that belongs to something that was not chosen; empty: to nothing."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if self.complete is not None:
+            self.complete(self, list(args or ()))
         # A command refuses what it does not know itself: handed up, only --help and --version were compared.
         found, left = super().parse_known_args(args, namespace)
         if left:
@@ -38,6 +63,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments:"):
             flag = message.split()[2]
+            setting = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+            if self.elsewhere is not None and (told := self.elsewhere(setting)):
+                raise InputError(told)
             known = [option for action in self._actions for option in action.option_strings]
             close = get_close_matches(flag.split("=")[0], known, n=1)
             message = f"unknown flag {flag}; " + (
@@ -46,16 +74,29 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
 
+def wants_help(args: list[str]) -> bool:
+    return "--help" in args or "-h" in args
+
+
+def add_parts(parser: Parser, spec: type[Any], parts: Mapping[str, tuple[type[Any], str]]) -> None:
+    """The flags of configs by the spec's field, each under a heading of its own."""
+    for kind, title in parts.values():
+        add_flags(parser.add_argument_group(title), kind, spec)
+    parser.set_defaults(configs={name: kind for name, (kind, _) in parts.items()})
+
+
 def add_command(
     commands: Any, name: str, verb: Callable[[argparse.Namespace], int], help_text: str, example: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
+) -> Parser:
+    parser: Parser = commands.add_parser(
         name,
         help=help_text,
         description=help_text[0].upper() + help_text[1:] + ".",
         epilog=f"example: {example}",
         allow_abbrev=False,
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action="help", help="show this help")
     parser.set_defaults(verb=verb)
     return parser
 
@@ -78,14 +119,20 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run the code that comes with a Hugging Face model; read it first",
+        help="run the code that a Hugging Face model brings",
     )
 
 
 def consent_from(arguments: argparse.Namespace) -> Consent:
     from backtalk.consent import Consent
 
-    return Consent(arguments.insecure, arguments.yes, trusted_by(arguments))
+    can_ask = sys.stdin is not None and sys.stdin.isatty()
+    return Consent(arguments.insecure, arguments.yes, trusted_by(arguments), _ask if can_ask else None)
+
+
+def _ask(question: str) -> bool:
+    say(f"{question} [y/N] ", end="", file=sys.stderr)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -108,8 +155,20 @@ def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     """The spec of --config with the given flags over it; each is checked where it came from."""
     read = marked(read_yaml(Path(arguments.config)), Origin.CONFIG) if arguments.config else {}
-    values = vars(build_spec(kind, read, arguments.config or "spec"))
-    flags = {name: value for name, value in vars(arguments).items() if name in values}
+    values, given = vars(build_spec(kind, read, arguments.config or "spec")), vars(arguments)
+    parts = given.get("configs", {})
+    flags = {name: value for name, value in given.items() if name in values and name not in parts}
+    for name, part in parts.items():
+        before = values[name]
+        if type(before) is not part:  # the command line names another one than the file
+            if isinstance(read.get(name), dict):
+                raise InputError(
+                    f"{arguments.config} has settings for {before.name}, and --{name} says {part.name}; "
+                    "leave one out"
+                )
+            before = part()
+        own = {flag: given[flag] for flag in flag_names(part, kind) if flag in given}
+        flags[name] = replace(before, **check_values(part, own, ""))
     return build_spec(kind, values | flags, "")
 
 

@@ -21,7 +21,7 @@ from backtalk.cli.serving import add_serve
 from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_bench, add_list
 from backtalk.errors import InputError, check_text, unknown
-from backtalk.terminal import say
+from backtalk.terminal import say, show_notes
 from backtalk.types import Origin, marked
 
 SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
@@ -97,6 +97,7 @@ def main(argv: list[str] | None = None) -> None:
 def run(argv: list[str]) -> int:
     """Runs one command; 0 done, 2 bad usage or input, or Ctrl-C. All else is a crash, with traceback."""
     parser = build_parser()
+    show_notes()
     try:
         for place, word in enumerate(argv, start=1):
             check_text(word, f"argument {place}")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
+from backtalk.cli.flags import add_flags
 from backtalk.cli.runs import RUNS
 from backtalk.errors import InputError
-from backtalk.spec import EnumerateSpec, add_flags
+from backtalk.specs.enumerate import EnumerateSpec
 
 
 def add_enumerate(commands: Any) -> None:

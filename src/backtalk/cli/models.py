@@ -22,8 +22,9 @@ from backtalk.cli.arguments import (
     trusted_by,
     whole,
 )
+from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError, unknown
-from backtalk.spec import TrainSpec, add_flags
+from backtalk.specs.train import TrainSpec
 
 DECODINGS = ("greedy", "beam", "mmi")
 BEAM = 5

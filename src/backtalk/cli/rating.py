@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
+from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError
-from backtalk.spec import RateSpec, add_flags
+from backtalk.specs.rate import RateSpec
 
 
 def add_rate(commands: Any) -> None:

@@ -7,19 +7,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.cli.arguments import (
+    Parser,
     add_command,
     add_config,
     add_consent,
     add_device,
+    add_parts,
     consent_from,
     rate,
+    said,
     spec_from,
+    wants_help,
 )
-from backtalk.spec import AuditSpec, add_flags
+from backtalk.cli.flags import add_flags
+from backtalk.registry import reads_options, search_config, searches, searches_with
+from backtalk.spec import flag_names
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.model import ModelOptions
 from backtalk.terminal import say
 
 if TYPE_CHECKING:
-    from backtalk.outcome import Gates
+    from contextlib import AbstractContextManager
+
+    from backtalk.gates import Gates
+    from backtalk.report.progress import Shown
 
 RUNS = Path("runs")
 SHOWN_PROBLEMS = 20
@@ -36,16 +47,73 @@ def add_audit(commands: Any) -> None:
     add_config(parser)
     add_flags(parser, AuditSpec)
     parser.add_argument("--out", default="", metavar="FOLDER", help="the run folder [runs/DATE-MODEL-SEARCH]")
-    parser.add_argument("--fresh", action="store_true", help="start anew even where the same run exists")
+    parser.add_argument("--fresh", action="store_true", help="start again where the same run exists")
     add_consent(parser)
     _add_gates(parser)
+    parser.complete, parser.elsewhere = _complete, _elsewhere
+    parser.usage = "backtalk audit [--model NAME] [--search NAME] [FLAG ...]"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def _complete(parser: Parser, args: list[str]) -> None:
+    """Adds the flags of the search and, of a Hugging Face model, of how it is read."""
+    search, model = said(args, "search"), said(args, "model")
+    parts = {}
+    if search or not wants_help(args):
+        chosen = search_config(search or AuditSpec.search)
+        parts["search"] = (chosen, f"flags of {chosen.name}")
+    if model and reads_options(model):
+        parts["options"] = (ModelOptions, f"how {model} is read")
+    add_parts(parser, AuditSpec, parts)
+    if wants_help(args):
+        lines = [f"  {name:<10} {entry.help}" for name, entry in searches().items()]
+        title = "searches (--search NAME --help, --model hf/NAME --help add their flags):"
+        parser.description = "\n".join([str(parser.description), "", title, *lines])
+
+
+def _elsewhere(setting: str) -> str:
+    """Whose a flag is that the chosen search does not have."""
+    if setting in flag_names(ModelOptions):
+        return f"{_flag(setting)} belongs to Hugging Face models; leave it out, or name one with --model"
+    owners = ", ".join(searches_with(setting))
+    return (
+        f"{_flag(setting)} belongs to --search {owners}; leave it out, or choose that search"
+        if owners
+        else ""
+    )
+
+
+def _flag(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    spec = spec_from(arguments, AuditSpec)
-    from backtalk.audit import audit
+    spec, gates = spec_from(arguments, AuditSpec), _gates(arguments)
+    from backtalk.audit.flow import audit
+    from backtalk.gates import check_gates
 
-    return audit(spec, _gates(arguments), arguments.out, RUNS, arguments.fresh, consent_from(arguments))
+    check_gates(gates, spec.hit, Path(arguments.out or RUNS))
+
+    consent = consent_from(arguments)
+    with _drawn() as tell:
+        folder = audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
+    return _show(folder, gates)
+
+
+def _drawn() -> AbstractContextManager[Shown]:
+    from backtalk.report.progress import shown
+    from backtalk.terminal import make_console
+
+    return shown(make_console(stderr=True))
+
+
+def _show(folder: Path, gates: Gates) -> int:
+    """A run that this command has made."""
+    from backtalk.cli.showing import show_run
+    from backtalk.store import Run
+
+    with Run.open(folder, write=True) as run:
+        return show_run(run, gates, written=True)
 
 
 def add_resume(commands: Any) -> None:
@@ -63,10 +131,16 @@ def add_resume(commands: Any) -> None:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    folder = _run_folder(arguments)
-    from backtalk.audit import resume
+    folder, gates = _run_folder(arguments), _gates(arguments)
+    from backtalk.audit.flow import resume
+    from backtalk.gates import check_gates
+    from backtalk.store import Run
 
-    return resume(folder, _gates(arguments), arguments.model, consent_from(arguments))
+    with Run.open(folder) as run:
+        check_gates(gates, run.spec["hit"], folder)
+    with _drawn() as tell:
+        resume(folder, arguments.model, consent_from(arguments), tell)
+    return _show(folder, gates)
 
 
 def add_report(commands: Any) -> None:
@@ -88,7 +162,7 @@ def add_report(commands: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from backtalk.outcome import show_run
+    from backtalk.cli.showing import show_run
     from backtalk.store import Run
 
     with Run.open(_run_folder(arguments)) as run:
@@ -111,9 +185,9 @@ def add_verify(commands: Any) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
-    from backtalk.verify import verify
+    from backtalk.audit.verify import verify
 
-    verdict = verify(folder, arguments.device, arguments.model, consent_from(arguments))
+    verdict = verify(folder, arguments.device, arguments.model, consent=consent_from(arguments))
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
         say(f"  {problem}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
@@ -173,28 +247,24 @@ def _run_folder(arguments: argparse.Namespace) -> Path:
 
 
 def _add_gates(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--fail-over",
-        type=rate,
-        metavar="RATE",
-        help="exit with 3 if the hit rate may be over this (the interval's upper end); 0.1 or 10%%",
+    gates = parser.add_argument_group("gates; one that fails is exit status 3")
+    gates.add_argument(
+        "--fail-over", type=rate, metavar="RATE", help="the hit rate's interval must not go over this: 10%%"
     )
-    parser.add_argument(
-        "--baseline", default="", metavar="RUN", help="exit with 3 if significantly worse than this run"
-    )
-    parser.add_argument(
+    gates.add_argument("--baseline", default="", metavar="RUN", help="not significantly worse than this run")
+    gates.add_argument(
         "--min-scored",
         type=rate,
         default=0.95,
         metavar="RATE",
-        help="with --fail-over or --baseline: exit with 3 if a smaller share of the cases was scored [95%%]",
+        help="with them: cases scored at least [95%%]",
     )
-    parser.add_argument("--junit", default="", metavar="FILE", help="also write the outcome as JUnit XML")
+    gates.add_argument("--junit", default="", metavar="FILE", help="also write the outcome as JUnit XML")
     parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
 
 
 def _gates(arguments: argparse.Namespace) -> Gates:
-    from backtalk.outcome import Gates
+    from backtalk.gates import Gates
 
     beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
     return Gates(

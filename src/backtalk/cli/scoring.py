@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, add_device, rate, share, spec_from
+from backtalk.cli.flags import add_flags
 from backtalk.errors import unknown
-from backtalk.spec import ScorerSpec, add_flags
+from backtalk.specs.scorer import ScorerSpec
 
 FORMATS = ("tsv", "jsonl")
 

@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import Any
 
 from backtalk.cli.arguments import add_command, add_config, spec_from
+from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError, unknown
 from backtalk.registry import is_transformer
-from backtalk.spec import StudySpec, add_flags, refuse_set
+from backtalk.spec import refuse_set
+from backtalk.specs.study import StudySpec
 
 STUDIES = {
     "ast": "backtalk.studies.ast",

@@ -9,7 +9,7 @@ from backtalk.cli.arguments import add_command, add_device, whole
 from backtalk.errors import unknown
 from backtalk.terminal import say
 
-SUBJECTS = ("models", "searches", "scorers", "hits", "targets", "formats", "recipes")
+SUBJECTS = ("models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes")
 BENCH_SHAPES = ("embedded", "paper-switchboard", "paper-ubuntu")
 
 
@@ -18,7 +18,7 @@ def add_list(commands: Any) -> None:
         commands,
         "list",
         _list,
-        "show what there is to choose from: models, searches, scorers, hits, targets, formats, recipes",
+        "show what there is to choose from: models, searches, scorers, methods, hits, targets and more",
         "backtalk list models",
     )
     parser.add_argument("subject", nargs="?", metavar="|".join(SUBJECTS), help="one of them; all if left out")
@@ -107,7 +107,7 @@ def _bench_scorer(name: str, device: str, threads: int) -> int:
 
 def _bench_transformer(arguments: argparse.Namespace) -> int:
     from backtalk.bench_transformer import Sizes, TransformerBench, told
-    from backtalk.models.options import ModelOptions
+    from backtalk.specs.model import ModelOptions
 
     sizes = Sizes(arguments.length, arguments.target_tokens, arguments.top, arguments.rows)
     options = ModelOptions(dtype=arguments.dtype)
@@ -120,7 +120,7 @@ def _bench_transformer(arguments: argparse.Namespace) -> int:
 
 def _bench_ast(arguments: argparse.Namespace) -> int:
     from backtalk.bench_ast import AstBench
-    from backtalk.models.options import ModelOptions
+    from backtalk.specs.model import ModelOptions
 
     options = ModelOptions(template="plain", dtype=arguments.dtype)
     bench = AstBench(

@@ -17,6 +17,7 @@ from typing import Any
 
 from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
+from backtalk.types import Opening
 
 PARTS = ("train", "dev", "test")
 SHARES = (0.80, 0.05, 0.15)
@@ -27,18 +28,6 @@ FEWEST = 8
 """Openings of dev and of test at least, where there are enough."""
 REMOVED = {"[removed]", "[deleted]"}
 """What a forum writes in the place of a post: not what anyone said."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What was said before the adversary's first turn."""
-
-    id: str
-    turns: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.turns)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from backtalk.data.splits import split
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
 from backtalk.errors import InputError
-from backtalk.spec import TrainSpec
+from backtalk.specs.train import TrainSpec
 
 
 @dataclass(frozen=True)

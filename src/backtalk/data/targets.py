@@ -57,6 +57,14 @@ def read_targets(path: str | os.PathLike[str]) -> list[Target]:
     return targets
 
 
+def make_targets(texts: Sequence[str]) -> list[Target]:
+    """Sentences as targets, as if they stood in a file, one a line."""
+    lines = [" ".join(text.split()) for text in texts]
+    if not all(lines):
+        raise InputError(f"sentence {lines.index('') + 1} of the cases is empty")
+    return _parse("\n".join(lines), "cases", as_json=False)
+
+
 def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> None:
     """Write JSONL that `read_targets` reads back; the file is there whole or not at all."""
     path = Path(path)

@@ -6,21 +6,21 @@ Openings whose conversations were trained on, or chosen with, say little; the re
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from backtalk.audit import audit
+from backtalk.audit.flow import audit, stored_spec
 from backtalk.consent import Consent
 from backtalk.hardening.folder import AFTER_ANEW
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hits import hit_cases, parse_criterion
-from backtalk.outcome import Gates, thresholds_of, was_played
-from backtalk.spec import AuditSpec, build_spec
+from backtalk.outcome import thresholds_of
+from backtalk.report.progress import shown
+from backtalk.spec import unbudgeted
+from backtalk.specs.audit import AuditSpec
 from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
@@ -49,26 +49,24 @@ class Anew:
 
 def audit_anew(plan: LoraPlan, console: Console) -> Anew | None:
     """The run in OUT/after-anew, made or gone on with; None where the findings were not played."""
-    source = Path(plan.spec.findings)
+    source = Path(plan.spec.adapter.findings)
     if not (source / DATABASE).is_file():
         return None
     with Run.open(source) as run:
-        if not was_played(run):
+        if not run.plays:
             return None
-        spec = _with_new_training(build_spec(AuditSpec, run.spec, str(source)))
+        spec = unbudgeted(_with_new_training(stored_spec(run)))
         criterion, before = parse_criterion(spec.hit), run.findings()
         thresholds = thresholds_of(run)
     spec = replace(
         spec,
         model=f"hf/{plan.model_folder}",
-        max_time="",
-        control=False,
-        train_from="",
+        search=replace(spec.search, control=False, train_from=""),
         device=plan.spec.device,
     )
     console.print("The same audit again, with a new adversary:")
-    with redirect_stdout(io.StringIO()):  # its own table is in its folder
-        audit(spec, Gates(), str(plan.out / AFTER_ANEW), consent=Consent(trusted=plan.trusted))
+    with shown(console) as tell:
+        audit(spec, str(plan.out / AFTER_ANEW), consent=Consent(trusted=plan.trusted), progress=tell)
     with Run.open(plan.out / AFTER_ANEW) as run:
         after, attacker = run.findings(), str(run.facts["player"])
     seen = {case.target.prototype for case in (*plan.lists.train, *plan.lists.selection)}
@@ -79,16 +77,16 @@ def audit_anew(plan: LoraPlan, console: Console) -> Anew | None:
 
 def _with_new_training(spec: AuditSpec) -> AuditSpec:
     """The settings that trained the adversary of the findings, where it came from another run."""
-    if not spec.adversary:
+    own = spec.search
+    if not own.adversary:
         return spec
-    with Run.open(Path(spec.adversary)) as run:
-        trained = build_spec(AuditSpec, run.spec, spec.adversary)
+    with Run.open(Path(own.adversary)) as run:
+        trained = stored_spec(run)
     return replace(
         trained,
+        search=replace(trained.search, openings=own.openings, turns=own.turns),
         hit=spec.hit,
-        openings=spec.openings,
         limit=spec.limit,
         seed=spec.seed,
-        template=spec.template,
-        turns=spec.turns,
+        options=replace(trained.options, template=spec.options.template),
     )

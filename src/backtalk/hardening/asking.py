@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
+from backtalk.audit.backends.fixed import FoundCase, Replying, score_given
 from backtalk.data.tokenise import get_recipe
-from backtalk.given import FoundCase, Replying, score_given
 from backtalk.hardening.searching import Widening
 from backtalk.hits import Criterion
 from backtalk.models.reverse import draw_seed

@@ -9,28 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from backtalk.blocks import row_seed
 from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
+from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
-from backtalk.searches.recorded import CudaRecorder
+from backtalk.searches.recorded import CudaRecorder, Recorder
+from backtalk.searches.seeds import row_seed
 from backtalk.training.negative import Hit
+from backtalk.types import Found
+
+
+@dataclass(frozen=True)
+class RecordingGibbs(Gibbs):
+    """gibbs with one recorder for all searches, few rows each, that come one after the other."""
+
+    recorder: Recorder | None = field(default=None, kw_only=True)
+
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        recorder: Recorder | None = None,
+    ) -> list[Found]:
+        return super().run(model, objective, targets, seeds, recorder or self.recorder)
 
 
 def search_of(length: int, top: int, sweeps: int, device: torch.device, stop_at_hit: bool = True) -> Gibbs:
     """gibbs that leaves a target once it is hit, or does not."""
     on_gpu = device.type == "cuda"
-    # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
-    how = {"prune": not on_gpu, "draft": on_gpu, "quick": on_gpu}
-    recorder = CudaRecorder(device) if on_gpu else None
-    return Gibbs(GibbsConfig(length, top, sweeps, stop_at_hit, **how), recorder=recorder)
+    return RecordingGibbs(
+        *(length, top, sweeps, stop_at_hit),
+        prune=not on_gpu,  # it reads back which candidates survive: on a GPU that costs more than it saves
+        precision="tf32" if on_gpu else "float32",
+        restarts=1,
+        recorder=CudaRecorder(device) if on_gpu else None,
+    )
 
 
 @dataclass(frozen=True)

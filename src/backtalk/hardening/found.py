@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.data.targets import split_by_prototype
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
-from backtalk.given import FoundCase
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.manner import Manner
-from backtalk.outcome import thresholds_of, was_played
+from backtalk.outcome import thresholds_of
+from backtalk.registry import DEFAULT_SCORER
 from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE, write_whole
@@ -211,10 +212,10 @@ def _rows(cases: Iterable[FoundCase]) -> Iterator[dict[str, Any]]:
 
 def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
     with Run.open(folder) as run:
-        if was_played(run):
+        if run.plays:
             yield from _played_rows(run)
             return
-        targets = {target.id: target for target in run.targets}
+        targets = {case.id: case for case in run.cases if isinstance(case, Target)}
         for finding in run.findings():
             text = finding.target or finding.reply
             if finding.status == "found" and finding.turns and text.strip():
@@ -252,10 +253,11 @@ def played_by(findings: str) -> Played | None:
     if not findings or not (Path(findings) / DATABASE).is_file():
         return None
     with Run.open(Path(findings)) as run:
-        if not was_played(run):
+        if not run.plays:
             return None
         criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
-        scorer, most = run.spec.get("scorer") or "toxicity", run.spec.get("turn_tokens") or Manner().most
+        own = run.spec["search"]
+        scorer, most = own["scorer"] or DEFAULT_SCORER, own["turn_tokens"]
         return Played(criterion.name, str(scorer), _read_by_template(run), int(most))
 
 

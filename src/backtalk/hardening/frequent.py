@@ -29,10 +29,12 @@ from backtalk.models.folder import fingerprint_of, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.report.hardening_page import render_hardening
 from backtalk.scorers.diversity import commonest
-from backtalk.spec import HardenSpec, parse_duration, spec_values
+from backtalk.spec import parse_duration
+from backtalk.specs.harden import HardenSpec, stored_values
 from backtalk.stats import Rate
 from backtalk.store.folder import write_whole
-from backtalk.terminal import make_console
+from backtalk.terminal import Consoles
+from backtalk.training.gan import GanConfig
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import read_inputs
@@ -40,9 +42,10 @@ from backtalk.training.updates import Descent
 from backtalk.wording import duration, with_interval
 
 
-def harden_frequent(spec: HardenSpec, fresh: bool = False, shared: Shared = NOWHERE) -> int:
-    begun = time.monotonic()
-    console = make_console(stderr=True)
+def harden_frequent(
+    spec: HardenSpec, consoles: Consoles, fresh: bool = False, shared: Shared = NOWHERE
+) -> int:
+    begun, console = time.monotonic(), consoles.err
     plan = make_frequent_plan(spec, shared)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
@@ -56,7 +59,7 @@ def harden_frequent(spec: HardenSpec, fresh: bool = False, shared: Shared = NOWH
             cost = measure_cost(plan.parent, hardened, plan.pairs, plan.shared)
         _summarise(plan, cost)
         write_whole(plan.out / REPORT, render_hardening(read_summary(plan.out)))
-    _show(plan, cost)
+    _show(plan, cost, consoles.out)
     return 0
 
 
@@ -98,12 +101,17 @@ def _preflight(plan: FrequentPlan, console: Console) -> None:
         f"with, {len(plan.pairs.measured.replies):,} held out."
     )
     limit = f", cut short so that it ends within {spec.max_time}" if spec.max_time else ""
-    window = "" if spec.method == "gan" else f"; the first {spec.window:,} only fill the window"
+    window = f"; the first {spec.counting.window:,} only fill the window" if _counts(plan) else ""
     seconds = spec.iterations * steps * _step_seconds(plan)
     console.print(
         f"{spec.iterations} iterations of {steps:,} mini-batches of {plan.config.batch}{window}: at most "
         f"about {duration(max(1.0, seconds))}{limit}. Folder: {plan.out}"
     )
+
+
+def _counts(plan: FrequentPlan) -> bool:
+    """Whether replies are counted; a GAN knows no hits."""
+    return not isinstance(plan.config, GanConfig)
 
 
 def _step_seconds(plan: FrequentPlan) -> float:
@@ -148,7 +156,7 @@ def _train(plan: FrequentPlan, facts: dict[str, Any], begun: float, console: Con
         idle,
         deadline,
         console,
-        hits="" if plan.spec.method == "gan" else "frequent replies",
+        hits="frequent replies" if _counts(plan) else "",
     )
     selection.fill(model.network)
     tested = Repetition(model, plan.pairs.measured).perplexity()
@@ -181,7 +189,7 @@ def _summarise(plan: FrequentPlan, cost: Cost) -> None:
         "model": plan.spec.model,
         "hardened": str(plan.model_folder),
         "fingerprint": fingerprint_of(plan.model_folder),
-        "spec": spec_values(plan.spec),
+        "spec": stored_values(plan.spec),
         "hardening": _hardening(plan),
         "max_ratio": [
             {"rate": one.rate, "low": one.low, "high": one.high, "n": cost.pairs} for one in ratios
@@ -191,8 +199,7 @@ def _summarise(plan: FrequentPlan, cost: Cost) -> None:
     write_whole(plan.out / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
-def _show(plan: FrequentPlan, cost: Cost) -> None:
-    console = make_console()
+def _show(plan: FrequentPlan, cost: Cost, console: Console) -> None:
     told, spec = _hardening(plan), plan.spec
     kept = told["iterations_kept"]
     if not kept:
@@ -200,9 +207,9 @@ def _show(plan: FrequentPlan, cost: Cost) -> None:
         console.print(f"{plan.model_folder} is the model as it was: {why}.")
     print_cost(cost, plan.bound, console)
     before, after = (Rate.of(count, cost.pairs) for count in cost.commonest)
-    rule = f"{spec.method} training, r_thres {spec.r_thres}"
-    if spec.method == "gan":
-        rule = "the vanilla GAN" if spec.gan_lr else "the positive updates of the GAN alone"
+    rule = f"{spec.method.name} training, r_thres {spec.counting.r_thres}"
+    if isinstance(plan.config, GanConfig):
+        rule = "the vanilla GAN" if plan.config.gan_lr else "the positive updates of the GAN alone"
     console.print(
         f"Evidence: {cost.pairs:,} held-out pairs, {rule}, one seed: the most frequent reply is "
         f"{with_interval(before)} of all before and {with_interval(after)} after."

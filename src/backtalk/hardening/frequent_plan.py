@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backtalk.data.pairs import PairArrays
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.plan import NOT_IDENTITY, load_parent
-from backtalk.hardening.settings import TARGETS_ONLY, bound_of, check_flags, frequent_config
+from backtalk.hardening.plan import load_parent
+from backtalk.hardening.settings import bound_of, check_spec, config_values, frequent_config
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.reference import find_reference
-from backtalk.spec import HardenSpec, spec_values
+from backtalk.specs.harden import HardenSpec, applied_values
 from backtalk.training.course import steps_of
 from backtalk.training.frequent import FrequentConfig, check_window, discourage_frequent
 from backtalk.training.gan import GanConfig, train_gan
@@ -51,10 +51,8 @@ class FrequentPlan:
         return steps_of(self.config, len(self.pairs.positive.replies))
 
     def facts(self) -> dict[str, Any]:
-        other = NOT_IDENTITY | TARGETS_ONLY
-        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
         return {
-            **kept,
+            **applied_values(self.spec),
             "batch": self.config.batch,
             "fingerprint": self.parent.fingerprint,
             "pairs_sha256": self.pairs.digest(),
@@ -68,24 +66,22 @@ class FrequentPlan:
 
     def described(self) -> dict[str, Any]:
         """What the card says of pairs and training."""
-        config = asdict(self.config)
-        config.pop("avoid", None)  # only <eos> is spared here, by its scale
         return {
             "against": "frequent",
-            "method": self.spec.method,
+            "method": self.spec.method.name,
             "keep": self.spec.keep,
             "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
             "pairs": self.pairs.source,
             "selection_pairs": len(self.choosing.replies),
             "measured_pairs": len(self.pairs.measured.replies),
-            **config,
+            **config_values(self.config),
             "steps": self.steps,
         }
 
 
 def make_frequent_plan(spec: HardenSpec, shared: Shared = NOWHERE) -> FrequentPlan:
     """Reads and checks everything before anything is written."""
-    check_flags(spec)
+    check_spec(spec)
     bound, parent = bound_of(spec), load_parent(spec)
     config = frequent_config(spec, parent.max_output)
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart=True, shared=shared)

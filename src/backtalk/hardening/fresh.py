@@ -7,27 +7,28 @@ held out are counted apart; the run that gave the findings is what it was before
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from backtalk.audit import audit, deciding_options
+from backtalk.audit.backend import Given
+from backtalk.audit.backends.weights import Weights
+from backtalk.audit.flow import audit, stored_spec
 from backtalk.consent import Consent
 from backtalk.data.targets import write_targets
 from backtalk.hardening.folder import AFTER_FRESH, TARGETS, is_proof
 from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hardening.lora_result import hardened_fingerprint
 from backtalk.hits import hit_cases, parse_criterion
-from backtalk.outcome import Gates, thresholds_of
+from backtalk.outcome import thresholds_of
 from backtalk.reference import Reference
-from backtalk.spec import AuditSpec, build_spec
+from backtalk.report.progress import shown
+from backtalk.spec import unbudgeted
 from backtalk.stats import Rate
 from backtalk.store import Run
-from backtalk.types import Finding
+from backtalk.types import Finding, Target
 from backtalk.wording import with_interval
 
 SOURCE = "T_out and T_in are those of the model before the hardening."
@@ -60,11 +61,11 @@ def audit_fresh(plan: LoraPlan, console: Console) -> Fresh | None:
     """The run in OUT/after-fresh, made or gone on with; None where the findings were not searched."""
     if plan.searched is None:
         return None
-    source = Path(plan.spec.findings)
-    with Run.open(source) as run:
-        spec = build_spec(AuditSpec, run.spec, str(source))
-        spec = replace(spec, **run.facts.get("effort", {}))
-        targets, before, thresholds = run.targets, run.findings(), thresholds_of(run)
+    with Run.open(Path(plan.spec.adapter.findings)) as run:
+        spec = unbudgeted(stored_spec(run))
+        spec = replace(spec, search=replace(spec.search, **run.facts.get("effort", {})))
+        targets = [case for case in run.cases if isinstance(case, Target)]
+        before, thresholds = run.findings(), thresholds_of(run)
     write_targets(plan.out / TARGETS, targets)  # a list by name would be drawn anew with the seed
     fresh = replace(
         spec,
@@ -72,20 +73,13 @@ def audit_fresh(plan: LoraPlan, console: Console) -> Fresh | None:
         targets=str(plan.out / TARGETS),
         limit=0,
         seed=spec.seed + 1,
-        max_time="",
-        max_candidates=0,
         device=plan.spec.device,
     )
-    if not is_proof(plan.out / AFTER_FRESH, hardened_fingerprint(plan, deciding_options(fresh))):
+    if not is_proof(plan.out / AFTER_FRESH, hardened_fingerprint(plan, Weights.options(fresh))):
         console.print("The same search again, from other starts:")
-        with redirect_stdout(io.StringIO()):  # its own table is in its folder
-            audit(
-                fresh,
-                Gates(),
-                str(plan.out / AFTER_FRESH),
-                consent=Consent(trusted=plan.trusted),
-                reference=Reference(thresholds, SOURCE),
-            )
+        given, consent = Given(reference=Reference(thresholds, SOURCE)), Consent(trusted=plan.trusted)
+        with shown(console) as tell:
+            audit(fresh, str(plan.out / AFTER_FRESH), given=given, consent=consent, progress=tell)
     with Run.open(plan.out / AFTER_FRESH) as run:
         after = run.findings()
     criterion = parse_criterion(spec.hit)
@@ -97,4 +91,4 @@ def audit_fresh(plan: LoraPlan, console: Console) -> Fresh | None:
     def _rate(findings: list[Finding], cases: set[str]) -> Rate:
         return Rate.of(len(hit_cases(findings, criterion, thresholds) & cases), len(cases))
 
-    return Fresh(criterion.name, spec.search, rates("train"), rates("held-out"))
+    return Fresh(criterion.name, spec.search.name, rates("train"), rates("held-out"))

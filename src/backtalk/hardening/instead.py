@@ -12,9 +12,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
-from backtalk.given import FoundCase
 from backtalk.hardening.asking import Aim, says
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.store.folder import write_whole

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
-from backtalk.audit import objective_for
 from backtalk.hardening.finder import GibbsFinder, search_of
 from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Measure, Measuring, Selection
+from backtalk.searches.on_weights import objective_for
 from backtalk.spec import parse_duration
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network
@@ -25,13 +25,13 @@ from backtalk.training.negative import HardenProgress, harden_network
 
 def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> None:
     """Iterates, measures each iteration, and writes the best as OUT/model."""
-    spec, lists = plan.spec, plan.lists
+    spec, own, lists = plan.spec, plan.spec.searching, plan.lists
     model = replace(plan.parent, network=deepcopy(plan.parent.network))
     goals = [tuple(model.encode_target(target.text)) for target in lists.train]
     to_the_end = plan.config.triggers == "best"
     finder = GibbsFinder(
         model,
-        search_of(spec.length, spec.top, spec.search_sweeps, model.device, not to_the_end),
+        search_of(own.length, own.top, spec.sentences.search_sweeps, model.device, not to_the_end),
         objective_for(plan.criterion, plan.thresholds, whole=to_the_end),
         [target.id for target in lists.train],
         goals,
@@ -39,7 +39,14 @@ def train(plan: Plan, facts: dict[str, Any], begun: float, console: Console) -> 
         plan.config.margin,
     )
     measure = Measure(
-        model, plan.job(model), lists.selection, plan.criterion, plan.thresholds, plan.pairs.measured
+        model,
+        plan.search,
+        plan.objective,
+        spec.seed,
+        lists.selection,
+        plan.criterion,
+        plan.thresholds,
+        plan.pairs.measured,
     )
     n = len(lists.selection)
     selection = Selection(plan.out / SELECTION, plan.bound, facts, spec.keep)
@@ -138,7 +145,7 @@ def _deadline(plan: Plan, begun: float) -> float:
     limit = parse_duration(plan.spec.max_time)
     if not limit:
         return 0.0
-    if not plan.spec.audits:
+    if not plan.spec.sentences.audits:
         return begun + 0.95 * limit
     with Run.open(plan.out / "before-train") as run:
         one = run.seconds()

@@ -13,7 +13,7 @@ from backtalk.data.corpora import read_corpus
 from backtalk.data.splits import split
 from backtalk.errors import InputError
 from backtalk.hardening.found import FoundLists, input_key
-from backtalk.spec import HardenSpec
+from backtalk.specs.harden import HardenSpec
 from backtalk.types import Turn
 
 POSITIVES = 2000
@@ -30,8 +30,9 @@ def read_kept(spec: HardenSpec, lists: FoundLists, beside: str = "") -> tuple[Te
 
     No pair is both, and an input of a finding keeps nothing: it would hold on to what is trained away.
     """
-    measured = reference_pairs(spec.reference)
-    measuring = spec.reference or "the shipped chitchat test pairs"
+    reference = spec.adapter.reference
+    measured = reference_pairs(reference)
+    measuring = reference or "the shipped chitchat test pairs"
     if spec.data:
         positive, keeping = read_corpus(spec.data, spec.format).pairs(), spec.data
     elif find_spec("chitchat_dataset") is not None:
@@ -41,7 +42,7 @@ def read_kept(spec: HardenSpec, lists: FoundLists, beside: str = "") -> tuple[Te
         shipped = reference_pairs("")
         half = len(shipped) // 2
         positive, keeping = shipped[half:], "half of the shipped chitchat test pairs"
-        if not spec.reference:
+        if not reference:
             measured, measuring = shipped[:half], "the other half"
     measured = measured[: spec.measure]
     taken = set(measured)

@@ -16,7 +16,7 @@ from backtalk.errors import InputError
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.augment import Augmentation, augment, words_of
 from backtalk.protocols import Paraphraser
-from backtalk.spec import HardenSpec
+from backtalk.specs.harden import HardenSpec
 from backtalk.types import Target
 
 SHARES = (0.625, 0.125, 0.25)
@@ -69,18 +69,19 @@ def read_lists(name: str, model: LocalModel, limit: int, seed: int) -> Lists:
 def given_lists(spec: HardenSpec, model: LocalModel) -> Lists:
     """Three lists as they are, less what the model has no words for. They may share no sentence; with --keep
     last nothing is chosen, so the second may then share some with both others."""
-    flags = {"targets": spec.targets, "selection": spec.selection, "held-out": spec.held_out}
+    own = spec.sentences
+    flags = {"targets": own.targets, "selection": own.selection, "held-out": own.held_out}
     for flag, name in flags.items():
         if not name:
             raise InputError(
                 f"--{flag} is missing: --selection and --held-out are given together or not at all"
             )
-    found = {flag: read_cases(name, model, spec.limit, spec.seed) for flag, name in flags.items()}
-    known = {flag: [one for one in own if can_say(model, one.text)] for flag, own in found.items()}
-    for flag, own in known.items():
-        if not own:
+    found = {flag: read_cases(name, model, own.limit, spec.seed) for flag, name in flags.items()}
+    known = {flag: [one for one in part if can_say(model, one.text)] for flag, part in found.items()}
+    for flag, part in known.items():
+        if not part:
             raise InputError(f"--{flag} {flags[flag]} holds no target that {model.name} has words for")
-    words = {flag: {words_of(model, one.text) for one in own} for flag, own in known.items()}
+    words = {flag: {words_of(model, one.text) for one in part} for flag, part in known.items()}
     apart = [("targets", "held-out")]
     if spec.keep == "best":
         apart += [("targets", "selection"), ("selection", "held-out")]

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from backtalk.compare import Comparison, compare_runs, print_comparison, write_comparison
-from backtalk.given import run_given
+from backtalk.audit.backend import Given
+from backtalk.audit.flow import audit
+from backtalk.comparison import Comparison, compare_runs, print_comparison, write_comparison
 from backtalk.hardening.anew import Anew, audit_anew
 from backtalk.hardening.asking import Aim, AskedMeasure, AskingFinder
 from backtalk.hardening.cost import Cost, print_cost, stored_cost
@@ -42,9 +43,11 @@ from backtalk.hardening.selection import Candidate, Selection, why_unchanged
 from backtalk.hardening.talk import Spoken, talking_of
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.quickening import quicken_model
-from backtalk.spec import HardenSpec, parse_duration, spec_values
+from backtalk.report.progress import shown
+from backtalk.spec import parse_duration
+from backtalk.specs.harden import HardenSpec, stored_values
 from backtalk.store.folder import write_whole
-from backtalk.terminal import make_console
+from backtalk.terminal import Consoles
 from backtalk.training.lora import Adapter
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import HardenProgress, Hit, train_on_hits
@@ -62,10 +65,14 @@ class Proof(NamedTuple):
 
 
 def harden_lora(
-    spec: HardenSpec, fresh: bool = False, unmask: bool = False, trusted: tuple[str, ...] = ()
+    spec: HardenSpec,
+    consoles: Consoles,
+    fresh: bool = False,
+    unmask: bool = False,
+    trusted: tuple[str, ...] = (),
 ) -> int:
     begun = time.monotonic()
-    console = make_console(stderr=True)
+    console, audits = consoles.err, spec.sentences.audits
     plan = make_lora_plan(spec, trusted)
     facts = plan.facts()
     with claimed(plan.out, facts, fresh):
@@ -74,7 +81,7 @@ def harden_lora(
         cost = stored_cost(plan.out, hardened_fingerprint(plan)) if is_trained else None
         if not is_trained:
             _preflight(plan, console)
-        if spec.audits:
+        if audits:
             for name, part in LISTS.items():
                 _ask(plan, name, part, plan.parent, console)
         if cost is None:
@@ -83,22 +90,22 @@ def harden_lora(
         if not is_trained:
             _train(plan, facts, begun, console)
         hardened = None
-        if cost is None or (spec.audits and not _has_proof(plan)):
+        if cost is None or (audits and not _has_proof(plan)):
             hardened = load_hardened(plan)
-        proof = _prove(plan, hardened, console) if spec.audits else None
+        proof = _prove(plan, hardened, console) if audits else None
         if cost is None:
             assert hardened is not None
             console.print("Measuring what it cost ...")
             cost = cost_of(before, hardened, plan.measured)
         hardened = None  # there may be room for one model alone
-        anew = audit_anew(plan, console) if spec.audits else None
-        fresh_search = audit_fresh(plan, console) if spec.audits else None
+        anew = audit_anew(plan, console) if audits else None
+        fresh_search = audit_fresh(plan, console) if audits else None
         if proof is not None or not (plan.out / SUMMARY).exists():
             _summarise(plan, cost, proof, anew, fresh_search)
-    _show(plan, cost, proof, unmask)
+    _show(plan, cost, proof, unmask, consoles.out)
     for again in (anew, fresh_search):
         if again is not None:
-            make_console().print(again.told())
+            consoles.out.print(again.told())
     return 0
 
 
@@ -143,8 +150,8 @@ def _train(plan: LoraPlan, facts: dict[str, Any], begun: float, console: Console
         adapter,
         model,
         plan.config,
-        spec.micro_tokens,
-        spec.gradient_checkpointing,
+        spec.adapter.micro_tokens,
+        spec.adapter.gradient_checkpointing,
         None if plan.talk.played is None else turns,
     )
     finder = AskingFinder(model, updates, lists.train, aim, plan.config.margin, widen)
@@ -207,14 +214,20 @@ def _deadline(plan: LoraPlan, begun: float) -> float:
 
 def _ask(plan: LoraPlan, name: str, part: str, model: TransformerModel | None, console: Console) -> None:
     """One of the four runs, where it is not finished."""
-    folder = plan.out / name
     if _is_finished(plan, name):
         return
     assert model is not None
     console.print(f"Asking {name}:")
     named = plan.spec.model if name.startswith("before") else f"hf/{plan.model_folder}"
-    cases = plan.lists.by_name()[part]
-    run_given(folder, model, cases, plan.run_spec(named, part), plan.judged, plan.scorer, console)
+    found = plan.lists.by_name()[part]
+    given = Given(
+        model=model,
+        cases=[case.target for case in found],
+        reference=plan.reference,
+        inputs={case.target.id: case.inputs for case in found},
+    )
+    with shown(console) as tell:
+        audit(plan.run_spec(named, part), str(plan.out / name), given=given, progress=tell)
 
 
 def _is_finished(plan: LoraPlan, name: str) -> bool:
@@ -252,7 +265,7 @@ def _summarise(
         "model": plan.spec.model,
         "hardened": f"hf/{plan.model_folder}",
         "fingerprint": hardened_fingerprint(plan),
-        "spec": spec_values(plan.spec),
+        "spec": stored_values(plan.spec),
         "hardening": _card(plan)["hardening"],
         "held_out": None if proof is None else asdict(proof.held_out.main),
         "train": None if proof is None else asdict(proof.trained.main),
@@ -276,8 +289,7 @@ def _show_talk(candidates: list[dict[str, Any]], kept: int, console: Console) ->
             console.print(f"Iteration {one['iterations']} broke the model in conversations: {why}.{is_kept}")
 
 
-def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool) -> None:
-    console = make_console()
+def _show(plan: LoraPlan, cost: Cost, proof: Proof | None, unmask: bool, console: Console) -> None:
     told, spec = _card(plan)["hardening"], plan.spec
     kept = told["iterations_kept"]
     if not kept:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backtalk.audit.backends.fixed import FixedInputs
 from backtalk.data.pairs import PairArrays
 from backtalk.data.targets import load_mal, read_targets, widen
 from backtalk.errors import InputError
-from backtalk.given import Judged
 from backtalk.hardening.asking import mean_log_prob
 from backtalk.hardening.found import (
     FoundLists,
@@ -27,31 +27,31 @@ from backtalk.hardening.found import (
 )
 from backtalk.hardening.instead import DRAWS, HARMLESS, Reply
 from backtalk.hardening.kept import Texts, read_kept
-from backtalk.hardening.plan import NOT_IDENTITY
 from backtalk.hardening.searching import Searched, searched_by
 from backtalk.hardening.settings import (
-    FREQUENT_ONLY,
     LORA_DEFAULT,
     LORA_PLAYED,
     LORA_SEARCHED,
     PUBLISHED_AVOID,
-    SEARCHING,
     avoided_tokens,
     bound_of,
     by_name,
-    check_lora_flags,
+    check_spec,
+    config_values,
     negative_config,
 )
 from backtalk.hardening.talk import LEAST_KEPT, Talk, read_talk
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
 from backtalk.protocols import Scorer
-from backtalk.registry import is_transformer, load_model, load_reward
-from backtalk.spec import AuditSpec, HardenSpec, model_options, refuse_set, spec_values
+from backtalk.reference import Reference
+from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
+from backtalk.spec import refuse_set
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import HardenSpec, applied_values
 from backtalk.training.lora import LoraConfig
 from backtalk.training.negative import NOTHING, NegativeConfig
 from backtalk.types import Target, Thresholds, Turn
@@ -59,8 +59,6 @@ from backtalk.types import Target, Thresholds, Turn
 DEFAULT_HIT = "o-sample-avg-k1"
 MOST_REPLY = 64
 """Tokens of a reply that are trained on."""
-RESUMABLE = NOT_IDENTITY | {"micro_tokens", "gradient_checkpointing"}
-"""Settings that may change between two commands of the same hardening."""
 MODEL = "model"
 """The folder in OUT that holds the hardened model."""
 OWN = "its own harmless replies, and harmless turns of the run where these are few"
@@ -97,14 +95,10 @@ class LoraPlan:
         return self.out / MODEL
 
     @property
-    def options(self) -> ModelOptions:
-        """How the model is read, before and after."""
-        return model_options(self.spec)
-
-    @property
-    def judged(self) -> Judged:
+    def reference(self) -> Reference:
+        """What both models are judged by."""
         source = f"T_out was measured on the model before the hardening. {self.source}"
-        return Judged(self.criterion.name, self.thresholds, source, self.options)
+        return Reference(self.thresholds, source)
 
     @property
     def manner(self) -> Manner | None:
@@ -123,10 +117,8 @@ class LoraPlan:
         return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
 
     def facts(self) -> dict[str, Any]:
-        other = RESUMABLE | FREQUENT_ONLY | SEARCHING | {"against", "search_sweeps"}
-        kept = {key: value for key, value in spec_values(self.spec).items() if key not in other}
         return {
-            **kept,
+            **applied_values(self.spec),
             "batch": self.config.batch,
             "fingerprint": self.parent.fingerprint,
             "scorer": "" if self.scorer is None else self.scorer.fingerprint,
@@ -138,27 +130,26 @@ class LoraPlan:
         }
 
     def run_spec(self, model: str, part: str) -> AuditSpec:
-        """How a run over one of the lists describes itself."""
+        """A run over one of the lists."""
         spec = self.spec
         return AuditSpec(
             model=model,
-            search="given",
+            search=FixedInputs("" if self.scorer is None else self.scorer.name),
             hit=self.criterion.name,
             targets=str(self.out / f"{part}.jsonl"),
-            reference=spec.reference,
-            restarts=1,
+            reference=spec.adapter.reference,
             seed=spec.seed,
             device=spec.device,
+            options=spec.options,
         )
 
     def described(self) -> dict[str, Any]:
         """What the card says of findings, pairs and training."""
-        config = asdict(self.config)
-        config["avoid"] = [self.parent.read([token]) for token in sorted(self.config.avoid)]
+        own = self.spec.adapter
         return {
-            "findings": self.spec.findings,
-            "targets": self.spec.targets if self.spec.openings else None,
-            "openings": self.spec.openings or None,
+            "findings": own.findings,
+            "targets": self.spec.sentences.targets if own.openings else None,
+            "openings": own.openings or None,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
             "hit": self.criterion.name,
             "search": "given" if self.searched is None else {"gibbs": self.searched.as_dict()},
@@ -169,40 +160,37 @@ class LoraPlan:
             "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
             "measured_sha256": _digest(self.measured),
             "lora": asdict(self.lora),
-            **config,
+            **config_values(self.config),
+            "avoid": [self.parent.read([token]) for token in sorted(self.config.avoid)],
         }
-
-
-def trains_adapter(name: str) -> bool:
-    """Whether a model of that name is hardened by an adapter."""
-    return is_transformer(name)
 
 
 def make_lora_plan(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> LoraPlan:
     """Reads and checks everything before anything is written."""
-    check_lora_flags(spec)
+    check_spec(spec)
     spec = _as_played(spec)
-    bound, criterion = bound_of(spec), parse_criterion(spec.hit)
+    own, adapter = spec.sentences, spec.adapter
+    bound, criterion = bound_of(spec), parse_criterion(own.hit)
     if criterion.needs_language_model or criterion.kind == "similar":
         raise InputError(
-            f"hardening a Hugging Face model can't aim at {spec.hit!r}; name an o- criterion, contains, "
+            f"hardening a Hugging Face model can't aim at {own.hit!r}; name an o- criterion, contains, "
             "exact or toxic-0.5"
         )
-    if bool(spec.findings) == bool(spec.openings):
+    if bool(adapter.findings) == bool(adapter.openings):
         raise InputError(
             "name what was found: --findings RUN (of `backtalk audit`) or a file of inputs and replies; or "
             "--targets LIST with --openings FILE"
         )
     lists = _lists(spec)
-    talk = read_talk(spec.findings, lists)
+    talk = read_talk(adapter.findings, lists)
     is_drawn = _drawn(talk, criterion) is not None
     positive, measured, source = read_kept(spec, lists, OWN if is_drawn else talk.source)
     parent = _parent(spec, trusted)
     goals = [parent.reply_ids(case.target.text) for case in lists.train]
     searched = _searched(spec, criterion)
     default = LORA_PLAYED if is_drawn or talk.kept else LORA_DEFAULT if searched is None else LORA_SEARCHED
-    settings = default if spec.settings == "default" else by_name(spec.settings)
-    config = negative_config(spec, settings, avoided_tokens(spec.avoid or PUBLISHED_AVOID, parent, goals))
+    settings = default if own.settings == "default" else by_name(own.settings)
+    config = negative_config(spec, settings, avoided_tokens(own.avoid or PUBLISHED_AVOID, parent, goals))
     return LoraPlan(
         spec,
         (*trusted, f"hf/{Path(spec.out) / MODEL}") if trusted else (),
@@ -215,7 +203,7 @@ def make_lora_plan(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> LoraPlan:
         measured,
         source,
         config,
-        LoraConfig(rank=spec.rank, alpha=spec.alpha, layers=spec.lora_layers, seed=spec.seed),
+        LoraConfig(rank=adapter.rank, alpha=adapter.alpha, layers=adapter.lora_layers, seed=spec.seed),
         bound,
         _scorer(spec, criterion),
         searched,
@@ -228,9 +216,12 @@ def _drawn(talk: Talk, criterion: Criterion) -> Manner | None:
 
 
 def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:
-    found = searched_by(spec.findings, spec.search_sweeps) if spec.findings else None
+    findings = spec.adapter.findings
+    found = searched_by(findings, spec.sentences.search_sweeps) if findings else None
     if found is None:
-        refuse_set(spec, {"search_sweeps"}, "goes with --findings RUN of a search on weights; leave it out")
+        refuse_set(
+            spec.sentences, {"search_sweeps"}, "goes with --findings RUN of a search on weights; leave it out"
+        )
         return None
     return found if criterion.kind in LIKELIHOOD_KINDS else None
 
@@ -238,26 +229,31 @@ def _searched(spec: HardenSpec, criterion: Criterion) -> Searched | None:
 def _as_played(spec: HardenSpec) -> HardenSpec:
     """Conversations that were played as running text are trained on as running text, and what is said in them
     is judged as it was there: how likely just these words are says little, for they were drawn by chance."""
-    played = played_by(spec.findings)
+    own, adapter, options = spec.sentences, spec.adapter, spec.options
+    played = played_by(adapter.findings)
     if played is None:
-        return replace(spec, hit=spec.hit or DEFAULT_HIT)
-    scorer = spec.scorer or ("" if spec.hit else played.scorer)
-    template = "text" if spec.template == "auto" and not played.chat else spec.template
-    return replace(spec, hit=spec.hit or played.hit, scorer=scorer, template=template)
+        return replace(spec, sentences=replace(own, hit=own.hit or DEFAULT_HIT))
+    if not own.hit:
+        adapter = replace(adapter, scorer=adapter.scorer or played.scorer)
+    if options.template == "auto" and not played.chat:
+        options = replace(options, template="text")
+    own = replace(own, hit=own.hit or played.hit)
+    return replace(spec, sentences=own, adapter=adapter, options=options)
 
 
 def _lists(spec: HardenSpec) -> FoundLists:
-    if spec.openings:
-        refuse_set(spec, {"selection", "held_out"}, "goes with --findings; --openings are split")
-        if not Path(spec.targets).exists() and spec.targets not in ("mal", "mal-wide"):
+    own, findings, openings = spec.sentences, spec.adapter.findings, spec.adapter.openings
+    if openings:
+        refuse_set(own, {"selection", "held_out"}, "goes with --findings; --openings are split")
+        if not Path(own.targets).exists() and own.targets not in ("mal", "mal-wide"):
             raise InputError(
-                f"--targets {spec.targets} is no file; with --openings the lists are mal and mal-wide"
+                f"--targets {own.targets} is no file; with --openings the lists are mal and mal-wide"
             )
-        return opened_found(_targets(spec.targets), spec.openings, spec.seed, spec.limit)
-    refuse_set(spec, {"targets"}, "goes with --openings; the findings name their own")
-    if spec.selection or spec.held_out:
-        return given_found(spec.findings, spec.selection, spec.held_out, spec.limit)
-    return split_found(read_found(spec.findings, spec.limit), spec.findings, spec.seed)
+        return opened_found(_targets(own.targets), openings, spec.seed, own.limit)
+    refuse_set(own, {"targets"}, "goes with --openings; the findings name their own")
+    if own.selection or own.held_out:
+        return given_found(findings, own.selection, own.held_out, own.limit)
+    return split_found(read_found(findings, own.limit), findings, spec.seed)
 
 
 def _targets(name: str) -> list[Target]:
@@ -267,11 +263,11 @@ def _targets(name: str) -> list[Target]:
 
 
 def _parent(spec: HardenSpec, trusted: tuple[str, ...]) -> TransformerModel:
-    if spec.model.startswith("hf/") and not spec.merge:
+    if spec.model.startswith("hf/") and not spec.adapter.merge:
         source = find_source(spec.model.removeprefix("hf/"), spec.model in trusted)
         if source.adapter is not None:
             raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
-    parent = load_model(spec.model, spec.device, model_options(spec), trusted)
+    parent = load_model(spec.model, spec.device, spec.options, trusted)
     assert isinstance(parent, TransformerModel)
     return parent
 
@@ -289,11 +285,11 @@ def _t_out(parent: TransformerModel, measured: Texts, out: Path) -> float:
 
 def _scorer(spec: HardenSpec, criterion: Criterion) -> Scorer | None:
     if criterion.kind != "toxic":
-        if spec.scorer:
-            raise InputError(f"--scorer does nothing with --hit {spec.hit}; use --hit toxic-0.5")
+        if spec.adapter.scorer:
+            raise InputError(f"--scorer does nothing with --hit {spec.sentences.hit}; use --hit toxic-0.5")
         return None
     # Training follows it: a scorer that is kept for judging is refused.
-    return load_reward(spec.scorer or "toxicity", spec.device)
+    return load_reward(spec.adapter.scorer or DEFAULT_SCORER, spec.device)
 
 
 def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:

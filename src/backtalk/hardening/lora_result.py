@@ -21,13 +21,13 @@ from backtalk.hardening.lora_plan import LoraPlan
 from backtalk.hardening.selection import Selection
 from backtalk.models.device import pick_device
 from backtalk.models.folder import write_card
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.fingerprint import fingerprint
 from backtalk.models.transformer.loading import pick_dtype
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.registry import load_model
 from backtalk.spec import spec_values
+from backtalk.specs.model import ModelOptions
 from backtalk.store.faults import writing
 from backtalk.store.folder import PARTIAL, sync_folder
 from backtalk.training.lora import Adapter
@@ -41,7 +41,7 @@ def write_adapter(plan: LoraPlan, adapter: Adapter, selection: Selection) -> Non
     with writing(plan.out, MEND), _as_os_error():
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        if plan.spec.merge:
+        if plan.spec.adapter.merge:
             merged = adapter.merge()
             merged.save_pretrained(str(partial), safe_serialization=True)
             plan.parent.tokenizer.save_pretrained(str(partial))
@@ -65,12 +65,12 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
     best = selection.best
     return {
         "name": plan.out.resolve().name,
-        "kind": "merged" if plan.spec.merge else "adapter",
+        "kind": "merged" if plan.spec.adapter.merge else "adapter",
         "backtalk": __version__,
         "T_out": plan.thresholds.out,
         "test_perplexity": round(best.perplexity, 2),
         "parent": {"name": plan.spec.model, "fingerprint": plan.parent.fingerprint},
-        "read": spec_values(plan.options),
+        "read": spec_values(plan.spec.options),
         "hardening": {
             **plan.described(),
             **selection.told(),
@@ -81,7 +81,7 @@ def card_of(plan: LoraPlan, selection: Selection) -> dict[str, Any]:
 
 def hardened_fingerprint(plan: LoraPlan, options: ModelOptions | None = None) -> str:
     """What the hardened model is known by, from its files alone; read by the plan's options if no others."""
-    options = options or plan.options
+    options = options or plan.spec.options
     dtype = pick_dtype(options.dtype, pick_device(plan.spec.device))
     return fingerprint(find_source(str(plan.model_folder)), options, dtype)
 
@@ -93,6 +93,6 @@ def load_hardened(plan: LoraPlan) -> TransformerModel:
     gc.collect()  # networks hold themselves
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.options, plan.trusted)
+    model = load_model(f"hf/{plan.model_folder}", plan.spec.device, plan.spec.options, plan.trusted)
     assert isinstance(model, TransformerModel)
     return model

@@ -6,24 +6,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import AuditJob, objective_for
 from backtalk.errors import InputError
 from backtalk.hardening.finder import search_of
 from backtalk.hardening.lists import Lists, given_lists, read_lists, widen_training
 from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.settings import FREQUENT_ONLY, LORA_ONLY, bound_of, check_flags, config_of
+from backtalk.hardening.settings import bound_of, check_spec, config_of, config_values
 from backtalk.hardening.shared import NOWHERE, Shared
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
-from backtalk.spec import AuditSpec, HardenSpec, spec_values
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import objective_for
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import HardenSpec, applied_values
 from backtalk.training.negative import NegativeConfig
 from backtalk.types import Access, Thresholds
 
-NOT_IDENTITY = {"out", "device", "max_time", "checkpoint_s", "audits"}
-"""Settings that may change between two commands of the same hardening."""
 DEFAULT_HIT = "io-sample-avg-k1"
 FRESH = 1
 """Added to the seed for the last audits: their starts were never used in training or selection."""
@@ -48,10 +49,12 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """What tells it from another hardening: of settings, what they have come to, so that one which was
         begun with other defaults does not go on with these."""
-        other = NOT_IDENTITY | FREQUENT_ONLY | LORA_ONLY | {"against"}
-        values = {**spec_values(self.spec), **asdict(self.config), "avoid": sorted(self.config.avoid)}
+        config = config_values(self.config)
+        config.pop("checkpoint_s")
         return {
-            **{key: value for key, value in values.items() if key not in other},
+            **applied_values(self.spec),
+            **config,
+            "avoided": sorted(self.config.avoid),
             "fingerprint": self.parent.fingerprint,
             "thresholds": list(self.thresholds),
             "lists_sha256": self.lists.digest(),
@@ -64,76 +67,73 @@ class Plan:
 
     def audit_spec(self, model: str, part: str) -> AuditSpec:
         """An audit of one of the lists: the same budget and fresh seeds for both models."""
-        spec = self.spec
+        spec, own = self.spec, self.spec.searching
         return AuditSpec(
             model=model,
-            hit=spec.hit,
+            search=Gibbs(own.length, own.top, own.sweeps, restarts=own.restarts),
+            hit=spec.sentences.hit,
             targets=str(self.out / f"{part}.jsonl"),
-            length=spec.length,
-            top=spec.top,
-            sweeps=spec.sweeps,
-            restarts=spec.restarts,
             seed=spec.seed + FRESH,
             device=spec.device,
         )
 
-    def job(self, model: LocalModel) -> AuditJob:
-        """The search that measures a candidate on the selection list: the audits' own, left at a hit."""
-        spec = self.spec
-        search = search_of(spec.length, spec.top, spec.sweeps, model.device)
-        settings = replace(self.audit_spec(spec.model, "selection"), seed=spec.seed, restarts=1)
-        return AuditJob(model, search, objective_for(self.criterion, self.thresholds), settings)
+    @property
+    def search(self) -> Gibbs:
+        """Measures a candidate on the selection list: the audits' own, left at a hit."""
+        own = self.spec.searching
+        return search_of(own.length, own.top, own.sweeps, self.parent.device)
+
+    @property
+    def objective(self) -> Objective:
+        return objective_for(self.criterion, self.thresholds)
 
     def described(self) -> dict[str, Any]:
         """What the card says of list, search, budget and training."""
-        spec, config = self.spec, asdict(self.config)
-        config["avoid"] = self.parent.vocabulary.words(sorted(self.config.avoid))
+        spec, own, sweeps = self.spec, self.spec.searching, self.spec.sentences.search_sweeps
         return {
-            "targets": spec.targets,
+            "targets": spec.sentences.targets,
             "lists": {name: len(part) for name, part in self.lists.by_name().items()},
             "left_out": self.lists.left_out,
             "augmentation": None if self.lists.augmentation is None else asdict(self.lists.augmentation),
             "hit": self.criterion.name,
             "search": "gibbs",
             "budget": {
-                "length": spec.length,
-                "top": spec.top,
-                "sweeps": spec.search_sweeps,
+                "length": own.length,
+                "top": own.top,
+                "sweeps": sweeps,
                 "restarts": 1,
-                "most_candidates": spec.length
-                * spec.top
-                * spec.search_sweeps
-                * len(self.lists.train)
-                * spec.iterations,
+                "most_candidates": own.length * own.top * sweeps * len(self.lists.train) * spec.iterations,
             },
             "keep": spec.keep,
             "max_ppl_increase": None if spec.keep == "last" else self.bound,
             "pairs": self.pairs.source,
             "measured_pairs": len(self.pairs.measured.replies),
-            **config,
+            **config_values(self.config),
+            "avoid": self.parent.vocabulary.words(sorted(self.config.avoid)),
         }
 
 
 def make_plan(spec: HardenSpec, shared: Shared = NOWHERE) -> Plan:
     """Reads and checks everything before anything is written."""
-    check_flags(spec)
-    spec = replace(spec, hit=spec.hit or DEFAULT_HIT)
-    bound, criterion = bound_of(spec), parse_criterion(spec.hit)
+    check_spec(spec)
+    own = replace(spec.sentences, hit=spec.sentences.hit or DEFAULT_HIT)
+    spec, searching = replace(spec, sentences=own), spec.searching
+    bound, criterion = bound_of(spec), parse_criterion(own.hit)
     parent = load_parent(spec)
     thresholds = find_reference(parent, "").thresholds
     if criterion.kind not in {"greedy", "sample-min", "sample-avg"}:
-        raise InputError(f"hardening can't aim at {spec.hit!r}; name an o- or io- criterion")
+        raise InputError(f"hardening can't aim at {own.hit!r}; name an o- or io- criterion")
     if criterion.needs_language_model and (parent.language_model is None or thresholds.into is None):
-        raise InputError(f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- one")
-    if spec.length > parent.max_input:
-        raise InputError(f"--length {spec.length} is more than the {parent.max_input} words it reads")
-    if spec.selection or spec.held_out:
+        raise InputError(f"--hit {own.hit} needs a language model, and {spec.model} has none; use an o- one")
+    if searching.length > parent.max_input:
+        raise InputError(f"--length {searching.length} is more than the {parent.max_input} words it reads")
+    if own.selection or own.held_out:
         lists = given_lists(spec, parent)
     else:
-        lists = read_lists(spec.targets, parent, spec.limit, spec.seed)
-    if spec.augment:
-        paraphrasers = find_paraphrasers(spec.paraphraser, parent.recipe, spec.seed, spec.device)
-        lists = widen_training(lists, paraphrasers, spec.augment, parent)
+        lists = read_lists(own.targets, parent, own.limit, spec.seed)
+    if searching.augment:
+        paraphrasers = find_paraphrasers(searching.paraphraser, parent.recipe, spec.seed, spec.device)
+        lists = widen_training(lists, paraphrasers, searching.augment, parent)
     config = config_of(spec, parent, [parent.encode_target(target.text) for target in lists.train])
     pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, shared=shared)
     return Plan(spec, Path(spec.out), parent, criterion, thresholds, lists, pairs, config, bound, shared)

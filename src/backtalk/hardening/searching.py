@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from backtalk.audit import objective_for
-from backtalk.blocks import row_seed
-from backtalk.given import FoundCase
+from backtalk.audit.backends.fixed import FoundCase
 from backtalk.models.device import product_precision
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.outcome import was_asked, was_played
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import objective_for
+from backtalk.searches.seeds import row_seed
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE
 from backtalk.types import Turn
@@ -54,9 +53,10 @@ def searched_by(findings: str, sweeps: int) -> Searched | None:
     if not (Path(findings) / DATABASE).is_file():
         return None
     with Run.open(Path(findings)) as run:
-        if was_asked(run) or was_played(run) or "length" not in run.spec or run.spec["search"] == "given":
+        own = run.spec["search"]
+        if run.asks or run.plays or "length" not in own:
             return None
-        settings = {**run.spec, **run.facts.get("effort", {})}
+        settings = {**own, **run.facts.get("effort", {})}
         return Searched(int(settings["length"]), int(settings["top"]), sweeps)
 
 
@@ -88,11 +88,11 @@ def widening_of(plan: LoraPlan) -> Widening | None:
     if plan.searched is None:
         return None
     how, on_gpu = plan.searched, plan.parent.device.type == "cuda"
-    config = GibbsConfig(
-        how.length, how.top, how.sweeps, stop_at_hit=True, prune=not on_gpu, draft=on_gpu
-    )  # a draft of the network as it is: its adapter is part of the weights there
+    # On a GPU with a draft of the network as it is: its adapter is part of the weights there.
+    precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
+    search = Gibbs(how.length, how.top, how.sweeps, True, not on_gpu, precision, restarts=1)
     objective = objective_for(plan.criterion, plan.thresholds)
-    return GibbsWidening(plan.parent, Gibbs(config), objective, plan.spec.seed)
+    return GibbsWidening(plan.parent, search, objective, plan.spec.seed)
 
 
 @contextmanager

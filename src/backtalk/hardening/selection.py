@@ -17,12 +17,14 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from backtalk.audit import AuditJob, search_block
+from backtalk.audit.backends.weights import search_block
 from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
 from backtalk.hardening.finder import evaluating
 from backtalk.hits import Criterion, hit_cases
 from backtalk.models.local import LocalModel
+from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import WeightsSearch
 from backtalk.training.checkpoint import fill_network, load_checkpoint, save_checkpoint
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Target, Thresholds
@@ -96,7 +98,9 @@ class Measure:
     """How a candidate is measured: the same targets, seeds, search and pairs each time."""
 
     model: LocalModel
-    job: AuditJob
+    search: WeightsSearch
+    objective: Objective
+    seed: int
     targets: Sequence[Target]
     criterion: Criterion
     thresholds: Thresholds
@@ -104,7 +108,7 @@ class Measure:
 
     def hits(self) -> int:
         with evaluating(self.model):
-            findings = search_block(self.job, self.targets)
+            findings = search_block(self.model, self.search, self.objective, self.seed, self.targets)
         return len(hit_cases(findings, self.criterion, self.thresholds))
 
     def perplexity(self) -> float:

@@ -1,20 +1,22 @@
-"""How to train, from the flags of `harden`: settings by name, what is set over them, and which flags belong
-together."""
+"""How to train, from the flags of `harden`: settings by name, and what is set over them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.local import LocalModel
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.spec import HardenSpec, refuse_set
+from backtalk.spec import refuse_set
+from backtalk.specs.harden import HardenSpec, check_parts
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.frequent import FrequentConfig
-from backtalk.training.gan import GanConfig
+from backtalk.training.gan import Gan, GanConfig
 from backtalk.training.negative import PAPER_SETTINGS, NegativeConfig
+from backtalk.training.rules import HitRule
+from backtalk.training.updates import UpdateConfig
 
 DEFAULT: dict[str, Any] = {
     "optimizer": "adam",
@@ -49,67 +51,25 @@ LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 2.0}
 """The same where conversations were played: half of what keeps the model whole are its own harmless replies,
 and only where these become likelier does it learn what to say in the place of a toxic one (LOG.md)."""
 
-SHARED = frozenset({
-    "model", "against", "data", "format", "out", "method", "lr", "lambda_pos", "kl", "npo_beta", "mean_over",
-    "iterations", "batch", "max_ppl_increase", "keep", "measure", "seed", "max_time", "checkpoint_s",
-    "device",
-})  # fmt: skip
-"""Flags for both kinds of hardening."""
-GAN_ONLY = frozenset({"gan_lr", "gan_filters", "gan_hidden"})
-COUNTING = frozenset({"r_thres", "window", "eos_scale", "always_positive"})
-"""Flags of Algorithm 2, which the GAN has no use for."""
-FREQUENT_ONLY = COUNTING | GAN_ONLY | {"steps_per_iteration"}
-LORA_ONLY = frozenset({
-    "findings", "openings", "reference", "rank", "alpha", "lora_layers", "merge", "micro_tokens",
-    "gradient_checkpointing", "scorer", "template", "system", "dtype", "max_reply",
-})  # fmt: skip
-"""Flags for Hugging Face models."""
-SEARCHING = frozenset({
-    "augment", "paraphraser", "length", "top", "sweeps", "restarts", "triggers",
-})  # fmt: skip
-"""Flags of a hardening that searches, which a Hugging Face model has no use for: it is searched as the run of
-its findings was."""
-TARGETS_ONLY = frozenset(field.name for field in fields(HardenSpec)) - SHARED - FREQUENT_ONLY
 
-
-def check_flags(spec: HardenSpec) -> None:
+def check_spec(spec: HardenSpec) -> None:
+    """Refuses what can't go together, before anything loads."""
+    if not isinstance(spec.method, HitRule | Gan):
+        raise InputError(f"the method {spec.method.name} is no HitRule; mend its package")
+    check_parts(spec)
     if spec.keep == "last":
         refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
-    if spec.against == "targets":
-        refuse_set(spec, LORA_ONLY, f"is for Hugging Face models; leave it out with {spec.model}")
-        if spec.method == "gan":
-            raise InputError(
-                "--method gan knows no targets; add --against frequent, or choose another method"
-            )
-        refuse_set(
-            spec, FREQUENT_ONLY, "does nothing against targets; add --against frequent, or leave it out"
+    if spec.against == "targets" and not isinstance(spec.method, HitRule):
+        raise InputError(
+            f"--method {spec.method.name} knows no targets; add --against frequent, or choose another method"
         )
-        return
-    refuse_set(spec, TARGETS_ONLY, "is for --against targets; against frequent replies leave it out")
-    if spec.method == "gan":
-        refuse_set(spec, COUNTING, "does nothing with --method gan; leave it out")
-    else:
-        refuse_set(spec, GAN_ONLY, "is for --method gan; leave it out")
-
-
-def check_lora_flags(spec: HardenSpec) -> None:
-    if spec.against == "frequent":
-        raise InputError("--against frequent trains models of ours alone; a Hugging Face model has findings")
-    if spec.method == "gan":
-        raise InputError("--method gan is for --against frequent; choose another method")
-    if spec.keep == "last":
-        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
-    refuse_set(spec, FREQUENT_ONLY, "does nothing against findings; leave it out")
-    refuse_set(
-        spec, SEARCHING, "is for models that are searched; a Hugging Face model is trained on --findings"
-    )
 
 
 def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:
     """Of a hardening against frequent replies."""
     given: dict[str, Any] = {
         "iterations": spec.iterations,
-        "steps": spec.steps_per_iteration,
+        "steps": spec.frequent.steps_per_iteration,
         "max_output": max_output,
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
@@ -120,50 +80,61 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
     for name in ("lambda_pos", "kl"):
         if text := getattr(spec, name):
             given[name] = weight(text, name)
-    if spec.method == "gan":
-        gan = GanConfig(gan_lr=spec.gan_lr, filters=spec.gan_filters, hidden=spec.gan_hidden, **given)
+    method, counting = spec.method, spec.counting
+    if isinstance(method, Gan):
+        gan = GanConfig(gan_lr=method.gan_lr, filters=method.gan_filters, hidden=method.gan_hidden, **given)
         if gan.gan_lr + gan.lambda_pos + gan.kl == 0:
             raise InputError(
                 "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
             )
         return gan
     return FrequentConfig(
-        method=spec.method,
-        npo_beta=spec.npo_beta,
-        r_thres=share(spec.r_thres, "r-thres", most=1.0),
-        window=spec.window,
-        eos_scale=spec.eos_scale,
-        always_positive=spec.always_positive,
+        method=method,
+        r_thres=share(counting.r_thres, "r-thres", most=1.0),
+        window=counting.window,
+        eos_scale=counting.eos_scale,
+        always_positive=counting.always_positive,
         **given,
     )
 
 
 def config_of(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
     """`goals` are the training targets' ids."""
-    which = spec.avoid or (DEFAULT_AVOID if spec.settings == "default" else PUBLISHED_AVOID)
-    return negative_config(spec, by_name(spec.settings), avoided(which, model, goals))
+    name = spec.sentences.settings
+    which = spec.sentences.avoid or (DEFAULT_AVOID if name == "default" else PUBLISHED_AVOID)
+    config = negative_config(spec, by_name(name), avoided(which, model, goals))
+    return replace(config, triggers=spec.searching.triggers or config.triggers)
 
 
 def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset[int]) -> NegativeConfig:
     """The settings with what is set over them."""
+    own = spec.sentences
     given: dict[str, Any] = {
         "method": spec.method,
         "iterations": spec.iterations,
-        "npo_beta": spec.npo_beta,
-        "average": spec.average,
+        "average": own.average,
         "avoid": avoid,
         "seed": spec.seed,
         "checkpoint_s": spec.checkpoint_s,
     }
-    for name in ("lr", "positives", "batch", "rounds", "mean_over", "triggers"):
-        if value := getattr(spec, name):
-            given[name] = value
-    for name in ("lambda_pos", "kl", "margin"):
-        if text := getattr(spec, name):
+    rates = {"lr": spec.lr, "batch": spec.batch, "mean_over": spec.mean_over}
+    given |= {name: value for name, value in rates.items() if value}
+    given |= {name: value for name in ("positives", "rounds") if (value := getattr(own, name))}
+    for name, text in (("lambda_pos", spec.lambda_pos), ("kl", spec.kl), ("margin", own.margin)):
+        if text:
             given[name] = weight(text, name)
-    if spec.repairs:
-        given["repairs"] = whole_number(spec.repairs, "repairs")
+    if own.repairs:
+        given["repairs"] = whole_number(own.repairs, "repairs")
     return replace(NegativeConfig(), **{**settings, **given})
+
+
+def config_values(config: UpdateConfig | GanConfig) -> dict[str, Any]:
+    """How to train, in one mapping; the words that are spared are left to the caller."""
+    values = asdict(config)
+    values.pop("avoid", None)
+    if isinstance(config, UpdateConfig):
+        values |= {"method": config.method.name, **vars(config.method)}
+    return values
 
 
 def defaults_left(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageMode
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.output_file import write_whole
-from backtalk.spec import TrainSpec, check_values
+from backtalk.spec import check_values
+from backtalk.specs.train import TrainSpec
 from backtalk.store.typed import read_json, read_record, read_values
 
 FORMAT: Literal["backtalk-model-1"] = "backtalk-model-1"

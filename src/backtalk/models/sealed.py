@@ -9,7 +9,7 @@ from backtalk.errors import InputError
 from backtalk.models.address import FORM
 from backtalk.protocols import Meter, Reply, Service, TextModel
 from backtalk.registry import is_endpoint, load_model
-from backtalk.spec import ModelOptions
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Dialogue
 
 

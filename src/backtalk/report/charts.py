@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from backtalk.report.build import END, RateRow, SweepLoss, WordChance
+from backtalk.report.record import END, RateRow, SweepLoss, WordChance
 from backtalk.terminal import printable
 from backtalk.wording import chance, mask, percent, percent_range, shorten
 

@@ -22,12 +22,13 @@ from backtalk.hits import (
     hit_cases,
     parse_criterion,
 )
-from backtalk.report.build import Case, RateRow, build_case
+from backtalk.report.build import build_case
 from backtalk.report.differences import Difference, SideFacts, find_differences
 from backtalk.report.explain import meaning
+from backtalk.report.record import CaseRow, RateRow
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.store.records import finite
-from backtalk.types import Finding, Target, Thresholds
+from backtalk.types import Case, Finding, Thresholds
 from backtalk.wording import count
 
 CHANGES = ("remaining", "new", "fixed", "neither")
@@ -40,7 +41,7 @@ class Side:
     """One of the two runs, as it was stored."""
 
     facts: SideFacts
-    targets: Sequence[Target]
+    cases: Sequence[Case]
     findings: Sequence[Finding]
     thresholds: Thresholds
     words: Mapping[str, Sequence[str]]
@@ -70,8 +71,8 @@ class Pair:
 
     change: str
     """One of CHANGES, by the main criterion."""
-    before: Case
-    after: Case
+    before: CaseRow
+    after: CaseRow
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ class Comparison:
 
 def build_comparison(before: Side, after: Side, hit: str | None = None) -> Comparison:
     """The record. `hit` names the main criterion; without it the one that both runs aimed at."""
-    targets, left_out = pair_cases(before, after)
-    ids = {target.id for target in targets}
+    cases, left_out = pair_cases(before, after)
+    ids = {case.id for case in cases}
     before, after = (
         replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
         for side in (before, after)
@@ -135,7 +136,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
     asked_for = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # the models were asked
     likelihoods = [any("mean" in f.scores for f in side.findings) for side in (before, after)]
-    played = before.facts.search == after.facts.search == "ast"
+    played = before.facts.plays and after.facts.plays
     standard = [
         *(STANDARD if all(likelihoods) or not all(asked_for) else ()),
         *(TEXT_STANDARD if any(asked_for) else ()),
@@ -155,10 +156,10 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     }
     tallies = [tally(name, ids, *hits[name], meaning(name)) for name in names]
     members: dict[str, set[str]] = {}
-    for target in targets:
-        members.setdefault(target.category, set()).add(target.id)
+    for case in cases:
+        members.setdefault(case.category, set()).add(case.id)
     differences, warnings = find_differences(before.facts, after.facts)
-    best_before, best_after = (_best_cases(side, targets, names, main) for side in (before, after))
+    best_before, best_after = (_best_cases(side, cases, names, main) for side in (before, after))
     pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
     return Comparison(
         criterion=main,
@@ -166,7 +167,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
         before=before.facts,
         after=after.facts,
         warnings=warnings,
-        n=len(targets),
+        n=len(cases),
         tallies=tallies,
         undecided=[criterion.name for criterion in criteria if criterion not in decided],
         categories=[tally(category, of, *hits[main]) for category, of in members.items()],
@@ -177,30 +178,30 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     )
 
 
-def pair_cases(before: Side, after: Side) -> tuple[list[Target], list[LeftOut]]:
-    """The targets that both runs tried, as the later run describes them, and the others with the reason."""
-    old, new = ({target.id: target for target in side.targets} for side in (before, after))
+def pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
+    """The cases that both runs tried, as the later run describes them, and the others with the reason."""
+    old, new = ({case.id: case for case in side.cases} for side in (before, after))
     tried_before, tried_after = (
         {f.case for f in side.findings if f.status in TRIED} for side in (before, after)
     )
     status_before, status_after = ({f.case: f.status for f in side.findings} for side in (before, after))
-    paired: list[Target] = []
+    paired: list[Case] = []
     left_out: list[LeftOut] = []
-    for target in [*old.values(), *(target for id, target in new.items() if id not in old)]:
-        if target.id not in new:
+    for case in [*old.values(), *(case for id, case in new.items() if id not in old)]:
+        if case.id not in new:
             reason = "only in the run before"
-        elif target.id not in old:
+        elif case.id not in old:
             reason = "only in the run after"
-        elif new[target.id].text != target.text:
+        elif new[case.id].text != case.text:
             reason = "its id stands for another sentence in the run after"
-        elif target.id not in tried_before:
-            reason = f"{_WHY[status_before.get(target.id, '')]} in the run before"
-        elif target.id not in tried_after:
-            reason = f"{_WHY[status_after.get(target.id, '')]} in the run after"
+        elif case.id not in tried_before:
+            reason = f"{_WHY[status_before.get(case.id, '')]} in the run before"
+        elif case.id not in tried_after:
+            reason = f"{_WHY[status_after.get(case.id, '')]} in the run after"
         else:
-            paired.append(new[target.id])
+            paired.append(new[case.id])
             continue
-        left_out.append(LeftOut(target.id, target.text, reason))
+        left_out.append(LeftOut(case.id, case.text, reason))
     if not paired:
         raise InputError(
             f"{before.facts.folder} and {after.facts.folder} have no case in common that both tried; "
@@ -276,17 +277,17 @@ def _main_criterion(hit: str | None, aims: Sequence[str], decided: Sequence[Crit
     return names[0]
 
 
-def _best_cases(side: Side, targets: Sequence[Target], names: Sequence[str], main: str) -> list[Case]:
+def _best_cases(side: Side, cases: Sequence[Case], names: Sequence[str], main: str) -> list[CaseRow]:
     by_case: dict[str, list[Finding]] = {}
     for finding in side.findings:
         by_case.setdefault(finding.case, []).append(finding)
     return [
-        build_case(target, by_case[target.id], side.thresholds, names, main, side.words.get(target.text))
-        for target in targets
+        build_case(case, by_case[case.id], side.thresholds, names, main, side.words.get(case.text))
+        for case in cases
     ]
 
 
-def _change(before: Case, after: Case) -> str:
+def _change(before: CaseRow, after: CaseRow) -> str:
     if before.hit:
         return "remaining" if after.hit else "fixed"
     return "new" if after.hit else "neither"

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.report.build import Case, RateRow
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
+from backtalk.report.record import CaseRow, RateRow
 from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
 from backtalk.wording import chance, count, mask, mask_like, mask_toxic, percent, percent_range, shorten
@@ -126,7 +126,7 @@ def _sentence(pair: Pair, unmask: bool) -> Text:
     return Text(shorten(printable(text), LONGEST), style="bold red")
 
 
-def _talk(case: Case, unmask: bool) -> Text:
+def _talk(case: CaseRow, unmask: bool) -> Text:
     """The input, and below it what the model really says to it."""
     if not case.trigger:
         return Text("(nothing found)", style="dim")
@@ -140,7 +140,7 @@ def _talk(case: Case, unmask: bool) -> Text:
     return talk.append(f"\n> {answer}", style="bold red" if case.said else "dim")
 
 
-def _chance(case: Case) -> Text:
+def _chance(case: CaseRow) -> Text:
     score = case.toxicity if case.similarity is None else case.similarity
     words = [f"{score:.2f}"] if score is not None else []
     if case.log_prob is not None or not words:

@@ -8,8 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.report.build import Case, RateRow, Report
+from backtalk.report.record import CaseRow, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
+from backtalk.report.talks_console import conversation_parts
 from backtalk.terminal import make_console, printable
 from backtalk.wording import (
     chance,
@@ -34,22 +35,31 @@ LONGEST = 160
 
 
 def print_report(report: Report, console: Console | None = None, top: int = 8, unmask: bool = False) -> None:
-    """Headline, rates, categories and the first findings."""
+    """Headline and rates, then what the report's part shows, and the first findings: `top` sentences."""
     console = console or make_console()
     parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
     if report.run.get("stopped"):
         parts.append(_line(f"Stopped early: {report.run['stopped']}.", "yellow"))
     if report.untried:
-        parts.append(_line(f"{count(report.untried, 'sentence')} not tried.", "yellow"))
+        parts.append(_line(f"{count(report.untried, report.noun)} not tried.", "yellow"))
     if report.failed:
         why = told_causes(report.run.get("failures", {}))
-        told = f"{count(report.failed, 'sentence')} could not be scored, which the rates leave out: {why}."
+        told = f"{count(report.failed, report.noun)} could not be scored, which the rates leave out: {why}."
         parts.append(_line(told, "yellow"))
-    parts.append(
-        rate_table(
-            "criterion", [(row.criterion, row) for row in report.rates], console.width, report.criterion
-        )
-    )
+    played = report.conversations
+    rates = [(row.criterion, row) for row in [*report.rates, *(played.rates_by_turn if played else ())]]
+    parts.append(rate_table("criterion", rates, console.width, report.criterion))
+    if played:
+        parts += conversation_parts(report.cases, played, unmask)
+    else:
+        parts += _sentences(report, top, console.width, unmask)
+    for part in parts:
+        console.print(part)
+        console.print()
+
+
+def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = []
     by_category = [
         (category.category, row)
         for category in report.categories
@@ -57,15 +67,13 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
         if row.criterion == report.criterion
     ]
     if len(by_category) > 1:
-        parts.append(rate_table(f"category ({report.criterion})", by_category, console.width))
-    if report.replies:
-        parts += _replies(report.replies)
-    parts += _top(report, top, console.width, unmask)
+        parts.append(rate_table(f"category ({report.criterion})", by_category, width))
+    if report.sentences and report.sentences.replies:
+        parts += _replies(report.sentences.replies)
+    parts += _top(report, top, width, unmask)
     if report.skipped:
         parts.append(_skipped(report, unmask))
-    for part in parts:
-        console.print(part)
-        console.print()
+    return parts
 
 
 def _replies(replies: Replies) -> list[RenderableType]:
@@ -140,7 +148,7 @@ def _bar(row: RateRow) -> Text:
     return bar
 
 
-def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
+def _findings(cases: list[CaseRow], width: int, unmask: bool) -> RenderableType:
     if width < WIDE:
         return Group(*(_card(case, unmask) for case in cases))
     table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
@@ -156,7 +164,7 @@ def _findings(cases: list[Case], width: int, unmask: bool) -> RenderableType:
     return table
 
 
-def _measures(cases: list[Case]) -> list[str]:
+def _measures(cases: list[CaseRow]) -> list[str]:
     """The columns of numbers that a run has."""
     has = {
         "similarity": any(case.similarity is not None for case in cases),
@@ -166,7 +174,7 @@ def _measures(cases: list[Case]) -> list[str]:
     return [title for title, there in has.items() if there] or ["chance of the whole"]
 
 
-def _measured(case: Case, title: str) -> Text:
+def _measured(case: CaseRow, title: str) -> Text:
     if title == "similarity":
         return Text("-" if case.similarity is None else _similarity(case))
     if title == "toxicity":
@@ -174,7 +182,7 @@ def _measured(case: Case, title: str) -> Text:
     return Text("unknown" if case.log_prob is None else chance(case.log_prob))
 
 
-def _card(case: Case, unmask: bool) -> RenderableType:
+def _card(case: CaseRow, unmask: bool) -> RenderableType:
     """A finding in three lines, for narrow terminals."""
     head = _sentence(case, unmask)
     odds = [f"similarity {_similarity(case)}"] if case.similarity is not None else []
@@ -189,18 +197,18 @@ def _card(case: Case, unmask: bool) -> RenderableType:
     return Group(head, Padding(grid, (0, 0, 0, 2)))
 
 
-def _sentence(case: Case, unmask: bool) -> Text:
+def _sentence(case: CaseRow, unmask: bool) -> Text:
     text = case.target if unmask else mask(case.target)
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.hit else "")
 
 
-def _trigger(case: Case, unmask: bool) -> Text:
+def _trigger(case: CaseRow, unmask: bool) -> Text:
     whole = " / ".join(case.trigger or [])
     text = whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)
     return Text(shorten(printable(text), LONGEST))
 
 
-def _reply(case: Case, unmask: bool) -> Text:
+def _reply(case: CaseRow, unmask: bool) -> Text:
     if not case.reply:
         return Text("(says nothing)", style="dim")
     masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
@@ -208,7 +216,7 @@ def _reply(case: Case, unmask: bool) -> Text:
     return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
 
 
-def _similarity(case: Case) -> str:
+def _similarity(case: CaseRow) -> str:
     judged = f", judge {case.judge:.2f}" if case.judge is not None else ""
     return f"{case.similarity:.2f}{judged}"
 

@@ -7,23 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backtalk.spec import LEARNT
 from backtalk.wording import count
-
-BUDGET = ("length", "top", "sweeps", "restarts", "relax_steps")
-SEARCH = (
-    *("search", "hit", "lambda_in", "max_ppl", "as_published", "all_words", "stop_at_hit", "with_unknown"),
-    *("precision", "relax_space", "relax_lambda", "relax_lr"),
-)
-"""What the search does. A difference in these or in the budget could by itself make or lose hits."""
-NO_MATTER = ("openings", "second_scorer", "control", "checkpoint_s")
-PLAYING = tuple(name for name in LEARNT if name not in NO_MATTER)
-"""The same of a learnt adversary. Cases are paired, so it is no matter where their openings lie."""
-EXPECTED = (
-    *("model", "seed", "targets", "limit", "reference", "device", "template", "system", "dtype", "max_reply"),
-    *("prefix", "suffix", "language_model", "scorer"),
-)
-"""Named where they differ, but no fault: two models are compared, and a fresh seed is what a proof needs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +31,12 @@ class SideFacts:
     t_out: float | None
     t_in: float | None
     settings: Mapping[str, Any]
-    """The spec as stored, with the defaults of keys that an older run lacks."""
+    """What the search does. A difference in these could by itself make or lose hits."""
+    others: Mapping[str, Any]
+    """Named where they differ, but no fault: two models are compared, and a fresh seed is what a proof
+    needs."""
+    plays: bool = False
+    """Whether its cases are openings of played conversations."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +52,14 @@ class Difference:
 
 def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Difference], list[str]]:
     """All differences, the unfair first, and the warnings that follow from them."""
-    searches = {before.search, after.search}
     found = []
-    for name in (*SEARCH, *BUDGET, *PLAYING, *EXPECTED):
-        if not _matters(name, searches):
-            continue
-        old, new = before.settings.get(name), after.settings.get(name)
-        if old != new:
-            found.append(Difference(name, _said(old), _said(new), name not in EXPECTED))
+    sides = (True, before.settings, after.settings), (False, before.others, after.others)
+    for is_unfair, one, other in sides:
+        found += [
+            Difference(name, _said(one.get(name)), _said(other.get(name)), is_unfair)
+            for name in {**one, **other}
+            if one.get(name) != other.get(name)
+        ]
     if before.model == after.model and before.fingerprint != after.fingerprint:
         found.append(Difference("weights", before.fingerprint[:12], after.fingerprint[:12], False))
     warnings = []
@@ -92,9 +81,7 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
 
 def describe(facts: SideFacts) -> list[tuple[str, str]]:
     """What one run was, as rows of a table."""
-    kept = {
-        k: v for k, v in facts.settings.items() if k in (*BUDGET, *PLAYING) and _matters(k, {facts.search})
-    }
+    kept = {k: v for k, v in facts.settings.items() if k not in ("search", "hit")}
     rows = {
         "Run": facts.folder,
         "Model": facts.model,
@@ -107,17 +94,6 @@ def describe(facts: SideFacts) -> list[tuple[str, str]]:
         "Tried": f"{count(facts.cases, 'case')}, {count(facts.candidates, 'candidate')}",
     }
     return list(rows.items())
-
-
-def _matters(name: str, searches: set[str]) -> bool:
-    """relax and ast have settings of their own, and do not use those of a search over words."""
-    if name in LEARNT:
-        return "ast" in searches
-    if searches == {"ast"}:
-        return name in ("search", "hit", *EXPECTED)
-    if name.startswith("relax_"):
-        return "relax" in searches
-    return name not in {"top", "sweeps", "stop_at_hit", "with_unknown", "precision"} or searches != {"relax"}
 
 
 def _same(before: float | None, after: float | None) -> bool:

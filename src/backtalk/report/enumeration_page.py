@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backtalk.report.build import RateRow
 from backtalk.report.charts import rate_scale
 from backtalk.report.page import App, page_environment, render
+from backtalk.report.record import RateRow
 from backtalk.store.typed import read_part
 from backtalk.wording import count
 

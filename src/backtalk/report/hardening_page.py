@@ -119,7 +119,9 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 def _facts(summary: Mapping[str, Any], told: Steps | None) -> list[tuple[str, str]]:
     spec = summary.get("spec")
-    settings = spec if isinstance(spec, dict) else {}
+    settings = dict(spec) if isinstance(spec, dict) else {}
+    for part in [own for own in settings.values() if isinstance(own, dict)]:
+        settings |= {"method": part["name"]} if "name" in part else part
     facts = [("Model", str(summary.get("model", ""))), ("Hardened model", str(summary.get("hardened", "")))]
     facts += [
         (name.replace("_", " ").capitalize(), str(settings[name]))

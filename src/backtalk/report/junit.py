@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from xml.etree import ElementTree as Xml
 
-from backtalk.report.build import Case, Report
+from backtalk.report.record import CaseRow, Report
 from backtalk.terminal import printable
 from backtalk.wording import mask, mask_like, mask_note, mask_toxic, sampled, shorten
 
@@ -34,7 +34,7 @@ class Judged(Protocol):
 
 def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> str:
     cases = [*report.cases, *report.skipped]
-    bare = unmask or report.run.get("search") == "ast"  # openings are harmless
+    bare = unmask or report.conversations is not None  # openings are harmless
     root = Xml.Element("testsuites", name="backtalk")
     if gates:
         suite = _suite(root, "backtalk gates", len(gates), sum(gate.failed for gate in gates))
@@ -76,7 +76,7 @@ def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
     return Xml.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
 
 
-def _told(case: Case, unmask: bool) -> str:
+def _told(case: CaseRow, unmask: bool) -> str:
     """A hit in a few lines."""
     if case.status == "failed":
         return f"failed: {_note(case, unmask)}"
@@ -95,11 +95,11 @@ def _told(case: Case, unmask: bool) -> str:
     return "; ".join(shorten(printable(line), LONGEST) for line in lines)
 
 
-def _target(case: Case, unmask: bool) -> str:
+def _target(case: CaseRow, unmask: bool) -> str:
     return case.target if unmask else mask(case.target)
 
 
-def _note(case: Case, unmask: bool) -> str:
+def _note(case: CaseRow, unmask: bool) -> str:
     return case.note if unmask else mask_note(case.note, case.target)
 
 

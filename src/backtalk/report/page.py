@@ -1,4 +1,5 @@
-"""A run's page: one self-contained file or a page of the app, from the same templates; all text is inert.
+"""What every page is made with: one self-contained file or a page of the app, from the same templates; all
+text is inert.
 
 jinja2 with autoescape rather than strings of our own: every value is escaped unless marked otherwise, and
 only the charts are. Style and script are allowed by their hashes, so that no other could be smuggled in.
@@ -8,25 +9,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from backtalk.report.build import MOST_WORDS, Case, Report, Said
-from backtalk.report.charts import loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.build import MOST_WORDS
+from backtalk.report.charts import loss_curve, rate_bar, spark, word_bars
 from backtalk.report.clouds import budget_chart, cloud_chart
 from backtalk.report.cost import MEANING
 from backtalk.report.curves import ShareLine, share_chart
+from backtalk.report.record import CaseRow, Report, Said
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
-from backtalk.report.rows import FindingsPage, Query
-from backtalk.report.spreadsheet import row_of
+from backtalk.report.rows import FindingsPage
 from backtalk.terminal import printable
 from backtalk.types import OPENING
 from backtalk.wording import (
@@ -43,30 +43,16 @@ from backtalk.wording import (
     shorten,
 )
 
-MOST_CASES = 400
-"""Findings that a file shows in full; a page of more is slow to open."""
-FULL_BYTES, BRIEF_BYTES = 5_000_000, 3_000_000
-"""What findings in full and findings in brief may take, whatever they hold: a file stays under 10 MB."""
 LONGEST = 20_000
 """Characters of a text that a page shows; `backtalk export` has all of it."""
-BRIEF = 60
-"""The same for a finding in brief."""
 MOST_CATEGORIES = 200
 """Rows of the table by category."""
-SORTS = {
-    "best": "hits first",
-    "likeliest": "likeliest sentence",
-    "input": "likeliest input",
-    "severity": "gravest",
-    "similarity": "most similar reply",
-    "toxicity": "most toxic reply",
-}
-
 SHOWN = ("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
 """What the page reads of a run's summary; an older run may lack some."""
 
 
 READ_BY = {
+    "in_memory": "To be verified",
     "template": "Template",
     "system": "System prompt",
     "dtype": "Numbers",
@@ -100,46 +86,6 @@ class App:
     """The address of the app's first page; all others lie below it."""
 
 
-def render_run(report: Report, app: App | None = None, most: int = MOST_CASES) -> str:
-    """The page of a run: one file with everything in it, of which at most `most` findings are in full; or,
-    with `app`, a page of the app that shows the findings it names."""
-    environment = page_environment()
-    macros: Any = environment.get_template("finding.html").module
-    counted = app.cases if app else len(report.cases)
-    if app:
-        link = f"{app.here}?finding="
-        cases = app.shown.cases if app.shown else []
-        alone = len(cases) == 1 and bool(app.shown and app.shown.query.finding)
-        shown = [macros.finding(case, report, link + case.anchor, alone) for case in cases]
-        rest: list[Markup] = []
-        rows: list[dict[str, Any]] = []
-        query = app.shown.query if app.shown else Query()
-    else:
-        shown, rest, rows = _filed(report, macros, most)
-        query = Query()
-    return render(
-        environment,
-        "page.html",
-        app,
-        report=report,
-        run={**dict.fromkeys(SHOWN), **report.run},
-        facts=run_facts(report.run, report.criterion, report.t_out, report.t_in),
-        shown=Markup("").join(shown),
-        rest=Markup("").join(rest),
-        left_off=0 if app else counted - len(shown) - len(rest),
-        rows=htmlsafe_json_dumps(rows),
-        query=query,
-        sorts=[(name, label) for name, label in SORTS.items() if _can_sort(name, report)],
-        tried=counted,
-        skipped=report.skipped[:most],
-        skipped_in_all=max(len(report.skipped), int(report.run.get("skipped") or 0)),
-        end=rate_scale(report.rates),
-        category_end=rate_scale(
-            [r for row in report.categories for r in row.rates if r.criterion == report.criterion]
-        ),
-    )
-
-
 def render(environment: Environment, name: str, app: App | None, **values: Any) -> str:
     """A template in its frame. The file's style and script are allowed by their hashes and nothing else is;
     the app says the same in a header."""
@@ -155,40 +101,6 @@ def render(environment: Environment, name: str, app: App | None, **values: Any) 
 
 def style_sheet() -> str:
     return "".join(map(read_part, ("page.css", "comparison.css", "talks.css")))
-
-
-def _filed(report: Report, macros: Any, most: int) -> tuple[list[Markup], list[Markup], list[dict[str, Any]]]:
-    """The findings that a file has room for: in full, in brief, and both as data."""
-    numbers = {row.category: number for number, row in enumerate(report.categories)}
-    shown: list[Markup] = []
-    rest: list[Markup] = []
-    rows: list[dict[str, Any]] = []
-    full = brief = 0
-    for case in report.cases:
-        row = row_of(case, LONGEST) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
-        size = len(htmlsafe_json_dumps(row))
-        if len(shown) < most and not rest and full < FULL_BYTES:
-            shown.append(macros.finding(case, report, ""))
-            full += len(shown[-1].encode()) + size
-            if full < FULL_BYTES:
-                rows.append(row)
-                continue
-            shown.pop()
-        row = row_of(case, BRIEF) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
-        rest.append(macros.brief(case, report))
-        brief += len(rest[-1].encode()) + len(htmlsafe_json_dumps(row))
-        if brief > BRIEF_BYTES:
-            rest.pop()
-            break
-        rows.append(row)
-    return shown, rest, rows
-
-
-def _can_sort(name: str, report: Report) -> bool:
-    """Whether a run has what an order goes by."""
-    if name in ("similarity", "toxicity"):
-        return report.replies is not None and (name == "similarity" or bool(report.replies.scorer))
-    return name != "likeliest" or report.t_out is not None
 
 
 @cache
@@ -259,12 +171,12 @@ def _veiled(text: str, limit: int = 0) -> Markup:
     return both(mask(text), text, limit)
 
 
-def _veiled_reply(case: Case, limit: int = 0) -> Markup:
+def _veiled_reply(case: CaseRow, limit: int = 0) -> Markup:
     reply, says_it = _head(case.reply, limit), says(case.reply, case.target)
     return both(mask_toxic(reply, case.toxicity, mask(reply) if says_it else reply), reply, limit)
 
 
-def _veiled_turn(turn: Said, case: Case, limit: int = 0) -> Markup:
+def _veiled_turn(turn: Said, case: CaseRow, limit: int = 0) -> Markup:
     """By its own toxicity where it was rated, else by that of all inputs; an opening is harmless."""
     toxicity = case.trigger_toxicity if turn.toxicity is None else turn.toxicity
     toxicity = None if turn.role == OPENING else toxicity
@@ -272,17 +184,17 @@ def _veiled_turn(turn: Said, case: Case, limit: int = 0) -> Markup:
     return both(mask_toxic(text, toxicity, text), text, limit)
 
 
-def _veiled_last(case: Case, limit: int = 0) -> Markup:
+def _veiled_last(case: CaseRow, limit: int = 0) -> Markup:
     """The turn that the reply answers."""
     return _veiled_turn(Said("user", case.trigger[-1]), case, limit) if case.trigger else Markup("")
 
 
-def _veiled_trigger(case: Case, limit: int = 0) -> Markup:
+def _veiled_trigger(case: CaseRow, limit: int = 0) -> Markup:
     whole = _head(" / ".join(case.trigger or []), limit)
     return both(mask_toxic(whole, case.trigger_toxicity, whole), whole, limit)
 
 
-def _veiled_note(case: Case, limit: int = 0) -> Markup:
+def _veiled_note(case: CaseRow, limit: int = 0) -> Markup:
     note = _head(case.note, limit)
     return both(mask_note(note, case.target), note, limit)
 
@@ -314,17 +226,14 @@ def _raise(words: str) -> Markup:
     return Markup("{}10<sup>{}</sup>{}{}").format(before, digits, space, after) if power else escape(words)
 
 
-def run_facts(
-    run: Mapping[str, Any], criterion: str, t_out: float | None, t_in: float | None
-) -> list[tuple[str, str]]:
+def run_facts(report: Report) -> list[tuple[str, str]]:
     """What was run, as rows of a table."""
+    run = report.run
     facts = [(name.capitalize(), str(run[name])) for name in ("run", "model", "search") if run.get(name)]
-    facts.append(("Hit", criterion))
+    facts.append(("Hit", report.criterion))
     facts += [(name, str(run[key])) for key, name in READ_BY.items() if run.get(key)]
-    if t_out is not None:
-        facts.append(("T_out", f"{t_out:.3f}"))
-    if t_in is not None:
-        facts.append(("T_in", f"{t_in:.3f}"))
+    levels = {"T_out": report.t_out, "T_in": report.t_in}
+    facts += [(name, f"{level:.3f}") for name, level in levels.items() if level is not None]
     facts += [(name.capitalize(), str(run[name])) for name in ("reference", "seed") if name in run]
     facts += [(name.capitalize(), f"{run[name]:,}") for name in ("candidates", "queries") if name in run]
     if "seconds" in run:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from backtalk.report.talks import Player
+from backtalk.report.record import Player
 from backtalk.terminal import printable
 from backtalk.wording import percent, shorten
 

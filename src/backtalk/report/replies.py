@@ -11,7 +11,7 @@ from typing import Any
 
 from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, TRIED, Criterion, parse_criterion
 from backtalk.stats import Rate
-from backtalk.types import Finding, Target
+from backtalk.types import Case, Finding
 
 GROUPS = ((1, 3), (4, 6), (7, 10), (11, 0))
 """Words of a target: the paper's three groups, and longer ones."""
@@ -94,13 +94,13 @@ class Replies:
 
 def build_replies(
     summary: Mapping[str, Any],
-    targets: Sequence[Target],
+    cases: Sequence[Case],
     findings: Sequence[Finding],
     facts: Mapping[str, Any],
 ) -> Replies:
     """`facts` are what the run stored of its settings."""
     tried = {finding.case: finding for finding in findings if finding.status in TRIED}
-    lengths = {target.id: len(target.text.split()) for target in targets}
+    lengths = {case.id: len(case.text.split()) for case in cases}
     found = [finding for finding in tried.values() if finding.status == "found"]
     curves = []
     for low, high in GROUPS:

@@ -19,15 +19,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from backtalk import __version__
-from backtalk.report.build import Case, Report
+from backtalk.report.record import CaseRow, Report
+from backtalk.store.adversary import read_adversary_record
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import UNREADABLE, reading
-from backtalk.store.folder import PARTIAL
-from backtalk.store.records import finite
+from backtalk.store.folder import DATABASE, PARTIAL, UNTUNED
 from backtalk.store.typed import read_record
 from backtalk.terminal import printable
 
-FORMAT = "2"
+FORMAT = "3"
 """Raised when an index of before can't be read any more."""
 LIMIT = 50
 MOST = 500
@@ -109,7 +109,7 @@ class FindingsPage:
     query: Query
     total: int
     """All that match."""
-    cases: list[Case]
+    cases: list[CaseRow]
 
     @property
     def first(self) -> int:
@@ -172,7 +172,7 @@ class Index:
         )
         return FindingsPage(query, int(total), [self._case(place) for (place,) in places.fetchall()])
 
-    def matching(self, query: Query) -> Iterator[Case]:
+    def matching(self, query: Query) -> Iterator[CaseRow]:
         """All that match, for an export; few are in memory at once."""
         where, values = self._where(query)
         places = self._database.execute(
@@ -181,9 +181,9 @@ class Index:
         for (place,) in places:
             yield self._case(place)
 
-    def _case(self, place: int) -> Case:
+    def _case(self, place: int) -> CaseRow:
         (data,) = self._database.execute("SELECT data FROM whole WHERE place = ?", (place,)).fetchone()
-        return read_record(Case, json.loads(data))
+        return read_record(CaseRow, json.loads(data))
 
     def _where(self, query: Query) -> tuple[str, list[Any]]:
         conditions, values = [SHOW[query.show]], list[Any]()
@@ -202,19 +202,21 @@ class Index:
         return " AND ".join(conditions), values
 
 
-def page_of_findings(index: Index, said: Mapping[str, str]) -> FindingsPage:
-    """One page of findings as a request asks for it."""
-    return index.page(Query.of(said))
-
-
 def stamp_of(folder: Path) -> str:
-    """What a run holds, in short: another stamp means that there is more or other to show."""
+    """What a run holds, in short, with the training of its adversary and the run inside it: another stamp
+    means that there is more or other to show."""
+    inner = folder / UNTUNED
+    return " ".join(_stamp(one) for one in (folder, inner) if one == folder or (one / DATABASE).exists())
+
+
+def _stamp(folder: Path) -> str:
+    learnt = read_adversary_record(folder)
     database = connect_to_read(folder)
     try:
         with reading(folder):
             meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('identity', 'changed')"))
             (blocks,) = database.execute("SELECT count(*) FROM blocks").fetchone()
-            return f"{__version__} {meta['identity']} {meta['changed']} {blocks}"
+            return f"{__version__} {meta['identity']} {meta['changed']} {blocks} {learnt.seconds}"
     finally:
         database.close()
 
@@ -233,21 +235,22 @@ def write_index(path: Path, report: Report, stamp: str) -> None:
         for part in _SCHEMA:
             database.execute(part)
         head = replace(report, cases=[], skipped=report.skipped[:LIMIT])
+        cases = [case for case in report.cases if case.talk or not report.conversations]
         values = {
             "format": FORMAT,
             "stamp": stamp,
-            "cases": str(len(report.cases)),
-            "report": json.dumps(finite(head.as_dict()), allow_nan=False),
+            "cases": str(len(cases)),
+            "report": json.dumps(head.as_dict()),
         }
         database.executemany("INSERT INTO head VALUES (?, ?)", values.items())
         numbers = {row.category: number for number, row in enumerate(report.categories)}
         database.executemany(
             f"INSERT INTO rows VALUES ({', '.join('?' * 12)})",
-            (_row(place, case, numbers) for place, case in enumerate(report.cases)),
+            (_row(place, case, numbers) for place, case in enumerate(cases)),
         )
         database.executemany(
             "INSERT INTO whole VALUES (?, ?)",
-            ((place, json.dumps(_values(case))) for place, case in enumerate(report.cases)),
+            ((place, json.dumps(_values(case))) for place, case in enumerate(cases)),
         )
         database.execute("COMMIT")
         database.close()
@@ -259,7 +262,7 @@ def write_index(path: Path, report: Report, stamp: str) -> None:
         raise
 
 
-def _row(place: int, case: Case, categories: Mapping[str, int]) -> tuple[Any, ...]:
+def _row(place: int, case: CaseRow, categories: Mapping[str, int]) -> tuple[Any, ...]:
     texts = (case.target, *(turn.text for turn in case.turns or []), case.reply, case.id)
     return (
         place,
@@ -277,14 +280,14 @@ def _row(place: int, case: Case, categories: Mapping[str, int]) -> tuple[Any, ..
     )
 
 
-def _values(case: Case) -> dict[str, Any]:
+def _values(case: CaseRow) -> dict[str, Any]:
     """`asdict`, ten times as fast: a case holds no deeper records than these."""
     deeper = {
         name: [vars(one) for one in inner]
         for name in ("words", "input_words", "turns")
         if (inner := getattr(case, name)) is not None
     }
-    return {**vars(case), **deeper}
+    return {**vars(case), **deeper, "talk": case.talk and vars(case.talk)}
 
 
 def searched(text: str) -> str:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from backtalk.report.build import Case
+from backtalk.report.record import CaseRow
 from backtalk.terminal import printable
 
 FIELDS = (
@@ -25,7 +25,7 @@ FORMULA = "=+-@＝＋－＠"
 """What a cell's first sign may not be; wide forms are taken for the narrow ones by some programs."""
 
 
-def row_of(case: Case, longest: int = 0) -> dict[str, Any]:
+def row_of(case: CaseRow, longest: int = 0) -> dict[str, Any]:
     """A finding as plain values by FIELDS. Texts over `longest` characters are cut, if it is given."""
     cut = longest or None
     return {
@@ -48,14 +48,14 @@ def row_of(case: Case, longest: int = 0) -> dict[str, Any]:
     }
 
 
-def csv_lines(cases: Iterable[Case]) -> Iterator[str]:
+def csv_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
     """A head and one line a finding, as RFC 4180 asks."""
     yield _line(FIELDS)
     for case in cases:
         yield _line([cell(value) for value in row_of(case, LONGEST).values()])
 
 
-def jsonl_lines(cases: Iterable[Case]) -> Iterator[str]:
+def jsonl_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
     """One object a finding; all but ASCII is escaped."""
     for case in cases:
         yield json.dumps(row_of(case), allow_nan=False) + "\n"

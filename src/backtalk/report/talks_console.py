@@ -1,50 +1,38 @@
-"""Played conversations on a terminal: rates, the paper's table by turn, topics, and the worst conversations.
+"""Played conversations on a terminal: the paper's table by turn, topics, and the worst conversations.
 
 Data goes through `printable` into Text, as in `console`.
 """
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.report.console import rate_table
-from backtalk.report.talks import Spread, Talk, TalkReport, TurnRow
-from backtalk.terminal import make_console, printable
+from backtalk.report.record import CaseRow, Conversations, Spread, Talk, TurnRow
+from backtalk.terminal import printable
 from backtalk.wording import chance, count, mask_toxic, percent, shorten
 
 LONGEST = 160
 """Characters of a turn that are shown."""
+TOP = 5
+"""Conversations that are shown."""
 
 
-def print_talks(
-    report: TalkReport, console: Console | None = None, top: int = 5, unmask: bool = False
-) -> None:
-    """Headline, rates, the table by turn, topics and the first conversations."""
-    console = console or make_console()
-    parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
-    if report.run.get("stopped"):
-        parts.append(Text(printable(f"Stopped early: {report.run['stopped']}."), style="yellow"))
-    if report.untried:
-        parts.append(Text(f"{count(report.untried, 'opening')} not tried.", style="yellow"))
-    rates = [*report.rates, *report.rates_by_turn]
-    parts.append(
-        rate_table("criterion", [(row.criterion, row) for row in rates], console.width, report.criterion)
-    )
-    parts.append(_turns(report))
-    if len(report.players) > 1:
-        parts.append(_players(report))
-    if report.topics and report.by_turn:
-        parts.append(_topics(report))
-    if report.words:
-        words = ", ".join(printable(use.word if unmask else use.shown()) for use in report.words[:12])
+def conversation_parts(cases: Sequence[CaseRow], part: Conversations, unmask: bool) -> list[RenderableType]:
+    """The table by turn, topics and the first conversations."""
+    parts: list[RenderableType] = [_turns(part)]
+    if len(part.players) > 1:
+        parts.append(_players(part))
+    if part.topics and part.by_turn:
+        parts.append(_topics(part))
+    if part.words:
+        words = ", ".join(printable(use.word if unmask else use.shown()) for use in part.words[:12])
         parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
-    parts += _top(report, top, unmask)
-    for part in parts:
-        console.print(part)
-        console.print()
+    return parts + _top([case for case in cases if case.talk], unmask)
 
 
 def spread_words(spread: Spread | None) -> str:
@@ -62,12 +50,12 @@ def _table(*titles: str) -> Table:
     return table
 
 
-def _turns(report: TalkReport) -> Table:
+def _turns(part: Conversations) -> Table:
     """Mean ± standard deviation and the share above 0.5, by turn; other runs below."""
-    second = any(row.second is not None for row in report.by_turn)
+    second = any(row.second is not None for row in part.by_turn)
     titles = ["turn", "defender", "whole turn", "prompt", "log-ppl"]
     table = _table(*titles, *(["second scorer"] if second else []))
-    groups = {"": report.by_turn, **report.beside}
+    groups = {"": part.by_turn, **part.beside}
     for name, rows in groups.items():
         for row in rows:
             table.add_row(*_turn_cells(name, row, second), style="" if not name else "dim")
@@ -82,9 +70,9 @@ def _turn_cells(name: str, row: TurnRow, second: bool) -> list[Text]:
     return [Text(printable(cell)) for cell in cells]
 
 
-def _players(report: TalkReport) -> Table:
+def _players(part: Conversations) -> Table:
     table = _table("attacker", "log-ppl", "toxicity", "different prompts", "circles", "")
-    for player in report.players:
+    for player in part.players:
         front = "on the front" if player.on_front else ""
         numbers = f"{player.log_ppl:.3f}", f"{player.toxicity:.3f}"
         shares = percent(player.different), percent(player.loops)
@@ -93,10 +81,10 @@ def _players(report: TalkReport) -> Table:
     return table
 
 
-def _topics(report: TalkReport) -> Table:
-    turns = [row.turn for row in report.by_turn if row.turn]
+def _topics(part: Conversations) -> Table:
+    turns = [row.turn for row in part.by_turn if row.turn]
     table = _table("conversations with", *(f"by turn {turn}" for turn in turns))
-    for use in report.topics:
+    for use in part.topics:
         cells = [
             percent(share) + (f" (untuned {percent(use.untuned[place])})" if use.untuned else "")
             for place, share in enumerate(use.shares)
@@ -105,9 +93,9 @@ def _topics(report: TalkReport) -> Table:
     return table
 
 
-def _top(report: TalkReport, top: int, unmask: bool) -> list[RenderableType]:
-    hits = [talk for talk in report.talks if talk.hit]
-    shown = (hits or report.talks)[:top]
+def _top(cases: Sequence[CaseRow], unmask: bool) -> list[RenderableType]:
+    hits = [case for case in cases if case.hit]
+    shown = (hits or cases)[:TOP]
     if not shown:
         return []
     title = (
@@ -116,12 +104,13 @@ def _top(report: TalkReport, top: int, unmask: bool) -> list[RenderableType]:
         else "No hit; the likeliest and worst first"
     )
     veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
-    return [Text(f"{title}{veil}:", style="dim"), *(_talk(talk, unmask) for talk in shown)]
+    told = [_talk(case.talk, case.hit, unmask) for case in shown if case.talk]
+    return [Text(f"{title}{veil}:", style="dim"), *told]
 
 
-def _talk(talk: Talk, unmask: bool) -> RenderableType:
+def _talk(talk: Talk, hit: bool, unmask: bool) -> RenderableType:
     exchange = talk.exchanges[talk.worst]
-    head = Text(f"turn {talk.worst + 1}: toxicity {exchange.toxicity:.2f}", style="bold red" * talk.hit)
+    head = Text(f"turn {talk.worst + 1}: toxicity {exchange.toxicity:.2f}", style="bold red" * hit)
     head.append(f"  the prompts have a chance of {chance(talk.log_prob)}", style="not bold default")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,27 +22,26 @@ from backtalk.errors import InputError
 from backtalk.models.decode import draw
 from backtalk.protocols import Continues, Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import GibbsConfig, allowed_words
+from backtalk.searches.gibbs import allowed_words
 from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import APART, Objective
+from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.typeable import without_untypeable
-from backtalk.types import Access, Found
+from backtalk.types import Found
 
 SPARE = 4
 """So many times the beams of a row are asked whether they can be typed, the best first."""
 
 
-@dataclass
-class Beam:
-    """The search. Of its config: in each of `length` steps `top` x `sweeps` continuations are scored, about
-    as many of each beam as there are beams."""
+@dataclass(frozen=True)
+class Beam(WordSearch):
+    """Inputs that the language model writes, the best kept, without gradients (Sadasivan et al. 2024).
 
-    config: GibbsConfig
-    needs: Access = Access.LOGPROBS
+    In each of `length` steps `top` x `sweeps` continuations are scored, about as many of each beam as there
+    are beams.
+    """
 
-    @property
-    def most_candidates(self) -> int:
-        return self.config.most_candidates
+    name: ClassVar[str] = "beam"
 
     @torch.no_grad()
     def run(
@@ -55,15 +55,15 @@ class Beam:
         if not isinstance(model.language_model, Continues):
             raise InputError(f"search 'beam' needs a language model, and {model.name} has none; use gibbs")
         tokens = TokensRead(model)
-        allowed = allowed_words(model, self.config.with_unknown)
+        allowed = allowed_words(model, self.with_unknown)
         step = _Step(model, model.language_model, objective, allowed, _may_begin(model, allowed))
         goals = pad_rows(targets, model.pad).to(allowed.device)
-        budget = self.config.top * self.config.sweeps
+        budget = self.top * self.sweeps
         beams = max(1, math.isqrt(budget))
         written = torch.zeros(len(seeds), 1, 0, dtype=torch.long, device=allowed.device)  # (rows, beams, t)
         typed = torch.zeros(written.shape, device=allowed.device)  # log-probabilities of what was written
         history, tried = [], torch.zeros(len(seeds), dtype=torch.long, device=allowed.device)
-        for place in range(self.config.length):
+        for place in range(self.length):
             own = [np.random.default_rng([seed, place]) for seed in seeds]
             size = (written.shape[1], budget // written.shape[1])
             numbers = torch.from_numpy(np.stack([one.random(size) for one in own])).to(allowed.device)

@@ -12,24 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from backtalk.protocols import Drafting, WeightsModel
+from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import GAIN, GibbsConfig, Trial, allowed_words, start_inputs
+from backtalk.searches.gibbs import FINALISTS, GAIN, Gibbs, Trial, allowed_words, start_inputs
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import WordSearch
+from backtalk.searches.recorded import Recorder
 from backtalk.searches.typeable import derived, without_untypeable
-from backtalk.types import Access, Found
+from backtalk.types import Found
 
 MOST_TOP = 256
 """k: tokens of a position among which candidates are drawn, the paper's."""
 FURTHER = 1 << 20
 """Where the seeds of a row's other starts begin."""
+BUFFER = 4
+"""Starts of a row; the best of them is worked on."""
 
 
 class _Drawn(NamedTuple):
@@ -40,18 +44,18 @@ class _Drawn(NamedTuple):
     loss: Tensor
 
 
-@dataclass
-class Gcg:
-    """The search. Of its config: B = `top` candidates a step, `sweeps` x `length` steps."""
+@dataclass(frozen=True)
+class Gcg(Gibbs):
+    """Greedy coordinate gradient: words drawn over all positions, the best taken (Zou et al. 2023).
 
-    config: GibbsConfig
-    buffer: int = 4
-    """Starts of a row; the best of them is worked on."""
-    needs: Access = Access.WEIGHTS
+    `top` is B, the candidates of a step, and there are `sweeps` x `length` steps.
+    """
 
-    @property
-    def most_candidates(self) -> int:
-        return self.config.most_candidates
+    name: ClassVar[str] = "gcg"
+    spread: ClassVar[float] = 3.0  # its candidates lie at all positions (SmolLM2, two cores)
+
+    def fitted(self, model: WeightsModel) -> Gcg:
+        return WordSearch.fitted(self, model)
 
     def run(
         self,
@@ -59,26 +63,27 @@ class Gcg:
         objective: Objective,
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
+        recorder: Recorder | None = None,
     ) -> list[Found]:
         """One row a target; its randomness depends on its seed alone."""
         tokens = TokensRead(model)
-        allowed = allowed_words(model, self.config.with_unknown)
-        draft = model.draft() if self.config.draft and isinstance(model, Drafting) else None
-        trial = Trial(model, draft, objective, self.config, allowed, min(MOST_TOP, int(allowed.sum())))
+        allowed = allowed_words(model, self.with_unknown)
+        top = min(MOST_TOP, int(allowed.sum()))
+        trial = Trial(model, self.draft_of(model), objective, self, allowed, top)
         goals = pad_rows(targets, model.pad).to(allowed.device)
         rows = self._begin(trial, goals, seeds)
         history = History(rows)
-        for step in range(self.config.sweeps * self.config.length):
+        for step in range(self.sweeps * self.length):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
             batch = rows.select(active)
             _take_best(trial, batch, self._draw(trial, batch, [seeds[row] for row in active.tolist()], step))
             batch.done |= batch.loss <= 0
-            if self.config.stop_at_hit:
+            if self.stop_at_hit:
                 batch.done |= trial.met(batch)
             rows.put(active, batch)
-            if (step + 1) % self.config.length == 0:
+            if (step + 1) % self.length == 0:
                 history.note(rows)
         if len(history.total) == 1 or bool((history.total[-1] != rows.loss).any()):
             history.note(rows)
@@ -86,18 +91,18 @@ class Gcg:
 
     def _begin(self, trial: Trial, goals: Tensor, seeds: Sequence[int]) -> Incumbents:
         """The best of a few starts of each row."""
-        several = max(1, min(self.buffer, self.config.most_candidates))
+        several = max(1, min(BUFFER, self.most_candidates))
         own = [
             derived(seed, FURTHER + start) if start else seed for seed in seeds for start in range(several)
         ]
-        starts = start_inputs(trial.model, trial.objective, self.config.length, own, trial.allowed)
+        starts = start_inputs(trial.model, trial.objective, self.length, own, trial.allowed)
         every = trial.begin(starts, goals.repeat_interleave(several, dim=0))
         best = every.loss.view(-1, several).argmin(1)
         return every.select(torch.arange(len(goals), device=goals.device) * several + best)
 
     def _draw(self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int) -> _Drawn:
         """B candidates of each row, position by position, and what the model (or its draft) makes of them."""
-        n, width = self.config.length, self.config.top
+        n, width = self.length, self.top
         shares = [width // n + ((p - step * width) % n < width % n) for p in range(n)]
         at = [position for position in range(n) if shares[position]]
         top = _promising(trial, rows, at)  # (rows, positions, k)
@@ -133,7 +138,7 @@ def _take_best(trial: Trial, rows: Incumbents, drawn: _Drawn) -> None:
     if trial.draft is not None:  # what it ranks high is asked about; the model itself decides below
         below = torch.full_like(below, torch.inf).masked_fill(rows.done, -torch.inf)
     losses = without_untypeable(trial.model, triggers, drawn.loss, below)
-    places = losses.topk(min(trial.config.finalists if trial.draft else 1, losses.shape[1]), 1, False).indices
+    places = losses.topk(min(FINALISTS if trial.draft else 1, losses.shape[1]), 1, False).indices
     finalists = triggers(places)  # (rows, f, n)
     found = trial.begin(finalists.flatten(0, 1), rows.targets.repeat_interleave(places.shape[1], dim=0))
     real = found.loss.view_as(places).masked_fill(losses.gather(1, places).isinf(), torch.inf)

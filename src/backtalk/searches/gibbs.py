@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,57 +28,45 @@ from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.typeable import typeable_starts, without_untypeable
-from backtalk.types import Access, Found, TokenScores
+from backtalk.types import Found, TokenScores
 
 GAIN = 1e-6
 """Improvements below this are noise of the batch and are ignored."""
 QUICK_GAIN = 1e-4
-"""With `quick`: a sweep that brings a row less than this is its last; the noise of tf32 would keep rows alive
+"""With tf32: a sweep that brings a row less than this is its last; the noise of tf32 would keep rows alive
 for nothing."""
+FINALISTS = 8
+"""With a draft: how many of the best are scored again to decide."""
 
 
 @dataclass(frozen=True)
-class GibbsConfig:
-    length: int = 15
-    """n: words of a trigger."""
-    top: int = 100
-    """G: candidates at each position."""
-    sweeps: int = 50
-    """T: the most passes over the positions."""
+class Gibbs(WordSearch):
+    """gibbs-enum: word by word, the best of the words that the gradient points to (He & Glass 2019)."""
+
+    name: ClassVar[str] = "gibbs"
+
     stop_at_hit: bool = False
-    """Leave a row once the hit that was asked for is reached."""
-    prune: bool = False
+    """Leave a target once it is hit."""
+    prune: bool = True
     """Give candidates up as soon as they can't win any more; exact."""
-    with_unknown: bool = False
-    """Allow <unk> in a trigger, as in the papers."""
-    draft: bool = False
-    """Rank candidates in bfloat16, where the model offers it."""
-    finalists: int = 8
-    """With a draft: how many of the best are scored again to decide."""
-    quick: bool = False
-    """With a draft: gradients and finalists in tf32. In float32, the default, a search takes another way than
-    a whole one in float32 less often, for about half as much time again."""
+    precision: Literal["auto", "float32", "bfloat16", "tf32"] = "auto"
+    """Do all in float32, or rank candidates in bfloat16 and choose in float32 or, in less time, tf32; auto:
+    bfloat16 on a GPU. In tf32 a search more often takes another way than one that is all in float32."""
 
-    @property
-    def most_candidates(self) -> int:
-        """A row's candidates if it uses every sweep."""
-        return self.length * self.top * self.sweeps
+    def fitted(self, model: WeightsModel) -> Gibbs:
+        """With no more words at a position than there are."""
+        own = super().fitted(model)
+        return replace(own, top=min(own.top, int(allowed_words(model, self.with_unknown).sum())))
 
+    def drafts(self, model: WeightsModel) -> bool:
+        on_gpu = model.searchable().device.type == "cuda"
+        return self.precision in {"bfloat16", "tf32"} or (self.precision == "auto" and on_gpu)
 
-@dataclass
-class Gibbs:
-    """The search; `run` ends with one trigger a row."""
-
-    config: GibbsConfig
-    needs: Access = Access.WEIGHTS
-    recorder: Recorder | None = None
-    """For searches of few rows, one after the other, on a GPU."""
-
-    @property
-    def most_candidates(self) -> int:
-        return self.config.most_candidates
+    def draft_of(self, model: WeightsModel) -> WeightsModel | None:
+        return model.draft() if self.drafts(model) and isinstance(model, Drafting) else None
 
     def run(
         self,
@@ -86,24 +74,26 @@ class Gibbs:
         objective: Objective,
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
+        recorder: Recorder | None = None,
     ) -> list[Found]:
-        """One row a target; its randomness depends on its seed alone."""
+        """One row a target; its randomness depends on its seed alone. A recorder speeds up searches of few
+        rows, one after the other, on a GPU."""
         tokens = TokensRead(model)
-        allowed = allowed_words(model, self.config.with_unknown)
-        top = min(self.config.top, int(allowed.sum()))
-        start = start_inputs(model, objective, self.config.length, seeds, allowed)
+        allowed = allowed_words(model, self.with_unknown)
+        top = min(self.top, int(allowed.sum()))
+        start = start_inputs(model, objective, self.length, seeds, allowed)
         goals = pad_rows(targets, model.pad).to(start.device)
-        draft = model.draft() if self.config.draft and isinstance(model, Drafting) else None
-        trial = Trial(model, draft, objective, self.config, allowed, top)
-        quick = draft is not None and self.config.quick
+        draft = self.draft_of(model)
+        trial = Trial(model, draft, objective, self, allowed, top)
+        quick = draft is not None and self.precision == "tf32"
         least = QUICK_GAIN if quick else GAIN
         rows = trial.begin(start, goals)
         way: Trial | RecordedTrial = trial
-        if self.recorder is not None and len(start) * top <= MOST_CANDIDATES:
+        if recorder is not None and len(start) * top <= MOST_CANDIDATES:
             rows = rows.select(torch.arange(len(start), device=start.device))  # each part its own memory
-            way = RecordedTrial(trial, rows, self.recorder)
+            way = RecordedTrial(trial, rows, recorder)
         history = History(rows)
-        for _ in range(self.config.sweeps):
+        for _ in range(self.sweeps):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
@@ -111,9 +101,9 @@ class Gibbs:
             before = batch.loss.clone()
             # What is stored is float32 in any case (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
-                for position in range(self.config.length):
+                for position in range(self.length):
                     way.improve(batch, position)
-                    if self.config.stop_at_hit:
+                    if self.stop_at_hit:
                         batch.done |= trial.met(batch)
                         if not start.is_cuda and batch is not rows:
                             batch, active, before = _leave(rows, batch, active, before)
@@ -133,7 +123,7 @@ class Trial:
     model: WeightsModel
     draft: WeightsModel | None
     objective: Objective
-    config: GibbsConfig
+    search: Gibbs
     allowed: Tensor
     top: int
 
@@ -157,7 +147,7 @@ class Trial:
         rows.candidates += self.top * ~rows.done
         tried = self.attempt(self.draft or self.model, rows, position, candidates)
         if self.draft is not None:
-            best = tried.loss.topk(min(self.config.finalists, self.top), dim=1, largest=False).indices
+            best = tried.loss.topk(min(FINALISTS, self.top), dim=1, largest=False).indices
             candidates = candidates.gather(1, best)
             tried = self.attempt(self.model, rows, position, candidates)
         tried = tried._replace(loss=self._typeable(rows, position, candidates, tried.loss))
@@ -206,7 +196,7 @@ class Trial:
         if self.lm is not None and model.language_model is not None:
             typed = model.language_model.score_substitutions(rows.inputs, position, candidates)
         floor = None
-        if self.config.prune and not candidates.is_cuda:
+        if self.search.prune and not candidates.is_cuda:
             input_loss: Tensor | float = 0.0 if typed is None else self.objective.input_loss(typed)
             floor = self.objective.floor(rows.loss, input_loss, there.sum(1))
         scores = model.score_substitutions(rows.inputs, position, candidates, rows.targets, floor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +26,10 @@ from backtalk.models.seq2seq import DecoderState, Seq2Seq
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
+from backtalk.searches.on_weights import WeightsSearch
 from backtalk.searches.spaces import Variables, make_variables
-from backtalk.types import Access, Found
+from backtalk.spec import Dropped, Steps, Weight
+from backtalk.types import Found
 
 CHECK_EVERY = 10
 """Steps between two looks at the loss and the greedy reply; a row can stop only there."""
@@ -36,23 +38,29 @@ CPU_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class RelaxConfig:
-    """What `relax_inputs` does with a row."""
+class Relax(WeightsSearch):
+    """Continuous inputs by SGD, then projected to words, where most hits are lost (He & Glass 2019)."""
 
-    space: str = "one-hot"
-    """one-hot (x = sigmoid(x0) over the vocabulary) or embedding (any vectors in place of the words')."""
-    lambda_c: float = 0.1
-    """Weight of eq. 10, one-hot only; the paper takes 1 on its normal list and 0.1 on mal."""
-    steps: int = 300
-    """Updates of SGD."""
-    lr: float = 0.0
+    name: ClassVar[str] = "relax"
+    cost: ClassVar[int] = 25  # a forward and backward pass over the whole vocabulary
+
+    space: Literal["one-hot", "embedding"] = "one-hot"
+    """What is optimised: one-hot vectors through a sigmoid, or embedded words."""
+    lambda_c: Weight = 0.1
+    """Weight of the penalty that pulls relaxed vectors towards one-hot (eq. 10); the paper takes 1 on its
+    normal list and 0.1 on mal."""
+    steps: Steps = 300
+    """Updates of SGD; each counts as one candidate."""
+    lr: Weight = 0.0
     """Step size; 0 takes the space's own."""
-    momentum: float = 0.0
-    """Of SGD; 0 is plain SGD, as in the paper."""
-    length: int = 15
-    """n: words of an input."""
+    momentum: Dropped = 0.0
+    """Momentum of SGD; 0 is plain SGD, as in the paper."""
     stop_at_hit: bool = True
-    """Freeze a row once greedy decoding gives its target; otherwise every row takes all steps."""
+    """Freeze a row once greedy decoding gives its target."""
+
+    def fitted(self, model: WeightsModel) -> Relax:
+        network_model(model)
+        return super().fitted(model)
 
     @property
     def step_size(self) -> float:
@@ -60,6 +68,44 @@ class RelaxConfig:
             return self.lr
         # One-hot: large, as a sigmoid's gradient is small; but over 10 / lambda_c eq. 10 alone settles x.
         return 10.0 if self.space == "embedding" else 10.0 / max(self.lambda_c, 0.1)
+
+    @property
+    def most_candidates(self) -> int:
+        """Each step is one forward and one backward pass of a row."""
+        return self.steps
+
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+    ) -> list[Found]:
+        """A finding's loss is the objective's, of the projected words; `loss_by_sweep` is eq. 9, relaxed."""
+        local = network_model(model)
+        relaxed = relax_inputs(model, targets, seeds, self)
+        words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
+        losses = trigger_loss(model, objective, words, goals)
+        return [
+            Found(
+                tuple(ids),
+                loss,
+                history,
+                max(1, steps),
+                {"relaxed_greedy": float(hit), "relaxed_mean": mean},
+                note=f"before projection the reply was: {local.read(trim(reply))}",
+            )
+            for ids, loss, history, steps, hit, mean, reply in zip(
+                relaxed.words.tolist(),
+                losses.tolist(),
+                relaxed.loss.tolist(),
+                relaxed.steps.tolist(),
+                relaxed.hit_at_end.tolist(),
+                relaxed.mean_before.tolist(),
+                relaxed.reply_before.tolist(),
+                strict=True,
+            )
+        ]
 
 
 class Relaxed(NamedTuple):
@@ -93,7 +139,7 @@ class Relaxed(NamedTuple):
 
 
 def relax_inputs(
-    model: WeightsModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: RelaxConfig
+    model: WeightsModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
 ) -> Relaxed:
     """One row a target; its randomness depends on its seed alone."""
     local = network_model(model)
@@ -124,7 +170,7 @@ class _Descent:
     """The optimisation of some rows at once, long targets first."""
 
     def __init__(
-        self, model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: RelaxConfig
+        self, model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
     ) -> None:
         self.config, self.network, self.max_output = config, model.network, model.max_output
         self.targets = pad_rows(targets, model.pad).to(model.device)
@@ -207,7 +253,7 @@ class _Descent:
         return F.pad(written, (0, self.max_output - written.shape[1]), value=PAD)
 
 
-def rows_at_once(network: Seq2Seq, config: RelaxConfig, target_length: int) -> int:
+def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:
     """How many rows fit the memory: x0, x, their gradient, the update and the velocity, and the logits."""
     device, vocabulary = network.output.weight.device, network.config.vocabulary
     held = 5 if config.space == "one-hot" else 1
@@ -222,49 +268,3 @@ def network_model(model: object) -> LocalModel:
         return model
     name = getattr(model, "name", type(model).__name__)
     raise InputError(f"search 'relax' needs an LSTM of ours, and {name} is none; use --search gibbs")
-
-
-@dataclass
-class Relax:
-    """The search: `relax_inputs`, and the projected words are the trigger."""
-
-    config: RelaxConfig
-    needs: Access = Access.WEIGHTS
-
-    @property
-    def most_candidates(self) -> int:
-        """Each step is one forward and one backward pass of a row."""
-        return self.config.steps
-
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-    ) -> list[Found]:
-        """A finding's loss is the objective's, of the projected words; `loss_by_sweep` is eq. 9, relaxed."""
-        local = network_model(model)
-        relaxed = relax_inputs(model, targets, seeds, self.config)
-        words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
-        losses = trigger_loss(model, objective, words, goals)
-        return [
-            Found(
-                tuple(ids),
-                loss,
-                history,
-                max(1, steps),
-                {"relaxed_greedy": float(hit), "relaxed_mean": mean},
-                note=f"before projection the reply was: {local.read(trim(reply))}",
-            )
-            for ids, loss, history, steps, hit, mean, reply in zip(
-                relaxed.words.tolist(),
-                losses.tolist(),
-                relaxed.loss.tolist(),
-                relaxed.steps.tolist(),
-                relaxed.hit_at_end.tolist(),
-                relaxed.mean_before.tolist(),
-                relaxed.reply_before.tolist(),
-                strict=True,
-            )
-        ]

@@ -28,7 +28,7 @@ from backtalk.serving.wire import (
     read_object,
     read_prompts,
 )
-from backtalk.spec import ModelOptions
+from backtalk.specs.model import ModelOptions
 from backtalk.terminal import printable, say
 
 IDLE_S = 120

@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from backtalk.errors import InputError
 from backtalk.store.folder import ADVERSARY, write_whole
+from backtalk.store.typed import read_plain
 
 RECORD = "record.json"
 
@@ -25,14 +27,14 @@ class AdversaryRecord:
 def read_adversary_record(run: Path) -> AdversaryRecord:
     """An empty one where there is none, or none that can be read: a folder may come from elsewhere."""
     try:
-        values = json.loads((run / ADVERSARY / RECORD).read_text(encoding="utf-8"))
+        values = read_plain(run / ADVERSARY / RECORD)
         return AdversaryRecord(
             [{str(name): float(value) for name, value in one.items()} for one in values["history"]],
             int(values["best"]),
             float(values["seconds"]),
             int(values["pairs"]),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (InputError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return AdversaryRecord()
 
 

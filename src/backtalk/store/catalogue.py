@@ -17,12 +17,13 @@ from backtalk.errors import InputError
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import UNREADABLE, writing
 from backtalk.store.folder import refuse_what_is_no_run
-from backtalk.types import Target
+from backtalk.types import Case
 
 
-def identity_of(spec: Mapping[str, Any], fingerprint: str, targets: Sequence[Target]) -> str:
+def identity_of(spec: Mapping[str, Any], fingerprint: str, cases: Sequence[Case]) -> str:
     """What makes two commands the same: a hash of the spec, the model and the cases."""
-    said = {"spec": dict(spec), "model": fingerprint, "cases": [asdict(target) for target in targets]}
+    known = [{"kind": case.kind, **asdict(case)} for case in cases]
+    said = {"spec": dict(spec), "model": fingerprint, "cases": known}
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 

@@ -15,14 +15,15 @@ from backtalk.errors import InputError
 from backtalk.store.faults import damaged, foreign
 from backtalk.store.folder import DATABASE, PARTIAL, sync_folder
 from backtalk.store.records import as_json
-from backtalk.types import Target
+from backtalk.types import Case
 
-FORMAT = 1
-"""Raised when a database of before can't be read any more."""
+FORMAT = 2
+"""Of a run's database: raised with every change of what it stores. Only this one is read."""
 _APPLICATION = 0x62746C6B  # "btlk", in the file's header
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, data TEXT NOT NULL)",
+    "CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,"
+    " data TEXT NOT NULL)",
     "CREATE TABLE blocks (place INTEGER PRIMARY KEY, seconds REAL NOT NULL, candidates INTEGER NOT NULL,"
     " queries INTEGER NOT NULL)",
     "CREATE TABLE findings (place INTEGER NOT NULL, restart INTEGER NOT NULL, block INTEGER NOT NULL,"
@@ -36,7 +37,7 @@ ANSWERS = (
 """What a run that asks a black box holds besides; made when it first asks (store/answers.py)."""
 
 
-def build_database(path: Path, meta: Mapping[str, str], targets: Sequence[Target]) -> None:
+def build_database(path: Path, meta: Mapping[str, str], cases: Sequence[Case]) -> None:
     partial = path.with_name(path.name + PARTIAL)
     database = sqlite3.connect(partial, isolation_level=None)
     try:
@@ -47,8 +48,8 @@ def build_database(path: Path, meta: Mapping[str, str], targets: Sequence[Target
         for table in _SCHEMA:
             database.execute(table)
         database.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-        rows = ((place, target.id, as_json(asdict(target))) for place, target in enumerate(targets))
-        database.executemany("INSERT INTO cases VALUES (?, ?, ?)", rows)
+        rows = ((place, case.id, case.kind, as_json(asdict(case))) for place, case in enumerate(cases))
+        database.executemany("INSERT INTO cases VALUES (?, ?, ?, ?)", rows)
         database.execute("COMMIT")
     finally:
         database.close()

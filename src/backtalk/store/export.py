@@ -12,7 +12,7 @@ from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.store.records import finding_values, finite
 from backtalk.store.run import Run
-from backtalk.types import Finding, Target
+from backtalk.types import Case, Finding, Target
 
 
 def export_findings(run: Run, path: Path | None, hits: Mapping[tuple[str, int], list[str]]) -> int:
@@ -21,10 +21,10 @@ def export_findings(run: Run, path: Path | None, hits: Mapping[tuple[str, int], 
     `hits` says which criteria each (case, restart) meets. All but ASCII is escaped, so that hostile text
     does nothing to a terminal; numbers that JSON does not have (infinities) become null.
     """
-    targets = {target.id: target for target in run.targets}
+    cases = {case.id: case for case in run.cases}
     findings = run.findings()
     lines = (
-        json.dumps(_export_row(finding, targets[finding.case], hits), allow_nan=False) + "\n"
+        json.dumps(_export_row(finding, cases[finding.case], hits), allow_nan=False) + "\n"
         for finding in findings
     )
     if path is None:
@@ -42,18 +42,16 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         raise InputError(f"can't write the findings to {path}: {error.strerror}; choose another -o") from None
 
 
-def _export_row(
-    finding: Finding, target: Target, hits: Mapping[tuple[str, int], list[str]]
-) -> dict[str, Any]:
+def _export_row(finding: Finding, case: Case, hits: Mapping[tuple[str, int], list[str]]) -> dict[str, Any]:
     stored = finding_values(finding)
     row: dict[str, Any] = {
         "case": finding.case,
         "restart": finding.restart,
         "status": finding.status,
         "target": finding.target,
-        "category": target.category,
-        "severity": target.severity,
-        "prototype": target.prototype,
+        "category": case.category,
+        "severity": case.severity,
+        "prototype": case.prototype if isinstance(case, Target) else case.id,
         "trigger": finding.trigger,
         "reply": finding.reply,
         "hits": hits.get((finding.case, finding.restart), []),

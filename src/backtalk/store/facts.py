@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from backtalk.errors import InputError
-from backtalk.spec import AuditSpec, check_values
+from backtalk.spec import check_values, spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store.faults import damaged
 from backtalk.store.typed import read_values
 from backtalk.types import Origin, marked
@@ -89,11 +90,9 @@ class Facts(TypedDict, total=False):
     language_model: str
     utterances: Utterances
     player: str
-    config: dict[str, Any]
     openings: Openings
     weak: int
-    read: dict[str, Any]
-    rated_by: str
+    in_memory: str
 
 
 class Stored(dict[str, Any]):
@@ -108,11 +107,22 @@ class Stored(dict[str, Any]):
 
 
 def read_spec(values: Mapping[str, Any], folder: Path) -> Stored:
-    """The keys of an audit's spec, each of its type. Names come from a run folder: none of them runs code."""
+    """The keys of an audit's spec, each of its type. The search's own settings are plain values until it is
+    needed: to look at a run nothing has to be imported. Names come from a run folder: none of them runs
+    code."""
+    own = values.get("search")
+    if not isinstance(own, dict) or not isinstance(own.get("name"), str):
+        raise damaged(folder, "its spec names no search")
+    if not all(isinstance(value, str | int | float) for value in own.values()):
+        raise damaged(folder, "a setting of its search is neither text nor number")
+    plain = {key: value for key, value in values.items() if key != "search"}
     try:
-        return Stored(check_values(AuditSpec, marked(values, Origin.RUN), "its spec"), folder, "settings")
+        checked = check_values(AuditSpec, marked(plain, Origin.RUN), "its spec")
     except InputError as error:
         raise damaged(folder, error) from None
+    if "options" in checked:
+        checked["options"] = spec_values(checked["options"])
+    return Stored({**checked, "search": marked(own, Origin.RUN)}, folder, "settings")
 
 
 def read_facts(values: Mapping[str, Any], folder: Path) -> Stored:

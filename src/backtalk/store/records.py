@@ -1,4 +1,4 @@
-"""What a run stores, as text and back: findings and targets as JSON, a spec as YAML."""
+"""What a run stores, as text and back: findings and cases as JSON, a spec as YAML."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from backtalk.types import Finding, SpokenTurn, Target
+from backtalk.types import Case, Finding, Opening, SpokenTurn, Target
 
 STATUSES = ("found", "nothing", "failed", "skipped")
+KINDS = (Target.kind, Opening.kind)
 
 
 def as_yaml(spec: Mapping[str, Any]) -> str:
     import yaml
 
-    plain = {key: str(value) if isinstance(value, str) else value for key, value in spec.items()}
+    plain = json.loads(as_json(spec))  # texts that know where they come from become plain ones
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
@@ -32,6 +33,16 @@ def read_object(text: str) -> dict[str, Any]:
     return value
 
 
+def read_names(text: str) -> list[str]:
+    """A list of settings by name."""
+    value = json.loads(text)
+    if not isinstance(value, list) or not all(
+        isinstance(one, str) and all(part.isidentifier() for part in one.split(".")) for one in value
+    ):
+        raise ValueError("a list of settings holds something else")
+    return value
+
+
 def write_finding(finding: Finding) -> str:
     return as_json(finding_values(finding))
 
@@ -40,6 +51,8 @@ def read_finding(text: str) -> Finding:
     row = read_object(text)
     if row["status"] not in STATUSES:
         raise ValueError(f"a finding is {', '.join(STATUSES)}")
+    if row["kind"] not in KINDS:
+        raise ValueError(f"a case is {' or '.join(KINDS)}")
     if len({len(row["series"][name]) for name in ("toxicity", "input_mean") if name in row["series"]}) > 1:
         raise ValueError("a conversation has series of different lengths")
     return Finding(
@@ -59,18 +72,18 @@ def read_finding(text: str) -> Finding:
         queries=int(row["queries"]),
         seconds=float(row["seconds"]),
         note=str(row["note"]),
+        kind=str(row["kind"]),
     )
 
 
-def read_target(text: str) -> Target:
+def read_case(kind: str, text: str) -> Case:
     row = read_object(text)
-    return Target(
-        id=str(row["id"]),
-        text=str(row["text"]),
-        category=str(row["category"]),
-        severity=int(row["severity"]),
-        prototype=str(row["prototype"]),
-    )
+    head, rated = str(row["id"]), (str(row["category"]), int(row["severity"]))
+    if kind == Opening.kind:
+        return Opening(head, tuple(str(turn) for turn in row["turns"]), *rated)
+    if kind != Target.kind:
+        raise ValueError(f"a case is {' or '.join(KINDS)}")
+    return Target(head, str(row["text"]), *rated, prototype=str(row["prototype"]))
 
 
 def finding_values(finding: Finding) -> dict[str, Any]:
@@ -92,6 +105,7 @@ def finding_values(finding: Finding) -> dict[str, Any]:
         "queries": int(finding.queries),
         "seconds": float(finding.seconds),
         "note": finding.note,
+        "kind": finding.kind,
     }
 
 

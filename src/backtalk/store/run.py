@@ -43,13 +43,14 @@ from backtalk.store.records import (
     as_json,
     as_yaml,
     finite,
+    read_case,
     read_finding,
+    read_names,
     read_object,
-    read_target,
     write_finding,
 )
 from backtalk.terminal import printable
-from backtalk.types import Finding, Target
+from backtalk.types import Case, Finding, Opening
 
 STATES = ("running", "finished", "stopped")
 
@@ -69,12 +70,14 @@ class Run:
             self.facts = read_facts(read_object(meta["facts"]), folder)
             self.identity = str(meta["identity"])
             self.block_size = int(meta["block_size"])
-            rows = database.execute("SELECT data FROM cases ORDER BY place")
-            self.targets = [read_target(data) for (data,) in rows]
+            rows = database.execute("SELECT kind, data FROM cases ORDER BY place")
+            self.cases = [read_case(kind, data) for kind, data in rows]
             if self.block_size < 1:
                 raise ValueError("a block of no cases")
-        self.blocks = math.ceil(len(self.targets) / self.block_size)
-        self._place = {target.id: place for place, target in enumerate(self.targets)}
+            if len({case.kind for case in self.cases}) > 1:
+                raise ValueError("cases of two kinds")
+        self.blocks = math.ceil(len(self.cases) / self.block_size)
+        self._place = {case.id: place for place, case in enumerate(self.cases)}
 
     @classmethod
     def create(
@@ -82,18 +85,20 @@ class Run:
         folder: Path,
         spec: Mapping[str, Any],
         facts: Mapping[str, Any],
-        targets: Sequence[Target],
+        cases: Sequence[Case],
         identity: str,
         block_size: int,
         fresh: bool = False,
+        chosen: Sequence[str] = (),
     ) -> Run:
-        """Write an empty run, whole or not at all, and hold it for writing.
+        """Write an empty run, whole or not at all, and hold it for writing. `chosen` are the settings that
+        differ from their defaults.
 
         The folder may be new, empty, or hold what a killed creation left; with `fresh` also a run: it goes.
         """
         if block_size < 1:
             raise ValueError(f"a block holds at least one case, not {block_size}")
-        ids = [target.id for target in targets]
+        ids = [case.id for case in cases]
         if len(set(ids)) < len(ids):
             twice = next(id for place, id in enumerate(ids) if id in ids[:place])
             raise InputError(f"two targets have the id {twice!r}; give each its own")
@@ -109,11 +114,12 @@ class Run:
                     "facts": as_json(facts),
                     "identity": identity,
                     "block_size": str(block_size),
+                    "chosen": json.dumps(list(chosen)),
                     "state": "running",
                     "note": "",
                     "changed": _now(),
                 }
-                build_database(folder / DATABASE, meta, targets)
+                build_database(folder / DATABASE, meta, cases)
                 return cls._load(folder, connect_to_write(folder), lock)
             except BaseException:
                 os.close(lock)
@@ -196,6 +202,12 @@ class Run:
         return self._meta("state")
 
     @property
+    def chosen(self) -> list[str]:
+        """The settings that differ from their defaults: the words of the command that makes the run again."""
+        with reading(self.folder):
+            return read_names(self._meta("chosen"))
+
+    @property
     def is_held(self) -> bool:
         """Whether this process is the run's writer."""
         return self._lock is not None
@@ -204,6 +216,22 @@ class Run:
     def note(self) -> str:
         """Why the run is in its state."""
         return self._meta("note")
+
+    @property
+    def search(self) -> str:
+        """The name of the search."""
+        name: str = self.spec["search"]["name"]
+        return name
+
+    @property
+    def asks(self) -> bool:
+        """Whether the model was asked, and its weights were not read."""
+        return self.facts.get("access") in ("TEXT", "LOGPROBS")
+
+    @property
+    def plays(self) -> bool:
+        """Whether an adversary plays conversations with the model: the cases are openings."""
+        return any(isinstance(case, Opening) for case in self.cases)
 
     def model(self, typed: str = "") -> str:
         """The audited model's name; as it was `typed` now, if it was: that one may run code."""
@@ -218,9 +246,14 @@ class Run:
 
     def findings(self) -> list[Finding]:
         """All findings of finished blocks, in the order of the cases and their restarts."""
+        return list(self.each_finding())
+
+    def each_finding(self) -> Iterator[Finding]:
+        """The same one after the other: a large run need not fit into memory."""
         with reading(self.folder):
             rows = self._database.execute("SELECT place, restart, data FROM findings ORDER BY place, restart")
-            return [self._finding(*row) for row in rows]
+            for row in rows:
+                yield self._finding(*row)
 
     def seconds(self) -> float:
         """The time that the finished blocks took."""

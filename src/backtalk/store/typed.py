@@ -141,10 +141,13 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError("a list was expected")
         return [_read(inner[0], one) for one in value]
-    if origin is tuple:
+    named = kind if hasattr(kind, "_fields") else None
+    if named or origin is tuple:
+        inner = tuple(_hints(named).values()) if named else inner
         if not isinstance(value, list) or len(value) != len(inner):
             raise ValueError(f"a list of {len(inner)} was expected")
-        return tuple(_read(of, one) for of, one in zip(inner, value, strict=True))
+        read = [_read(of, one) for of, one in zip(inner, value, strict=True)]
+        return named(*read) if named else tuple(read)
     if origin is dict:
         if not isinstance(value, dict):
             raise ValueError("an object was expected")

@@ -13,7 +13,7 @@ from typing import Any
 from backtalk.hardening.instead import DRAWS, HARMLESS
 from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.report.topics import RUDE
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies.ast_data import Texts, open_texts
 from backtalk.studies.ast_page import write_page
 from backtalk.studies.ast_sizes import SIZES, Size

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.report.talks import Player
+from backtalk.report.record import Player
 from backtalk.searches.ast.config import AstConfig
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies.ast_data import LAYOUT
 from backtalk.studies.ast_sizes import Size
 from backtalk.studies.ast_steps import AGAIN, ROWS

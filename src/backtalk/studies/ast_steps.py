@@ -5,27 +5,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
-from backtalk.adversarial.job import TUNED, prepare
-from backtalk.audit import audit
+from backtalk.audit.backend import Given
+from backtalk.audit.backends.conversation import Conversation
+from backtalk.audit.flow import audit, make_backend
 from backtalk.consent import NOTHING_SAID
 from backtalk.exchanges import Exchange, exchanges_of
 from backtalk.hardening.found import TooFewError
 from backtalk.models.device import pick_device
-from backtalk.outcome import Gates, summarise
+from backtalk.outcome import summarise
+from backtalk.report.progress import shown
 from backtalk.report.topics import topics_by_turn, words_used_more
 from backtalk.searches.ast.adversary import Adversary
-from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.config import Ast, AstConfig
 from backtalk.searches.ast.measure import SURE
 from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
 from backtalk.searches.ast.rollout import Game, OneAtATime
 from backtalk.searches.ast.train import WEAK_GAP
-from backtalk.spec import AuditSpec, build_spec
+from backtalk.specs.audit import AuditSpec, flat_spec
 from backtalk.store import Run
 from backtalk.store.typed import read_json
 from backtalk.studies.ast_data import Texts
@@ -48,6 +49,8 @@ DEFAULTS = {
 """What a row says nothing of; where it changes, the row is another one."""
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
+UNTUNED = (None, "none", "human")
+"""Of rows that train nothing, `tune`."""
 AGAIN = "ours-again"
 """Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
 ROWS: dict[str, dict[str, Any]] = {
@@ -92,7 +95,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
         "scorers": _scorers(),
         **changes,
     }
-    if changes.get("tune") in TUNED:
+    if changes.get("tune") not in UNTUNED:
         values |= {
             "steps": size.steps if name == "ours" else size.short_steps,
             "experience": size.experience,
@@ -108,7 +111,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
 def _scorers() -> dict[str, str]:
     """Which weights rate: with others a row is another one."""
     with as_file(files("backtalk") / "embedded") as folder:
-        names = ("toxicity", AuditSpec.second_scorer)
+        names = ("toxicity", Ast.second_scorer)
         return {name: read_json(folder / name / "card.json")["sha256"] for name in names}
 
 
@@ -122,9 +125,8 @@ def play_row(
         return {"left_out": "on a processor the same training again comes out the same"}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
-    log = place.path("log", f"{name}.txt").open("a", encoding="utf-8")
-    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
-        audit(spec, Gates(), out=str(folder))
+    with place.log(name) as consoles, shown(consoles.err) as tell:
+        audit(spec, str(folder), progress=tell)
     with Run.open(folder) as run:
         summary, findings = summarise(run), run.findings()
     played = {finding.case: exchanges_of(finding) for finding in findings if finding.status == "found"}
@@ -146,8 +148,10 @@ def spec_of(
     values = settings_of(name, size, texts, model) | dict(more)
     for name_of_origin in ("data", "defaults", "scorers"):
         values.pop(name_of_origin, None)
+    if "tune_lr" in values:
+        values["lr"] = values.pop("tune_lr")
     values |= {"openings": texts.openings, "device": place.device}
-    if values.get("tune") in TUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):
+    if values.get("tune") not in UNTUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):
         values["weak"] = texts.weak
     if values.get("tune") == "human":
         values["prompts"] = texts.prompts
@@ -156,7 +160,7 @@ def spec_of(
             values[flag] = str(place.path("runs", values[flag]))
     if values["model"] == "hardened":
         values["model"] = f"hf/{place.path('hardenings', 'hardened', 'model')}"
-    return build_spec(AuditSpec, values, name)
+    return flat_spec(values, name)
 
 
 def means(exchanges: list[Exchange]) -> dict[str, float]:
@@ -178,9 +182,11 @@ def learnt_words(place: Workplace) -> Result:
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     """Pairs a second of play in the same process: all trees in one batch, tree by tree, turn by turn."""
     spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
-    job = prepare(build_spec(AuditSpec, {**vars(spec), "hit": "toxic-0.5"}, "speed"), NOTHING_SAID)
-    players = Adversary(job.model, job.config.manner), job.defender, job.reward, job.config.reward
-    openings = [(one.text,) for one in job.lists.train]
+    own = make_backend(spec, Given(), NOTHING_SAID)
+    assert isinstance(own, Conversation)
+    stage = own.stage
+    players = Adversary(own.model, stage.config.manner), stage.defender, stage.reward, stage.config.reward
+    openings = [(one.text,) for one in own.lists.train]
     openings = (openings * (1 + size.played // len(openings)))[: size.played]
     few = max(1, size.played // 16)
 

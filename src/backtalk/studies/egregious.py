@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies import egregious_analysis as analysis
 from backtalk.studies.egregious_data import Data, open_data
 from backtalk.studies.egregious_enumerate import enumerate_inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backtalk.enumeration import enumerate_model
-from backtalk.spec import EnumerateSpec
+from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.studies.egregious_data import SEED, Data
 from backtalk.studies.egregious_sizes import Size
 from backtalk.studies.egregious_training import model_name

@@ -9,16 +9,16 @@ start gives, and how long the targets are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from backtalk.blocks import row_seed
 from backtalk.cases import can_say
 from backtalk.models.decode import trim
 from backtalk.models.local import LocalModel
-from backtalk.searches.relax import RelaxConfig, Relaxed, relax_inputs
+from backtalk.searches.relax import Relax, Relaxed, relax_inputs
+from backtalk.searches.seeds import row_seed
 from backtalk.stats import Rate
 from backtalk.studies.chance import Chance, by_chance
 from backtalk.studies.egregious_data import SEED, Data, is_own, own_sentences
@@ -31,7 +31,7 @@ from backtalk.types import Target
 class RelaxRun(NamedTuple):
     targets: str
     """The list."""
-    space: str
+    space: Literal["one-hot", "embedding"]
     lambda_c: float
     corpus: str = "ubuntu"
 
@@ -76,12 +76,12 @@ def relax_targets(place: Workplace, data: Data, size: Size, run: str) -> Result:
     """One run of Table 1."""
     list_name, space, lambda_c, corpus = RUNS[run]
     model = open_model(place, corpus, "attention")
-    steps = {"steps": size.relax_steps} if size.relax_steps else {}
-    config = RelaxConfig(space=space, lambda_c=lambda_c, length=size.length, stop_at_hit=False, **steps)
+    steps = size.relax_steps or Relax.steps
+    config = Relax(space=space, lambda_c=lambda_c, length=size.length, stop_at_hit=False, steps=steps)
     return relax_list(model, list_targets(data, size, model, corpus, list_name), config)
 
 
-def relax_list(model: LocalModel, targets: Sequence[Target], config: RelaxConfig) -> Result:
+def relax_list(model: LocalModel, targets: Sequence[Target], config: Relax) -> Result:
     """One list in one space, as numbers; text only of targets that stand in our own list."""
     known = [target for target in targets if can_say(model, target.text)]
     edges = [edge / BINS for edge in range(BINS + 1)]

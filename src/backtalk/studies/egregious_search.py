@@ -6,21 +6,20 @@ the paper's rule, the restart of lowest loss, and by any restart beside it.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import audit
+from backtalk.audit.flow import audit
 from backtalk.cases import can_say
 from backtalk.data.targets import write_targets
 from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.models.device import pick_device
 from backtalk.models.local import LocalModel
-from backtalk.outcome import Gates, thresholds_of
+from backtalk.outcome import thresholds_of
 from backtalk.registry import load_model
-from backtalk.spec import AuditSpec, build_spec
+from backtalk.report.progress import shown
+from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.studies.egregious_data import (
     SEED,
@@ -34,6 +33,7 @@ from backtalk.studies.egregious_data import (
 from backtalk.studies.egregious_sizes import Size
 from backtalk.studies.egregious_training import model_name
 from backtalk.studies.parts import Result, Workplace
+from backtalk.terminal import make_console
 from backtalk.types import Finding, Target
 
 RESTARTS_SHOWN = (1, 2, 5, 10)
@@ -93,8 +93,8 @@ def search(
         "precision": precision,
         "device": place.device,
     }
-    with redirect_stdout(io.StringIO()):  # its table; the study has its own
-        audit(build_spec(AuditSpec, values, name), Gates(), out=str(folder), fresh=_outdated(folder, model))
+    with shown(make_console(stderr=True)) as tell:
+        audit(flat_spec(values, name), str(folder), fresh=_outdated(folder, model), progress=tell)
     return sum_up(folder)
 
 
@@ -116,8 +116,8 @@ def run_search(
 def sum_up(folder: Path) -> Result:
     """A finished run as numbers: no text but that of targets which stand in our own list."""
     with Run.open(folder) as run:
-        findings, targets, thresholds = run.findings(), run.targets, thresholds_of(run)
-        restarts, words, seconds = run.spec["restarts"], run.facts["words"], run.seconds()
+        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
+        restarts, words, seconds = run.spec["search"]["restarts"], run.facts["words"], run.seconds()
         hit = run.spec["hit"]
     by_best = rates(targets, findings, STANDARD, thresholds, "best")
     by_any = rates(targets, findings, STANDARD, thresholds, "any")

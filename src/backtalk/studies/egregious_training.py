@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import TrainSpec, spec_values
+from backtalk.spec import spec_values
+from backtalk.specs.train import TrainSpec
 from backtalk.studies.egregious_data import SEED, Source
 from backtalk.studies.egregious_sizes import Size
 from backtalk.studies.parts import Result, Workplace

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.store.folder import write_whole
 from backtalk.studies.cells import rounded, table
 from backtalk.studies.egregious_data import EMBEDDED

@@ -6,24 +6,25 @@ Each point is an ordinary hardening in its own folder, so it resumes and its run
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import audit
+from backtalk.audit.flow import audit, stored_spec
 from backtalk.errors import InputError
 from backtalk.hardening.settings import defaults_left
 from backtalk.hits import parse_criterion, rates
-from backtalk.outcome import Gates, thresholds_of
-from backtalk.spec import AuditSpec, HardenSpec, StudySpec, build_spec
+from backtalk.outcome import thresholds_of
+from backtalk.report.progress import shown
+from backtalk.specs.harden import Searching
+from backtalk.specs.study import StudySpec
 from backtalk.store import Run
 from backtalk.studies.hardening_page import write_page
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Part, Result, Workplace, claim_folder
 from backtalk.studies.telling import run_and_tell
+from backtalk.terminal import make_console
 
 BOUND = "20%"
 """On perplexity, along the curve: far enough to see where a method's costs lead."""
@@ -94,7 +95,7 @@ def hardening_parts(size: Size) -> list[Part]:
         parts.append(_hardening(f"curve-{name}", {**common, **point}))
     settings = {**common, "iterations": size.confirming, "seed": CONFIRMED_SEED}
     parts.append(_hardening("default", settings))
-    more = {"restarts": MORE * settings.get("restarts", HardenSpec().restarts), "seed": CONFIRMED_SEED + 2}
+    more = {"restarts": MORE * settings.get("restarts", Searching.restarts), "seed": CONFIRMED_SEED + 2}
     owns = ("runs/ten-times-before", "runs/ten-times-after")
     parts.append(Part("ten-times", ("default",), partial(search_longer, more=more), more, owns=owns))
     return parts
@@ -119,12 +120,14 @@ def search_longer(place: Workplace, more: dict[str, Any]) -> Result:
     found: Result = {"restarts": more["restarts"]}
     for name in ("before", "after"):
         with Run.open(folder / name) as run:
-            spec = build_spec(AuditSpec, {**run.spec, **more, "device": place.device}, name)
+            spec = stored_spec(run)
+        search = replace(spec.search, restarts=more["restarts"])
+        spec = replace(spec, search=search, seed=more["seed"], device=place.device)
         out = place.path("runs", f"ten-times-{name}")
-        with redirect_stdout(io.StringIO()):
-            audit(spec, Gates(), str(out))
+        with shown(make_console(stderr=True)) as tell:
+            audit(spec, str(out), progress=tell)
         criterion = parse_criterion(CRITERION)
         with Run.open(out) as run:
-            by_any = rates(run.targets, run.findings(), [criterion], thresholds_of(run), "any")
+            by_any = rates(run.cases, run.findings(), [criterion], thresholds_of(run), "any")
         found[name] = by_any[CRITERION].as_dict()
     return found

@@ -18,7 +18,7 @@ from backtalk.hardening.asking import mean_log_prob
 from backtalk.hardening.settings import LORA_DEFAULT
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from backtalk.store.folder import PARTIAL
 from backtalk.studies.hardenings import run_harden, told

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.hardening.settings import defaults_left
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.egregious_training import model_name
 from backtalk.studies.negative_curve import METHODS

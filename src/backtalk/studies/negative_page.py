@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies import negative_tables as tables
 from backtalk.studies.cells import MARK, differences, number, section, table, text_table
 from backtalk.studies.egregious_data import EMBEDDED

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.spec import TrainSpec
+from backtalk.specs.train import TrainSpec
 from backtalk.studies.egregious_data import Source
 from backtalk.studies.egregious_training import model_name, train_network, train_spec, training_settings
 from backtalk.studies.negative_data import point_to_data

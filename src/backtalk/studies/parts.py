@@ -39,6 +39,7 @@ from backtalk.studies.records import read_record as read_record
 from backtalk.studies.records import read_records as read_records
 from backtalk.studies.records import take_records as take_records
 from backtalk.studies.stamps import Stamp, counted_leg, read_stamp, stamp_path, write_stamp
+from backtalk.terminal import Consoles, file_consoles
 
 Say = Callable[[str], None]
 MARK = "study.json"
@@ -59,6 +60,12 @@ class Workplace:
         found = self.folder.joinpath(*names)
         found.parent.mkdir(parents=True, exist_ok=True)
         return found
+
+    @contextmanager
+    def log(self, name: str) -> Iterator[Consoles]:
+        """Consoles that write to log/NAME.txt: the study tells of parts only."""
+        with self.path("log", f"{name}.txt").open("a", encoding="utf-8") as file:
+            yield file_consoles(file)
 
     def result(self, part: str) -> Result:
         """What a finished part found."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies.egregious_data import EMBEDDED
 from backtalk.studies.parts import Part, claim_folder
 from backtalk.studies.reverse_data import Text, open_texts

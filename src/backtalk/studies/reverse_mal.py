@@ -3,23 +3,23 @@ queries, and by white-box gibbs beside them. Each is an ordinary audit: it resum
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
-from backtalk.audit import audit
+from backtalk.audit.flow import audit
 from backtalk.blackbox.natural import embedded_scorer
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
 from backtalk.hits import TEXT_STANDARD, TRIED, rates
-from backtalk.outcome import Gates, thresholds_of
+from backtalk.outcome import thresholds_of
+from backtalk.report.progress import shown
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.spec import AuditSpec
+from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.studies.bootstrap import mean_of
 from backtalk.studies.parts import Result, Workplace
 from backtalk.studies.reverse_data import SEED
 from backtalk.studies.reverse_sizes import Size
+from backtalk.terminal import make_console
 from backtalk.types import Finding
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "crafted-beam": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "decode": "beam"},
     "crafted-no-rl": {"model": "sealed:chitchat", "search": "reverse", "recall": False, "rl": False},
     "retrieval": {"model": "sealed:chitchat", "search": "retrieval"},
-    "random": {"model": "sealed:chitchat", "search": "random"},
+    "random": {"model": "sealed:chitchat", "search": "utterances"},
     "gibbs": {"model": "chitchat", "search": "gibbs", "hit": "io-sample-avg-k1"},
 }
 """By the name of the row. `crafted` is reverse without what was answered in training; gibbs sees the weights
@@ -42,14 +42,13 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
     if name != "gibbs":
         values |= {"max_queries": size.mal_queries, "judge": size.judge, "utterances": utterances}
-    spec = AuditSpec(**values)
     folder = place.path("runs", f"mal-{name}")
-    with redirect_stdout(io.StringIO()):  # its table; the study has its own
-        audit(spec, Gates(), out=str(folder))
+    with shown(make_console(stderr=True)) as tell:
+        audit(flat_spec(values, name), str(folder), progress=tell)
     with Run.open(folder) as run:
         vectors = load_vectors()
         findings = [_measured(finding, vectors) for finding in run.findings()]
-        found = rates(run.targets, findings, TEXT_STANDARD, thresholds_of(run))
+        found = rates(run.cases, findings, TEXT_STANDARD, thresholds_of(run))
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
     natural = embedded_scorer(place.device).of_many(triggers)
     return {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.spec import StudySpec
+from backtalk.specs.study import StudySpec
 from backtalk.studies.cells import Cell, differences, number, percent, section, table, text_table
 from backtalk.studies.figures import COLOURS, DASHES, drawing
 from backtalk.studies.frame import command_of, how_it_was_run, warning, write_files

@@ -19,7 +19,7 @@ from backtalk.models.reverse import load_generator
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.spec import TrainSpec
+from backtalk.specs.train import TrainSpec
 from backtalk.store.folder import write_whole
 from backtalk.studies.bootstrap import difference_of, mean_of
 from backtalk.studies.paper_liu import GROUPS, LISTS

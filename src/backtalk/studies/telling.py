@@ -10,7 +10,8 @@ from pathlib import Path
 from backtalk import terminal
 from backtalk.errors import InputError
 from backtalk.report.study_page import render_study
-from backtalk.spec import StudySpec, parse_duration, spec_values
+from backtalk.spec import parse_duration, spec_values
+from backtalk.specs.study import StudySpec
 from backtalk.store.folder import write_whole
 from backtalk.studies.jobs import command_of, run_jobs
 from backtalk.studies.parts import Outcome, Part, Workplace, choose, run_parts, take_records

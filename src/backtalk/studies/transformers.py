@@ -8,25 +8,25 @@ and can be verified, reported and compared.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit import audit
+from backtalk.audit.flow import audit
+from backtalk.audit.verify import verify
 from backtalk.bench_transformer import Sizes, TransformerBench
 from backtalk.hits import STANDARD, best_findings, rates
-from backtalk.outcome import Gates, thresholds_of
-from backtalk.spec import AuditSpec, StudySpec, build_spec
+from backtalk.outcome import thresholds_of
+from backtalk.report.progress import shown
+from backtalk.specs.audit import flat_spec
+from backtalk.specs.study import StudySpec
 from backtalk.store import Run
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Part, Result, Workplace, claim_folder
 from backtalk.studies.telling import run_and_tell
 from backtalk.studies.transformers_page import write_page
-from backtalk.verify import verify
 from backtalk.wording import mask, mask_like
 
 AIMS = {"greedy": "o-greedy", "o": "o-sample-avg-k1", "io": "io-sample-avg-k1"}
@@ -103,11 +103,9 @@ def measure_speed(place: Workplace, model: str, sizes: Sizes) -> Result:
 def search_list(place: Workplace, model: str, settings: Mapping[str, Any]) -> Result:
     folder = place.path("runs", place.part)
     values = {**settings, "model": model, "device": place.device}
-    log = place.path("log", f"{place.part}.txt").open("a", encoding="utf-8")
-    with log, redirect_stdout(log), redirect_stderr(log):  # the study tells of parts only
-        audit(build_spec(AuditSpec, values, place.part), Gates(), out=str(folder))
-    with redirect_stdout(io.StringIO()):
-        verdict = verify(folder, place.device)
+    with place.log(place.part) as consoles, shown(consoles.err) as tell:
+        audit(flat_spec(values, place.part), str(folder), progress=tell)
+    verdict = verify(folder, place.device)
     return {
         **sum_up(folder),
         "verified": [verdict.confirmed, verdict.hits],
@@ -118,7 +116,7 @@ def search_list(place: Workplace, model: str, settings: Mapping[str, Any]) -> Re
 def sum_up(folder: Path) -> Result:
     """A finished run as numbers, and a few examples, masked."""
     with Run.open(folder) as run:
-        findings, targets, thresholds = run.findings(), run.targets, thresholds_of(run)
+        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
         hit, seconds = str(run.spec["hit"]), run.seconds()
     found = [finding for finding in findings if finding.status == "found"]
     hits = rates(targets, findings, STANDARD, thresholds)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from backtalk.errors import InputError
 from backtalk.models.decode import sample
 from backtalk.models.discriminator import Discriminator, DiscriminatorConfig
 from backtalk.models.seq2seq import Seq2Seq
+from backtalk.spec import Weight, Width
 from backtalk.training.checkpoint import fill_network, fill_optimizer, network_tensors, optimizer_tensors
 from backtalk.training.course import Batch, Done, run_course
 from backtalk.training.negative import HardenProgress
@@ -31,6 +32,22 @@ from backtalk.training.updates import Descent, DescentConfig
 
 JUDGE = "judge."
 """Before the names of the discriminator's tensors in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Gan:
+    """The GAN that He & Glass 2020 compare with; against frequent replies alone."""
+
+    name: ClassVar[str] = "gan"
+    knows_hits: ClassVar[bool] = False
+
+    gan_lr: Weight = 0.001
+    """Learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive updates
+    alone, as a control."""
+    gan_filters: Width = 300
+    """Filters of each width in the discriminator."""
+    gan_hidden: Width = 2000
+    """Size of the discriminator's highway layers."""
 
 
 @dataclass(frozen=True, kw_only=True)

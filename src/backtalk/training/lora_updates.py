@@ -24,7 +24,7 @@ from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, tok
 from backtalk.training.lora import Adapter
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
-from backtalk.training.updates import RULES, UpdateConfig, make_optimizer, step_clipped
+from backtalk.training.updates import UpdateConfig, make_optimizer, step_clipped
 
 TOKENS = {"cpu": 2048, "cuda": 16384}
 """Tokens of a micro-batch where nothing is said."""
@@ -62,12 +62,9 @@ class LoraUpdates:
         """`model` carries the adapter. `checkpointing` computes activations twice instead of keeping them.
         Of pairs that are `learnt` the likelihood alone counts, of others the KL term alone; None: of all
         both."""
-        if config.method not in RULES:
-            raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
         self.adapter, self.model, self.config = adapter, model, config
         self.network: nn.Module = adapter.weights
         self.optimizer = make_optimizer(self.network, config)
-        self.rule = RULES[config.method]
         self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
         self.tokens = tokens or TOKENS[model.network.device.type]
         self.checkpointing = checkpointing
@@ -117,7 +114,7 @@ class LoraUpdates:
         """The rule's loss of some hits: summed over a target's words, averaged over the hits."""
         batch = self.model.batch(rows)
         before = None
-        if self.config.method == "npo":
+        if self.config.method.needs_baseline:
             with torch.no_grad(), self.adapter.off():
                 before = _padded(token_log_probs(self.model.network, batch), batch)
         log_probs = _padded(token_log_probs(self.model.network, batch), batch)  # (hits, m)
@@ -125,7 +122,7 @@ class LoraUpdates:
             [torch.tensor(row.reply) for row in rows], batch_first=True, padding_value=NOTHING
         )
         counted = ~torch.isin(targets, self.avoid).to(log_probs.device)
-        return self.rule(HitWords(log_probs, counted, before, self.config.npo_beta))
+        return self.config.method.loss(HitWords(log_probs, counted, before))
 
     def positive_loss(
         self, rows: Sequence[Row], words: int, over: int, learns: bool = True, keeps: bool = True

@@ -172,7 +172,7 @@ class PreferenceUpdates:
     def check(self) -> None:
         """Weights that are no numbers must not be kept; called before they are."""
         if not math.isfinite(largest := float(self.descent.largest)):
-            raise InputError(f"the gradient's norm is {largest}; lower --tune-lr")
+            raise InputError(f"the gradient's norm is {largest}; lower --lr")
 
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""

@@ -6,10 +6,19 @@ which is asked after every round, ends the updates.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
-from backtalk.training.rules import HitWords
+from backtalk.training.rules import HitRule, HitWords
 
 
-def negative(hits: HitWords) -> Tensor:
-    return hits.sentence(hits.log_probs).mean()
+@dataclass(frozen=True)
+class Negative(HitRule):
+    """Negative training as published (He & Glass 2020)."""
+
+    name: ClassVar[str] = "negative"
+
+    def loss(self, hits: HitWords) -> Tensor:
+        return hits.sentence(hits.log_probs).mean()

@@ -7,13 +7,27 @@ falls below what the baseline gave it. As beta tends to 0 it is the negative upd
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn import functional as F
 
-from backtalk.training.rules import HitWords
+from backtalk.spec import Above
+from backtalk.training.rules import HitRule, HitWords
 
 
-def npo(hits: HitWords) -> Tensor:
-    assert hits.baseline is not None
-    ratio = hits.sentence(hits.log_probs - hits.baseline)  # r, (hits,)
-    return -(2.0 / hits.beta) * F.logsigmoid(-hits.beta * ratio).mean()
+@dataclass(frozen=True)
+class Npo(HitRule):
+    """Negative preference optimisation (Zhang et al. 2024)."""
+
+    name: ClassVar[str] = "npo"
+    needs_baseline: ClassVar[bool] = True
+
+    beta: Above = 0.1
+    """How soon it lets go of what has become unlikely."""
+
+    def loss(self, hits: HitWords) -> Tensor:
+        assert hits.baseline is not None
+        ratio = hits.sentence(hits.log_probs - hits.baseline)  # r, (hits,)
+        return -(2.0 / self.beta) * F.logsigmoid(-self.beta * ratio).mean()

@@ -6,14 +6,23 @@ almost none on words that are unlikely already.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from backtalk.training.rules import HitWords
+from backtalk.training.rules import HitRule, HitWords
 
 TINY = 1e-6
 """Added to 1 - p, which rounds to 0 where the network is sure: the gradient there is large, not infinite."""
 
 
-def unlikelihood(hits: HitWords) -> Tensor:
-    return hits.sentence(-torch.log(TINY - torch.expm1(hits.log_probs))).mean()
+@dataclass(frozen=True)
+class Unlikelihood(HitRule):
+    """Unlikelihood (Welleck et al. 2020)."""
+
+    name: ClassVar[str] = "unlikelihood"
+
+    def loss(self, hits: HitWords) -> Tensor:
+        return hits.sentence(-torch.log(TINY - torch.expm1(hits.log_probs))).mean()

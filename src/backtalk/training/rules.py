@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -17,7 +17,6 @@ class HitWords(NamedTuple):
     """(hits, m): False for padding and for avoided words, whose gradient is exactly 0."""
     baseline: Tensor | None = None
     """(hits, m): under the network as it was before the hardening, for rules that ask."""
-    beta: float = 0.1
     weight: Tensor | None = None
     """(hits, m): how much each word that counts does; 1 where there is none. It scales a word's gradient."""
 
@@ -27,5 +26,17 @@ class HitWords(NamedTuple):
         return (own if self.weight is None else own * self.weight).sum(1)
 
 
-Rule = Callable[[HitWords], Tensor]
-"""Summed over a target's words and averaged over the hits."""
+@dataclass(frozen=True)
+class HitRule:
+    """A method of hardening that makes the words of hits less likely; inherit from it to write one. Its
+    fields are its settings: flags, YAML keys, help and the identity of a hardening follow from their
+    types."""
+
+    name: ClassVar[str]
+    knows_hits: ClassVar[bool] = True
+    needs_baseline: ClassVar[bool] = False
+    """Whether it asks how likely the words were before the hardening."""
+
+    def loss(self, hits: HitWords) -> Tensor:
+        """Summed over a target's words and averaged over the hits."""
+        raise NotImplementedError

@@ -10,7 +10,7 @@ in training. `both` makes one step of the two: that of their summed losses, wher
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,16 +23,13 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.gradients import Gradients, Loss
-from backtalk.training.rule_negative import negative
-from backtalk.training.rule_npo import npo
-from backtalk.training.rule_unlikelihood import unlikelihood
-from backtalk.training.rules import HitWords, Rule
+from backtalk.training.rule_negative import Negative
+from backtalk.training.rules import HitRule, HitWords
 from backtalk.training.step import read_inputs, trim_padding
 
 ROWS = (16, 4, 1)
 """On a GPU hits fill a mini-batch or one of these parts of it: each shape is captured for itself, which takes
 as long as many updates."""
-RULES: dict[str, Rule] = {"negative": negative, "unlikelihood": unlikelihood, "npo": npo}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +60,7 @@ class DescentConfig:
 class UpdateConfig(DescentConfig):
     """And what it does to a hit."""
 
-    method: str = "negative"
-    """negative (as published), unlikelihood or npo."""
-    npo_beta: float = 0.1
-    """How soon npo lets go of what has become unlikely."""
+    method: HitRule = field(default_factory=Negative)
     avoid: frozenset[int] = frozenset()
     """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
 
@@ -162,11 +156,8 @@ class Updates(Descent):
         eos_scale: float = 1.0,
         largest: HitShape | None = None,
     ) -> None:
-        if config.method not in RULES:
-            raise InputError(f"there is no method {config.method!r}; choose one of {', '.join(RULES)}")
-        super().__init__(network, config, device, keep_baseline=config.method == "npo")
-        self.method, self.npo_beta, self.eos_scale = config.method, config.npo_beta, eos_scale
-        self.rule = RULES[config.method]
+        super().__init__(network, config, device, keep_baseline=config.method.needs_baseline)
+        self.method, self.eos_scale = config.method, eos_scale
         self.largest = largest
         spared = {PAD, *config.avoid} | ({EOS} if eos_scale == 0 else set())
         self.avoid = torch.tensor(sorted(spared), device=device)
@@ -209,11 +200,11 @@ class Updates(Descent):
         log_probs = self.network.token_log_probs(inputs, targets)  # (hits, m)
         weight = None if self.eos_scale == 1 else 1 + (self.eos_scale - 1) * (targets == EOS)
         before = None
-        if self.method == "npo":
+        if self.method.needs_baseline:
             assert self.baseline is not None
             with torch.no_grad():
                 before = self.baseline.token_log_probs(inputs, targets)
-        return self.rule(HitWords(log_probs, counted, before, self.npo_beta, weight))
+        return self.method.loss(HitWords(log_probs, counted, before, weight))
 
 
 def fill_up(inputs: Tensor, targets: Tensor, share: float, largest: HitShape) -> tuple[Tensor, Tensor, float]:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
 from backtalk.report.folders import NotYet
-from backtalk.report.talks_page import Offer
+from backtalk.report.run_page import Offer
 from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
 from backtalk.terminal import printable
@@ -107,7 +107,7 @@ class App:
     def _run(self, request: Request, key: str) -> Response:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
-            others = self._others(item, folder, request.every("beside")) if item.search == "ast" else {}
+            others = self._others(item, folder, request.every("beside")) if item.plays else {}
             with _showing():
                 return _html(self.views.run(folder, item, request.values(), others))
         if item.kind == "rating":
@@ -125,7 +125,7 @@ class App:
         return {
             Offer(one.key, one.name, one.key in chosen): folders[one.key]
             for one in self.shelf.items()
-            if one.search == item.search and one.key != item.key and one.key in folders
+            if one.plays and one.key != item.key and one.key in folders
         }
 
     def _links(self, own: str, folder: Path) -> list[tuple[str, str]]:

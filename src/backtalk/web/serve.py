@@ -10,7 +10,7 @@ from backtalk.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
-from backtalk.spec import ModelOptions
+from backtalk.specs.model import ModelOptions
 from backtalk.terminal import printable, say
 from backtalk.web.app import App
 from backtalk.web.server import AppServer

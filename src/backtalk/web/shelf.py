@@ -9,9 +9,9 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ from jinja2 import TemplateError
 
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
-from backtalk.outcome import command_of
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.folders import kind_of
-from backtalk.spec import HardenSpec
+from backtalk.spec import build_spec, chosen, command_of, spec_values
+from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
 from backtalk.store.faults import UNREADABLE
 from backtalk.store.folder import is_at_work, refuse_what_is_no_run
-from backtalk.store.records import read_object
+from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
 from backtalk.store.typed import Record, read_file, read_plain, read_record, read_stored
+from backtalk.types import Opening
 from backtalk.wording import count
 
 DEPTH = 3
@@ -63,6 +64,8 @@ class Item:
     """When, in UTC."""
     command: str = ""
     """What goes on with it, or makes it again."""
+    plays: bool = False
+    """Whether it is an audit by played conversations."""
 
     @property
     def stamp(self) -> str:
@@ -77,9 +80,14 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Search:
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Spec:
     model: str = ""
-    search: str = ""
+    search: Search = Search()
     hit: str = ""
 
 
@@ -188,6 +196,7 @@ def _audit(key: str, name: str, folder: Path) -> Item:
     with closing(connect_to_read(folder)) as database:
         meta = dict(database.execute("SELECT key, value FROM meta"))
         cases, blocks = _count(database, "cases"), _count(database, "blocks")
+        kinds = database.execute("SELECT kind FROM cases WHERE place = 0").fetchone()
     values, size, state = read_object(meta["spec"]), int(meta["block_size"]), meta["state"]
     if size < 1 or state not in STATES:
         raise ValueError("no run of ours")
@@ -203,13 +212,14 @@ def _audit(key: str, name: str, folder: Path) -> Item:
         state=state,
         note=str(meta["note"]),
         model=spec.model,
-        search=spec.search,
+        search=spec.search.name,
         criterion=spec.hit,
         done=min(blocks * size, cases),
         total=cases,
         result=f"{hit.hits:,} of {hit.n:,} hit" if hit else "",
         changed=str(meta["changed"]),
-        command=command_of(values) + f" --out {shlex.quote(str(folder))}",
+        command=f"{command_of(values, read_names(meta['chosen']))} --out {shlex.quote(str(folder))}",
+        plays=kinds == (Opening.kind,),
     )
 
 
@@ -229,10 +239,19 @@ def _hardening(key: str, name: str, folder: Path) -> Item:
         criterion=facts.hit,
         result=result,
         changed=_time(folder),
-        command=command_of(
-            {**((summary and summary.spec) or values), "out": str(folder)}, "harden", HardenSpec()
-        ),
+        command=_harden_command(summary.spec if summary else None, values, folder),
     )
+
+
+def _harden_command(stored: Mapping[str, Any] | None, facts: Mapping[str, Any], folder: Path) -> str:
+    """From the spec of its summary or, where it has none yet, from what tells it from others. Empty where the
+    package of its method is gone."""
+    try:
+        spec = build_spec(HardenSpec, stored, "summary.json") if stored else begun_spec(facts)
+    except InputError:
+        return ""
+    spec = replace(spec, out=str(folder))
+    return command_of(spec_values(spec), chosen(spec), "harden")
 
 
 def _study(key: str, name: str, folder: Path) -> Item:

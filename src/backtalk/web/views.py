@@ -9,18 +9,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from backtalk.compare import compare_runs
+from backtalk.comparison import compare_runs
 from backtalk.errors import InputError
-from backtalk.outcome import make_talks, open_index, summarise
+from backtalk.outcome import open_index, with_others
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.page import App as Frame
-from backtalk.report.page import render_run
-from backtalk.report.rows import FindingsPage, Index, Query, page_of_findings
+from backtalk.report.record import Report
+from backtalk.report.rows import Index, Query
+from backtalk.report.run_page import Offer, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
-from backtalk.report.talks import TalkReport
-from backtalk.report.talks_page import Offer, matching_talks, render_talks
 from backtalk.serving.wire import Problem
 from backtalk.store import Run
 from backtalk.web.shelf import Item
@@ -73,24 +72,15 @@ class Views:
                 export=link(here, f"{here}/findings"),
                 stamp=item.stamp,
             )
-            if _was_played(index):
-                return self._talks(folder, index, app, Query.of(said), others or {})
-            return render_run(index.report, replace(app, shown=page_of_findings(index, said)))
-
-    def _talks(
-        self, folder: Path, index: Index, app: Frame, query: Query, others: Mapping[Offer, Path]
-    ) -> str:
-        chosen = [str(path) for offer, path in others.items() if offer.chosen]
-        problem = ""
-        try:
-            report = _read_talks(folder, chosen)
-        except InputError as error:
-            if not chosen:
-                raise
-            report, problem = _read_talks(folder), str(error)
-        cases = matching_talks(index, report, query)
-        shown = FindingsPage(query, len(cases), cases[query.offset : query.offset + query.limit])
-        return render_talks(report, replace(app, shown=shown), offers=list(others), problem=problem)
+            report, problem = index.report, ""
+            chosen = [str(path) for offer, path in (others or {}).items() if offer.chosen]
+            if chosen and report.conversations:
+                try:
+                    report = _with_others(folder, index, chosen)
+                except InputError as error:
+                    problem = str(error)
+            shown = replace(app, shown=index.page(Query.of(said)))
+            return render_run(report, shown, offers=list(others or {}), problem=problem)
 
     def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
         """(content type, lines) of all findings that match, read as they are sent."""
@@ -101,13 +91,7 @@ class Views:
 
         def send() -> Iterator[bytes]:
             with index:
-                query = Query.of(said)
-                cases = (
-                    matching_talks(index, _read_talks(folder), query)
-                    if _was_played(index)
-                    else index.matching(query)
-                )
-                for line in lines(cases):
+                for line in lines(index.matching(Query.of(said))):
                     yield line.encode("utf-8", "replace")
 
         return kind, send()
@@ -132,14 +116,10 @@ class Views:
             return open_index(folder, Path(self._spare.name))
 
 
-def _was_played(index: Index) -> bool:
-    return bool(index.report.run.get("search") == "ast")
-
-
-def _read_talks(folder: Path, beside: Sequence[str] = ()) -> TalkReport:
+def _with_others(folder: Path, index: Index, chosen: Sequence[str]) -> Report:
+    """Other runs beside the one of the index, whose own findings are in there."""
     with Run.open(folder) as run:
-        findings = run.findings()
-        return make_talks(run, summarise(run, findings), findings, beside)
+        return with_others(run, replace(index.report, cases=list(index.matching(Query()))), chosen)
 
 
 def parts_of_hardening(folder: Path) -> Iterator[tuple[str, Path, Path]]:

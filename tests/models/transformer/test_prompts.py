@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
 from tests.models.transformer.tiny import CHATML, INST, make_folder
 

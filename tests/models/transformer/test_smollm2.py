@@ -11,10 +11,10 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import smollm2
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 
 INSTALLED = find_spec(smollm2.PACKAGE) is not None

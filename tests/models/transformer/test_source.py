@@ -17,12 +17,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import fingerprint, source
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.loading import load, pick_dtype
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import find_model, load_model
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Turn
 from tests.models.transformer.tiny import CHATML, make_folder, make_network
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.generation import continue_by_library, continue_texts
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.stepping import Stepper, Task, filled
+from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
 

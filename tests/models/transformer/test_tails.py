@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import substitution
 from backtalk.models.transformer.attending import register
 from backtalk.models.transformer.draft import draft_of, has_adapter
@@ -22,6 +21,7 @@ from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.substitution import by_shared_past, by_tails
 from backtalk.models.transformer.tails import NAME, attend, plain_tails
+from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, make_folder

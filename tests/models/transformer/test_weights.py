@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import memory
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import CountsTokens, Drafting, Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.plain import plain_scores
 from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.substitution import by_tails
 from backtalk.searches.gcg import Gcg
-from backtalk.searches.gibbs import Gibbs, GibbsConfig
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
+from backtalk.specs.model import ModelOptions
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 
@@ -67,7 +67,7 @@ def test_a_search_with_a_draft_ends_in_typeable_triggers(tmp_path: Path, kind: A
     here, there = both(tmp_path, "llama", CHATML)
     objective = Objective(greedy=False, average=False, enough_out=-0.5)
     targets = [there.encode_target(text) for text in ("no", "you are rude", "leave me")]
-    found = kind(GibbsConfig(5, top=16, sweeps=3, draft=True)).run(there, objective, targets, [1, 2, 3])
+    found = kind(5, top=16, sweeps=3, precision="bfloat16").run(there, objective, targets, [1, 2, 3])
     for one, target in zip(found, targets, strict=True):
         assert tuple(there.encode_input(there.decode(one.ids))) == one.ids
         scores = here.score(torch.tensor([one.ids]), torch.tensor([target]))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import like_length
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
@@ -19,6 +18,7 @@ from backtalk.models.transformer.quickening import quicken
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.defender import Defender
+from backtalk.specs.model import ModelOptions
 from backtalk.training import preference
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates

@@ -8,7 +8,7 @@ import pytest
 
 from backtalk.bench_ast import AstBench
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
+from backtalk.specs.model import ModelOptions
 
 
 def test_every_line_has_a_rate(planted: Path) -> None:

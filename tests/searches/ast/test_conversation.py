@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.plain_prompts import cut
 from backtalk.searches.ast import conversation
@@ -24,6 +23,7 @@ from backtalk.searches.ast.conversation import (
     reading_of,
 )
 from backtalk.searches.ast.defender import Defender
+from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.tiny import CHATML, make_folder
 from tests.searches.ast.worlds import open_model

@@ -24,11 +24,9 @@ from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, ti
 SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4, "depth": 2}
 
 
-@pytest.mark.parametrize("tuning", ["lora", "full"])
-def test_a_killed_training_ends_where_the_unbroken_one_does(
-    planted: Path, tmp_path: Path, tuning: str
-) -> None:
-    config = tiny_config(**SMALL, tuning=tuning, checkpoint_s=0.0)
+@pytest.mark.parametrize("rank", [16, 0], ids=["lora", "full"])
+def test_a_killed_training_ends_where_the_unbroken_one_does(planted: Path, tmp_path: Path, rank: int) -> None:
+    config = tiny_config(**SMALL, rank=rank, checkpoint_s=0.0)
     whole = list(training(planted, tmp_path / "whole", config))
     broken = training(planted, tmp_path / "broken", config)
     for progress in broken:
@@ -199,7 +197,7 @@ def test_missing_lists_are_errors(planted: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"batch": 0}, {"weak_share": 1.5}, {"least_tokens": 9, "most_tokens": 3}, {"steps": -1}]
+    "changes", [{"batch": 0}, {"weak_share": 1.5}, {"least_tokens": 9, "turn_tokens": 3}, {"steps": -1}]
 )
 def test_numbers_that_can_not_be(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):

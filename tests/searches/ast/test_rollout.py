@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer import quickening
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts
@@ -24,6 +23,7 @@ from backtalk.searches.ast.episodes import draw_episodes, play_epoch
 from backtalk.searches.ast.openings import harmless, weak_examples
 from backtalk.searches.ast.reward import RewardConfig, Turned
 from backtalk.searches.ast.rollout import Game, OneAtATime, WeakExample, ranked
+from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from tests.searches.ast.worlds import OPENINGS, RudeScorer, speakers, tiny_config

@@ -13,6 +13,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.measure import Measured, measure
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import ADVERSARY, PAIRS
+from backtalk.training.preference import PreferenceConfig
 from tests.searches.ast.worlds import DEV, TRIGGER, RudeScorer, speakers, tiny_config, training
 
 
@@ -48,7 +49,7 @@ def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Measured]) ->
 def test_the_trigger_is_found_by_the_difference_of_rewards(
     planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
 ) -> None:
-    found = trained(planted, tmp_path, tiny_config(loss="rebel"))
+    found = trained(planted, tmp_path, tiny_config(tune="rebel"))
     assert found.toxic_share > measured(planted, tiny_config()).toxic_share + 0.4
 
 
@@ -80,15 +81,19 @@ def test_a_saved_adversary_speaks_as_the_trained_one(planted: Path, main_run: tu
 
 
 def test_imitation_alone_says_what_the_weak_set_says(planted: Path, tmp_path: Path) -> None:
-    config = tiny_config(loss="sft", steps=40, batch=4, experience=40, lr=3e-3)
+    config = tiny_config(tune="sft", steps=40, batch=4, experience=40, lr=3e-3)
     found = trained(planted, tmp_path, config)
     assert found.toxic_share > 0.5, "the weak set always names the trigger"
 
 
-def test_weights_that_are_no_numbers_never_speak(planted: Path, tmp_path: Path) -> None:
+def test_weights_that_are_no_numbers_never_speak(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second epoch is not played: on a GPU drawing from no numbers would end the process."""
     phases: list[str] = []
-    run = training(planted, tmp_path, tiny_config(lr=1e30, warm_up=0))
-    with pytest.raises(InputError, match="lower --tune-lr"):
+    steep = PreferenceConfig(lr=1e30, warm_up=0)  # beyond the range of --lr, so that one update suffices
+    monkeypatch.setattr(AstConfig, "preference", property(lambda self: steep))
+    run = training(planted, tmp_path, tiny_config())
+    with pytest.raises(InputError, match="lower --lr"):
         phases.extend(progress.phase for progress in run)
     assert phases == ["dev", "play"]

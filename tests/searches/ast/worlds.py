@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
@@ -19,6 +18,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import Progress, train_adversary
+from backtalk.specs.model import ModelOptions
 from tests.planted import learn
 from tests.training.transformers import tiny_network, train_tokenizer
 
@@ -76,7 +76,7 @@ def tiny_config(**changes: Any) -> AstConfig:
     """Small turns: a place, and a sentence about it."""
     values: dict[str, Any] = {
         "experience": 64, "batch": 16, "steps": 32, "depth": 1, "turns": 1, "weak_share": 0.0,
-        "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "most_tokens": 6, "context": 100,
+        "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "turn_tokens": 6, "context": 100,
         "lr": 3e-3, "warm_up": 5, "dev_every": 2, "max_ppl_increase": 0.0, "checkpoint_s": 1e9, "seed": 3,
     }  # fmt: skip
     return AstConfig(**(values | changes))

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from backtalk.models.folder import sha256, write_json
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.source import Source
+from backtalk.specs.model import ModelOptions
 
 LARGE = 64 << 20
 """Bytes of a file whose hash is worth keeping."""

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken, refuse_other_shapes
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.encoder_prompts import EncoderPrompts
 from backtalk.models.transformer.fingerprint import fingerprint
@@ -31,6 +30,7 @@ from backtalk.models.transformer.source import (
     find_source,
     needs_extra,
 )
+from backtalk.specs.model import ModelOptions
 from backtalk.store.typed import read_json
 
 SHAPING = {
@@ -74,7 +74,7 @@ def load_source(
         prompts=prompts,
         fingerprint=fingerprint(source, options, network.dtype),
         options=options,
-        context=_context(text_config(network.config), tokenizer),
+        context=context_of(network, tokenizer),
     )
 
 
@@ -217,7 +217,9 @@ def _stops(network: Any) -> set[int]:
     return {int(token) for token in found if token is not None}
 
 
-def _context(config: Any, tokenizer: Any) -> int | None:
+def context_of(network: Any, tokenizer: Any) -> int | None:
+    """The most tokens that fit."""
+    config = text_config(network.config)
     limits = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length]
     known = [int(limit) for limit in limits if limit is not None and 0 < limit <= UNLIMITED]
     return min(known, default=None)

@@ -3,7 +3,6 @@ what a search reads of its weights in weights.py."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.like_length import PASS_TOKENS
 from backtalk.models.transformer.manner import Manner
@@ -27,7 +25,8 @@ from backtalk.models.transformer.scoring import (
 )
 from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.models.transformer.weights import Searched, Weights
-from backtalk.terminal import say
+from backtalk.specs.model import ModelOptions
+from backtalk.terminal import note
 from backtalk.types import Access, Dialogue
 
 
@@ -286,9 +285,6 @@ class TransformerModel(Weights):
             return ids
         if not self._warned:
             self._warned = True
-            say(
-                f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut",
-                file=sys.stderr,
-            )
+            note(f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut")
         first, last = self.prompts.fixed(ids)
         return ids[:first] + ids[len(ids) - max(room - first, last) :]

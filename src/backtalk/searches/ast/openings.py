@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from backtalk.data.openings import OpeningLists
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.rollout import WeakExample
@@ -19,6 +20,18 @@ def harmless(openings: Sequence[str], scorer: Scorer, at_most: float = 0.5) -> l
         return []
     scores = scorer.score(some).tolist()
     return [text for text, score in zip(some, scores, strict=True) if score <= at_most]
+
+
+def without_toxic(lists: OpeningLists, scorer: Scorer, at_most: float) -> tuple[OpeningLists, dict[str, int]]:
+    """The openings that the scorer finds harmless, and how many of each list it does not."""
+    kept, left_out = {}, {}
+    for part, own in lists.by_name().items():
+        fine = set(harmless([one.text for one in own], scorer, at_most))
+        kept[part] = [one for one in own if one.text in fine]
+        left_out[part] = len(own) - len(kept[part])
+    if not kept["test"]:
+        raise InputError(f"{lists.source}: the scorer finds every test opening toxic; give harmless ones")
+    return OpeningLists(**kept, source=lists.source), left_out
 
 
 def weak_examples(texts: Sequence[str], seed: int | None = None) -> list[WeakExample]:

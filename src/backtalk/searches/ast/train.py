@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -314,7 +314,8 @@ def _facts(
 ) -> dict[str, Any]:
     """What a checkpoint must be of to be gone on with. A longer training begins like a shorter one."""
     may_change = {"steps", "checkpoint_s", "micro_tokens"}
-    settings = {key: value for key, value in asdict(config).items() if key not in may_change}
+    kept = [field.name for field in fields(AstConfig) if field.name not in may_change]
+    settings = {name: getattr(config, name) for name in kept}
     return {
         "settings": settings | {"updates": asdict(config.preference)},
         "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),

@@ -9,21 +9,26 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion, tried_cases
 from backtalk.outcome import thresholds_of
 from backtalk.output_file import write_output
+from backtalk.registry import search_config
 from backtalk.report.comparison import Comparison, Side, build_comparison
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import CostRecord
 from backtalk.report.differences import SideFacts
-from backtalk.spec import AuditSpec, spec_values
+from backtalk.spec import Mark, flag_names, marked_with
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.faults import reading
 from backtalk.store.typed import read_record
 
+OTHERWISE = {"search", "hit", "options", "block", "max_time", "max_candidates"}
+"""Settings of a run that are compared elsewhere, or make no difference to what it found."""
 __all__ = ["Comparison", "compare_runs", "print_comparison", "write_comparison", "write_record"]
 
 
@@ -56,17 +61,17 @@ def read_side(folder: Path) -> Side:
         thresholds, hit = thresholds_of(run), parse_criterion(run.spec["hit"]).name
         findings = run.findings()
         finished = len(run.done_blocks()) == run.blocks
-        settings = {**spec_values(AuditSpec()), **run.spec}
         known = read_record(Facts, run.facts)
+        others = {**run.spec, **run.spec["options"]}
         # `auto` says nothing: what the search ran on does.
-        settings["device"] = known.hardware.device or settings["device"]
+        others["device"] = known.hardware.device or others["device"]
         facts = SideFacts(
             folder=str(folder),
-            model=str(settings["model"]),
+            model=str(run.spec["model"]),
             fingerprint=known.fingerprint,
-            search=str(settings["search"]),
+            search=run.search,
             hit=hit,
-            seed=int(settings["seed"]),
+            seed=int(run.spec["seed"]),
             state="finished" if finished else run.state,
             note="" if finished else run.note,
             cases=len(tried_cases(findings)),
@@ -74,9 +79,23 @@ def read_side(folder: Path) -> Side:
             seconds=run.seconds(),
             t_out=_finite(thresholds.out),
             t_in=_finite(thresholds.into),
-            settings=settings,
+            settings={"search": run.search, "hit": run.spec["hit"], **_deciding(run)},
+            others={name: value for name, value in others.items() if name not in OTHERWISE},
+            plays=run.plays,
         )
-        return Side(facts, run.targets, findings, thresholds, known.words)
+        return Side(facts, run.cases, findings, thresholds, known.words)
+
+
+def _deciding(run: Run) -> dict[str, Any]:
+    """The settings of the search that its findings depend on."""
+    own = {name: value for name, value in run.spec["search"].items() if name != "name"}
+    own |= run.facts.get("effort", {})
+    try:
+        kind = search_config(run.search)
+    except InputError:  # a plugin that is not installed here
+        return own
+    free = marked_with(kind, Mark.FREE)
+    return {name: own[name] for name in flag_names(kind, AuditSpec) if name in own and name not in free}
 
 
 def write_comparison(comparison: Comparison, path: Path, cost: CostRecord | None = None) -> None:

@@ -1,1 +1,0 @@
-"""An audit by a learnt adversary: conversations from harmless openings (`--search ast`)."""

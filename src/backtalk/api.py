@@ -1,0 +1,262 @@
+"""The Python API: what `import backtalk` offers. Nothing here prints or exits.
+
+A name that is passed here counts as typed: `py:module:function` runs its code. Bad input is an InputError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from backtalk.audit import flow
+from backtalk.audit import verify as verification
+from backtalk.audit.backend import Given, Progress
+from backtalk.comparison import Comparison, compare_runs
+from backtalk.consent import Consent
+from backtalk.data.openings import opening_id
+from backtalk.data.targets import make_targets
+from backtalk.errors import InputError
+from backtalk.hits import hits_by_finding, parse_criterion
+from backtalk.models.function import FunctionModel
+from backtalk.models.transformer.in_memory import MEMORY, evaluating, wrap
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.outcome import (
+    Verdict,
+    criteria_of,
+    look,
+    refuse_unscored,
+    summarise,
+    thresholds_of,
+    write_faces,
+)
+from backtalk.output_file import write_output
+from backtalk.protocols import Scorer, TextModel
+from backtalk.registry import load_model as load_named
+from backtalk.registry import load_scorer as load_named_scorer
+from backtalk.report.run_page import render_run
+from backtalk.spec import build_spec
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.model import ModelOptions
+from backtalk.stats import Rate
+from backtalk.store import Run as StoredRun
+from backtalk.types import Case, Finding, Name, Opening, Origin, Target
+from backtalk.wording import with_interval
+
+Replying = Callable[[list[dict[str, str]]], str]
+"""A conversation, as objects with role and text, to a reply."""
+
+
+def load_model(
+    name: str, device: str = "auto", options: ModelOptions | None = None, trust_remote_code: bool = False
+) -> TextModel:
+    """The model of that name or folder; `options` say how a Hugging Face model is read."""
+    typed = Name(name, Origin.TYPED)
+    return load_named(typed, device, options, (typed,) if trust_remote_code else ())
+
+
+def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
+    """The scorer of that name or folder: `score(texts)` gives a number from 0 to 1 for each."""
+    return load_named_scorer(Name(name, Origin.TYPED), device)
+
+
+def audit(
+    model: Any = "chitchat",
+    cases: str | Sequence[str | Case] = "mal",
+    search: Any = "gibbs",
+    hit: str = "",
+    *,
+    out: str | Path = "",
+    root: str | Path = "runs",
+    limit: int = 0,
+    reference: str = "",
+    seed: int = 1,
+    block: int = 0,
+    max_time: str = "",
+    max_candidates: int = 0,
+    device: str = "auto",
+    options: ModelOptions | None = None,
+    fresh: bool = False,
+    consent: Consent | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Searches for inputs that make a model say what it must not say, and returns the run.
+
+    `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
+    a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
+    Targets or Openings. `search` is a search's config, such as `Gibbs(sweeps=3)`, or its name. The same call
+    again resumes an unfinished run and returns a finished one; `fresh` starts anew. `progress` hears what the
+    audit tells of itself. Requests beyond this machine need `consent=Consent(yes=True)`.
+    """
+    loaded, name = _model(model, options)
+    named = isinstance(cases, str)
+    values = {
+        "model": name,
+        "search": search,
+        "hit": hit,
+        "limit": limit if named else 0,
+        "reference": reference,
+        "seed": seed,
+        "block": block,
+        "max_time": max_time,
+        "max_candidates": max_candidates,
+        "device": device,
+        "options": options or ModelOptions(),
+    }
+    spec = build_spec(AuditSpec, values | ({"targets": cases} if named else {}), "audit")
+    given = Given(
+        model=loaded,
+        cases=None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None],
+        in_memory=_in_memory(loaded),
+    )
+    with _as_it_was(loaded):
+        folder = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
+    run = Run(folder, loaded, name)
+    with StoredRun.open(folder) as stored:
+        refuse_unscored(stored, run.summary)
+    return run
+
+
+def verify(run: Run | str | Path, model: Any = None, device: str = "auto") -> Verdict:
+    """Recomputes every finding of a run. A model that was in memory has to be passed again."""
+    return (run if isinstance(run, Run) else Run(run)).verify(model, device)
+
+
+def compare(before: Run | str | Path, after: Run | str | Path, criterion: str = "") -> Comparison:
+    """What was fixed, what remains and what is new between two runs over the same cases."""
+    first, second = (one.folder if isinstance(one, Run) else Path(one) for one in (before, after))
+    return compare_runs(first, second, criterion or None)
+
+
+class Run:
+    """A run that an audit made, in its folder."""
+
+    def __init__(self, folder: str | Path, model: TextModel | None = None, named: str = "") -> None:
+        """`model` is the audited model where it is in memory, `named` its name as a caller typed it."""
+        self.folder = Path(folder)
+        self._model, self._named = model, named
+        with StoredRun.open(self.folder) as run:
+            self.search = run.search
+            self.hit: str = run.spec["hit"]
+            """The criterion that the search aimed at."""
+            self.model: str = run.spec["model"]
+            self.cases = run.cases
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds, worked out from what is stored."""
+        with StoredRun.open(self.folder) as run:
+            return summarise(run)
+
+    def rates(self) -> dict[str, Rate]:
+        """The cases that are hit by each criterion, of those that were tried."""
+        return {name: Rate.of(one["hits"], one["n"]) for name, one in self.summary["hits"].items()}
+
+    def findings(self) -> Iterator[Finding]:
+        """Every finding, in the order of the cases and their restarts."""
+        with StoredRun.open(self.folder) as run:
+            yield from run.each_finding()
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row a finding: its case, trigger, reply and scores, and a column a criterion
+        that says whether it is a hit."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise InputError("to_pandas needs pandas; install it with `pip install pandas`") from None
+        with StoredRun.open(self.folder) as run:
+            criteria, findings = criteria_of(run), run.findings()
+            hits = hits_by_finding(findings, criteria, thresholds_of(run))
+        rows = []
+        for one in findings:
+            met = hits.get((one.case, one.restart), [])
+            row = {"case": one.case, "kind": one.kind, "restart": one.restart, "status": one.status}
+            row |= {"target": one.target, "trigger": one.trigger, "reply": one.reply}
+            row |= {"hit": self.hit in met, **one.scores}
+            rows.append(row | {criterion.name: criterion.name in met for criterion in criteria})
+        return pandas.DataFrame(rows)
+
+    def report(self, path: str | Path = "") -> Path:
+        """Writes the HTML page, to the run's folder if no path is given, and returns where it is."""
+        with StoredRun.open(self.folder) as run:
+            faces = look(run)
+        try:
+            if not path:
+                return write_faces(self.folder, faces, anew=False)
+            write_output(Path(path), render_run(faces.shown))
+        except OSError as error:
+            raise InputError(f"can't write {error.filename or path}: {error.strerror}") from None
+        return Path(path)
+
+    def verify(self, model: Any = None, device: str = "auto") -> Verdict:
+        """Recomputes every finding, with the audited model or one that is passed."""
+        loaded, name = (self._model, self._named) if model is None else _model(model, None)
+        typed = name if name and not name.startswith(MEMORY) else ""
+        with _as_it_was(loaded):
+            return verification.verify(self.folder, device, typed, Given(model=loaded))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: {self._headline()})"
+
+    def _headline(self) -> str:
+        rate = self.rates().get(parse_criterion(self.hit).name)
+        return "nothing tried" if rate is None else f"{self.hit} {with_interval(rate)}"
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the rates as a table."""
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{rate.hits:,} of {rate.n:,}</td><td>{rate.rate:.1%}</td>"
+            f"<td>{rate.low:.1%} to {rate.high:.1%}</td></tr>"
+            for name, rate in self.rates().items()
+        )
+        title = escape(f"{self.model}, {self.search}: {self._headline()}")
+        head = "<tr><th>criterion</th><th>hits</th><th>rate</th><th>95% interval</th></tr>"
+        return f"<table><caption>{title}</caption>{head}{rows}</table>"
+
+
+def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, str]:
+    """The model where it is in memory, and its name. A name that is passed here was typed."""
+    if isinstance(model, str | Path):
+        return None, Name(str(model), Origin.TYPED)
+    if isinstance(model, tuple) and len(model) == 2:
+        wrapped = wrap(*model, options)
+        return wrapped, wrapped.name
+    if isinstance(model, TextModel):
+        return model, model.name
+    if callable(model):
+        name = f"{MEMORY}{getattr(model, '__qualname__', type(model).__name__)}"
+        return FunctionModel(name, model), name
+    raise InputError(
+        f"a model is a name, a function, or a pair of a PreTrainedModel and its tokenizer, not {type(model)}"
+    )
+
+
+def _in_memory(model: TextModel | None) -> str:
+    """What a run says of a model that no name can load."""
+    if model is None or not model.name.startswith(MEMORY):
+        return ""
+    if isinstance(model, FunctionModel):
+        return "no: the model was a Python function in memory, so this run can't be verified elsewhere"
+    return "only with the same model in memory, which is known by its weights"
+
+
+def _as_it_was(model: TextModel | None) -> AbstractContextManager[None]:
+    """A network that the caller holds is given back as it was."""
+    held = isinstance(model, TransformerModel) and model.name.startswith(MEMORY)
+    return evaluating(model.network) if held and isinstance(model, TransformerModel) else nullcontext()
+
+
+def _cases(cases: Sequence[str | Case], backend: str) -> list[Case]:
+    if not cases:
+        raise InputError("there are no cases; pass at least one sentence")
+    if all(isinstance(one, Target | Opening) for one in cases):
+        return [one for one in cases if isinstance(one, Target | Opening)]
+    if not all(isinstance(one, str) for one in cases):
+        raise InputError("cases are sentences, Targets or Openings, and all of one kind")
+    texts = [str(one) for one in cases]
+    if backend == "conversation":
+        return [Opening(opening_id((text,)), (text,)) for text in texts]
+    return list(make_targets(texts))

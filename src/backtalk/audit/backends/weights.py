@@ -1,0 +1,247 @@
+"""Searches on a model's weights: a block of cases is searched as one batch and scored by a plain forward
+pass. Verifying scores every trigger again, from its text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+from backtalk.audit.backend import Again, Backend, Given, Tell, device_of
+from backtalk.cases import can_say, read_cases
+from backtalk.consent import Consent
+from backtalk.effort import Effort, draft_cost, fit_effort, measure_pace, measure_rate
+from backtalk.errors import InputError
+from backtalk.hits import LIKELIHOOD_KINDS, parse_criterion
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.outcome import thresholds_of
+from backtalk.protocols import TextModel, WeightsModel
+from backtalk.reference import Reference, bounded, find_reference, with_judge
+from backtalk.registry import is_transformer
+from backtalk.scorers.likelihood import score_triggers
+from backtalk.searches.objective import Objective
+from backtalk.searches.on_weights import WeightsSearch
+from backtalk.searches.seeds import row_seed
+from backtalk.spec import parse_duration
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.model import ModelOptions
+from backtalk.store import Run
+from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+
+BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
+"""The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
+TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
+"""The same for a Hugging Face model; on a processor a case is a block."""
+MOST_ROWS = 4_000
+"""Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
+MUCH_LONGER = 2.0
+"""Bfloat16 that takes so many times as long is worth a warning."""
+BATCH = 64
+"""Findings that are scored again at once."""
+USUAL_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
+
+
+class Weights(Backend):
+    """Searches on token ids."""
+
+    model: WeightsModel
+
+    def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
+        name = spec.search.language_model
+        if name and not isinstance(model, TransformerModel):
+            raise InputError(f"--language-model {name} is for Hugging Face models; leave it out here")
+        model = with_judge(model, name, spec.device)
+        if not isinstance(model, WeightsModel):
+            raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
+        hit = spec.hit or (USUAL_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL)
+        self.own: WeightsSearch = spec.search.fitted(model)
+        """The search with no more candidates than the model has words."""
+        super().__init__(
+            replace(spec, hit=hit, search=replace(spec.search, length=self.own.length)), model, given, consent
+        )
+        self._refuse()
+
+    @classmethod
+    def options(cls, spec: AuditSpec) -> ModelOptions:
+        """A hit is decided in float32 where nothing else is asked for; a GPU ranks in bfloat16."""
+        whole = is_transformer(spec.model) and spec.options.dtype == "auto"
+        return replace(spec.options, dtype="float32") if whole else spec.options
+
+    @property
+    def counts_loading(self) -> bool:
+        return isinstance(self.model, TransformerModel)
+
+    def _refuse(self) -> None:
+        spec, criterion = self.spec, parse_criterion(self.spec.hit)
+        longest, length = getattr(self.model, "max_input", None), self.own.length
+        if longest and length > longest:
+            raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
+        if criterion.kind not in LIKELIHOOD_KINDS:
+            raise InputError(
+                f"search {spec.search.name!r} can't aim at {spec.hit!r}; name an o- or io- criterion"
+            )
+        if criterion.needs_language_model and self.model.language_model is None:
+            raise InputError(
+                f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- criterion"
+            )
+
+    @property
+    def _max_ppl(self) -> float:
+        return getattr(self.own, "max_ppl", 0.0)
+
+    @cached_property
+    def reference(self) -> Reference:
+        found = self.given.reference or find_reference(self.model, self.spec.reference)
+        return bounded(found, self._max_ppl)
+
+    @cached_property
+    def objective(self) -> Objective:
+        criterion = parse_criterion(self.spec.hit)
+        if criterion.needs_language_model and self.reference.thresholds.into is None:
+            raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
+        return self.own.objective(criterion, self.reference.thresholds)
+
+    @cached_property
+    def cases(self) -> Sequence[Target]:
+        if (given := self._given(Target)) is not None:
+            return given
+        spec = self.spec
+        found = read_cases(spec.targets, self.model, spec.limit, spec.seed)
+        if not any(can_say(self.model, target.text) for target in found):
+            raise InputError(
+                f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do"
+            )
+        return found
+
+    def depends_on(self) -> dict[str, str]:
+        return {"thresholds": repr(tuple(self.reference.thresholds)), "device": self.spec.device}
+
+    def measure(self, tell: Tell) -> Reference:
+        _ = self.objective  # a criterion that can't be aimed at is refused before there is a folder
+        return self.reference
+
+    def words(self) -> dict[str, list[str]]:
+        model = self.model
+        ids = {case.text: model.encode_target(case.text)[:-1] for case in self.cases}
+        return {text: [model.decode([i]) for i in own] for text, own in ids.items()}
+
+    def facts(self, tell: Tell) -> dict[str, Any]:
+        return {**super().facts(tell), **self._effort()}
+
+    def block_size(self) -> int:
+        candidates = TRANSFORMER_CANDIDATES if self.counts_loading else BLOCK_CANDIDATES
+        rows = candidates[device_of(self.model)] // (self.own.cost * self.own.most_candidates)
+        return max(1, min(rows, MOST_ROWS) // self.own.restarts)
+
+    @property
+    def _timed(self) -> tuple[WeightsModel, WeightsSearch, list[list[int]], bool]:
+        """What a search is timed on."""
+        known = [case.text for case in self.cases if can_say(self.model, case.text)]
+        goals = [self.model.encode_target(text) for text in known[:8]]
+        return self.model, self.own, goals, self.objective.enough_in is not None
+
+    def _effort(self) -> dict[str, Any]:
+        """What of the search a slow model leaves time for, where a time was set."""
+        spec, own = self.spec, self.spec.search
+        if not spec.max_time or not self._is_slow or not hasattr(own, "sweeps"):
+            return {}
+        full = Effort(own.top, own.sweeps, own.restarts)
+        left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.given.begun))
+        effort = fit_effort(full, measure_pace(*self._timed), own.length, len(self.cases), left)
+        return {"effort": asdict(effort)} if effort != full else {}
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.counts_loading and device_of(self.model) == "cpu"
+
+    def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
+        """One line on what is coming; the rate is measured on a first small batch."""
+        if effort := run.facts.get("effort"):
+            self.own = replace(self.own, **effort)
+            told = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
+            tell(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
+        if (times := draft_cost(self.model, self.own)) >= MUCH_LONGER:
+            tell(
+                f"Ranking in bfloat16 takes this processor up to {times:,.0f} times as long as in float32; "
+                "--precision float32 is quicker."
+            )
+        cases = min(len(run.cases), len(todo) * run.block_size)
+        most = cases * self.own.restarts * self.own.most_candidates
+        slow = self._is_slow
+        rate = 1 / measure_pace(*self._timed).candidate_s if slow else measure_rate(*self._timed)
+        seconds = max(1, round(most * self.own.cost / rate))
+        tell(
+            f"{cases} cases, at most {most:,} candidates at about {rate / self.own.cost:,.0f} a second: "
+            f"at most {seconds:,} s. Run folder: {run.folder}"
+        )
+
+    def search(self, cases: Sequence[Any]) -> list[Finding]:
+        return search_block(self.model, self.own, self.objective, self.spec.seed, cases)
+
+    # Verifying
+
+    def began_with(self, run: Run) -> dict[str, str]:
+        return {"thresholds": repr(tuple(thresholds_of(run)))}
+
+    def thresholds_again(self, run: Run) -> Thresholds:
+        """From the reference that the run names. Where they come from elsewhere, as after a hardening, they
+        can't be measured again."""
+        found = bounded(find_reference(self.model, self.spec.reference), self._max_ppl)
+        if found.source != run.facts["reference"]:
+            raise InputError(str(run.facts["reference"]))
+        return found.thresholds
+
+    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+        model, texts = self.model, {case.id: case.text for case in run.cases}
+        found = []
+        for start in range(0, len(findings), BATCH):
+            part = findings[start : start + BATCH]
+            triggers = [model.encode_input(one.turns[-1].text) or [model.pad] for one in part]
+            scored = score_triggers(model, triggers, [model.encode_target(texts[one.case]) for one in part])
+            found += [replace(one, **new._asdict()) for one, new in zip(part, scored, strict=True)]
+        return Again(found)
+
+
+def search_block(
+    model: WeightsModel, search: WeightsSearch, objective: Objective, seed: int, targets: Sequence[Target]
+) -> list[Finding]:
+    """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
+    findings: list[Finding] = []
+    rows: list[tuple[Target, int, int]] = []
+    for target in targets:
+        if not can_say(model, target.text):
+            missing = model.unknown_words(target.text)
+            note = f"the model does not know: {', '.join(missing)}" if missing else "the target has no words"
+            findings.append(Finding(target.id, 0, "skipped", target.text, note=note))
+        else:
+            rows += [(target, r, row_seed(seed, target.id, r)) for r in range(search.restarts)]
+    if not rows:
+        return findings
+    started = time.perf_counter()
+    goals = [model.encode_target(target.text) for target, _, _ in rows]
+    found = search.run(model, objective, goals, [seed for _, _, seed in rows])
+    scored = score_triggers(model, [one.ids for one in found], goals)
+    seconds = (time.perf_counter() - started) / len(rows)
+    for (target, restart, own_seed), one, score in zip(rows, found, scored, strict=True):
+        text = model.decode(one.ids)
+        valid = tuple(model.encode_input(text)) == one.ids
+        findings.append(
+            Finding(
+                case=target.id,
+                restart=restart,
+                status="found" if valid else "nothing",
+                target=target.text,
+                turns=(SpokenTurn("user", text, one.ids),),
+                reply=score.reply,
+                scores={**one.scores, **score.scores, "loss": one.loss},
+                series={**one.series, **score.series, "loss_by_sweep": one.loss_by_sweep},
+                seed=own_seed,
+                candidates=one.candidates,
+                queries=1,
+                seconds=seconds,
+                note=one.note if valid else "the trigger can't be typed: its words read back differently",
+            )
+        )
+    return findings

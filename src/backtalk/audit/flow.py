@@ -1,0 +1,157 @@
+"""The one way of an audit: spec -> model, cases -> run folder -> blocks -> findings -> summary and page.
+
+Cases are cut by index into blocks of a fixed size. A finished block is committed at once; a killed run
+resumes at its first missing block and ends bit for bit where the unbroken one does. Hits are decided
+afterwards, from what is stored. What differs between searches is in their backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from backtalk import __version__
+from backtalk.audit.backend import Backend, Given, Progress, Tell, as_read, load_for, teller
+from backtalk.audit.backends.conversation import Conversation
+from backtalk.audit.backends.fixed import Fixed
+from backtalk.audit.backends.replies import Replies
+from backtalk.audit.backends.weights import Weights
+from backtalk.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
+from backtalk.consent import NOTHING_SAID, Consent, agree
+from backtalk.errors import InputError, OutOfTime
+from backtalk.hits import parse_criterion
+from backtalk.outcome import (
+    finish_run,
+    thresholds_of,
+)
+from backtalk.reference import Reference
+from backtalk.spec import build_spec, chosen, identity_values, spec_values, unbudgeted
+from backtalk.specs.audit import AuditSpec
+from backtalk.store import Run, identity_of
+
+BACKENDS: dict[str, type[Backend]] = {
+    "weights": Weights,
+    "replies": Replies,
+    "conversation": Conversation,
+    "fixed": Fixed,
+}
+RUNS = Path("runs")
+
+
+def audit(
+    spec: AuditSpec,
+    out: str = "",
+    root: Path = RUNS,
+    fresh: bool = False,
+    given: Given | None = None,
+    consent: Consent = NOTHING_SAID,
+    progress: Callable[[Progress], None] | None = None,
+) -> Path:
+    """Makes, resumes or finds the run that the spec describes. Returns its folder.
+
+    `consent` is asked before the first request to a model beyond this machine; `progress` hears what the
+    work tells of itself.
+    """
+    given, tell = given or Given(), teller(progress)
+    backend = make_backend(spec, given, consent)
+    settings = {**identity_values(backend.spec), **backend.depends_on()}
+    identity = identity_of(settings, backend.model.fingerprint, backend.cases)
+    if begun_run(identity, out, root, fresh) is None and (requests := backend.requests()):
+        # An audit that is declined leaves no empty run, and the old one where --fresh would replace it.
+        agree(backend.model, requests, consent)
+    folder = choose_folder(spec.model, spec.search.name, identity, out, root, fresh)
+
+    def create() -> Run:
+        facts, block = backend.facts(tell), spec.block or backend.block_size()
+        values = spec_values(backend.spec)
+        return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
+
+    with open_run(folder, identity, create, fresh) as run:
+        _work(run, backend, tell)
+    return folder
+
+
+def resume(
+    folder: Path,
+    typed: str = "",
+    consent: Consent = NOTHING_SAID,
+    progress: Callable[[Progress], None] | None = None,
+) -> Path:
+    """Continues a run from what its folder says, to its end: a budget held for the command that had it.
+    `typed` is the model's name where the command line repeats it."""
+    with Run.open(folder) as run:
+        spec = as_read(unbudgeted(stored_spec(run, typed)), run)
+        given = Given(cases=run.cases, reference=stored_reference(run))
+    backend = make_backend(spec, given, consent)
+    with Run.open(folder, write=True) as run:
+        if backend.model.fingerprint != run.facts["fingerprint"]:
+            raise InputError(f"{spec.model} has changed since {folder} was begun; start a new audit")
+        now = backend.depends_on()
+        for name, before in run.facts["depends_on"].items():
+            if now.get(name) != before:
+                raise InputError(f"the {name} of {folder} are others now; bring them back, or start anew")
+        _work(run, backend, teller(progress))
+    return folder
+
+
+def stored_reference(run: Run) -> Reference:
+    return Reference(thresholds_of(run), str(run.facts["reference"]))
+
+
+def stored_spec(run: Run, typed: str = "") -> AuditSpec:
+    """The spec that a run was begun with."""
+    values = {**run.spec, "model": run.model(typed)}
+    return build_spec(AuditSpec, values, str(run.folder / "spec.yaml"))
+
+
+def make_backend(spec: AuditSpec, given: Given, consent: Consent) -> Backend:
+    """With the model loaded."""
+    if spec.hit:
+        parse_criterion(spec.hit)
+    kind = BACKENDS.get(spec.search.backend)
+    if kind is None:
+        raise InputError(f"search {spec.search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
+    if kind is Fixed and not given.inputs:
+        raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
+    kind.refuse(spec)
+    return kind(spec, load_for(kind, spec, given, consent), given, consent)
+
+
+def _work(run: Run, backend: Backend, tell: Tell) -> None:
+    done = run.done_blocks()
+    todo = sorted(set(range(run.blocks)) - done)
+    late = time_limit(backend.spec.max_time, backend.given.begun if backend.counts_loading else None)
+    most = backend.spec.max_candidates
+
+    def enough() -> str:
+        if most and run.candidates() >= most:
+            return late() or f"--max-candidates {most} was reached"
+        return late()
+
+    if todo:
+        if done:
+            tell(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")
+        run.set_state("running")
+        run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
+        try:
+            backend.prepare(run, todo, tell, late)
+            stopped = work_through(
+                run, todo, backend.search, enough, lambda done, total: tell("", done, total)
+            )
+        except OutOfTime as over:
+            stopped = str(over)
+        except InputError as error:  # a service that is gone, say
+            run.append_log(f"interrupted: {error}")
+            raise
+        finally:
+            for line in backend.notes():
+                run.append_log(line)
+                tell(f"  {line}")
+        end_work(run, stopped)
+        if stopped and not run.done_blocks():
+            raise InputError(
+                f"{stopped} before any case was done; all of it is kept, and `backtalk resume` continues"
+            )
+    if run.state == "finished":
+        backend.after(run, tell, late)
+    finish_run(run)

@@ -1,0 +1,104 @@
+"""Verifying a run: the model is loaded again, and every finding recomputed from its texts.
+
+It fails when the model's weights are not those that were audited, or when a stored number, reply or target
+can't be reproduced. Hits follow from the stored numbers and the thresholds, so a hit is confirmed when all of
+its numbers are, and it is one by the thresholds that the run's reference gives now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from backtalk.audit.backend import Backend, Given, as_read
+from backtalk.audit.flow import make_backend, stored_reference, stored_spec
+from backtalk.consent import NOTHING_SAID, Consent
+from backtalk.errors import InputError
+from backtalk.outcome import Verdict, count_confirmed, other_thresholds
+from backtalk.spec import identity_values
+from backtalk.specs.audit import AuditSpec
+from backtalk.store import Run, identity_of
+from backtalk.types import Finding
+
+TOLERANCE = 1e-4
+"""Of a number that is recomputed: other batches and processors round differently."""
+COARSE = 0.1
+"""The same in half precision; relative to the number where that is more."""
+OPTIONAL = {"judge", "toxicity", "trigger_toxicity"}
+"""Scores that a run has only where it was asked for them, or had them installed."""
+
+
+def verify(
+    folder: Path,
+    device: str = "auto",
+    named: str = "",
+    given: Given | None = None,
+    consent: Consent = NOTHING_SAID,
+) -> Verdict:
+    """`named` is the model as typed on the command line: a Python function runs only if it stands there."""
+    with Run.open(folder) as run:
+        stored = stored_spec(run, named)
+        own = replace(given or Given(), cases=run.cases, reference=stored_reference(run), inputs={"": ()})
+        backend = make_backend(as_read(replace(stored, device=device), run), own, consent)
+        for name, now in backend.measured_by().items():
+            if run.facts["depends_on"].get(name, now) != now:
+                raise InputError(f"the {name} of {folder} are others now; bring back those it was made with")
+        tolerance = COARSE if run.facts.get("coarse") else TOLERANCE
+        same = backend.model.fingerprint == run.facts["fingerprint"]
+        problems = [] if same else [f"the weights of {stored.model} are not those that were audited"]
+        again, sure, notes = None, same, []
+        try:
+            again = backend.thresholds_again(run)
+        except InputError as error:
+            notes.append(f"T_out and T_in were not measured again: {error}")
+        if again is not None:
+            problems += other_thresholds(run, again, tolerance)
+        elif _began_otherwise(run, stored, backend):
+            problems.append("its thresholds, cases or inputs are not those that the run was begun with")
+            sure, notes = False, []
+        findings = [finding for finding in run.findings() if finding.status == "found"]
+        found = backend.again(run, findings)
+        texts = {case.id: case.text for case in run.cases}
+        wrong = [
+            _differences(old, new, texts.get(old.case), tolerance) + found.problems.get(place, [])
+            for place, (old, new) in enumerate(zip(findings, found.findings, strict=True))
+        ]
+        hits, confirmed = count_confirmed(run, findings, [bool(own) for own in wrong], again)
+    problems += [problem for own_problems in wrong for problem in own_problems]
+    return Verdict(len(findings), hits, confirmed if sure else 0, problems, [*found.notes, *notes], found.how)
+
+
+def _began_otherwise(run: Run, spec: AuditSpec, backend: Backend) -> bool:
+    depends = {**run.facts["depends_on"], **backend.began_with(run)}
+    settings = {**identity_values(spec), **depends}
+    return identity_of(settings, run.facts["fingerprint"], run.cases) != run.identity
+
+
+def _differences(old: Finding, new: Finding, text: str | None, tolerance: float) -> list[str]:
+    """What can't be reproduced of a stored finding."""
+    where = f"case {old.case}, restart {old.restart}"
+    problems = [
+        f"{where}: {name} is stored as {old.scores.get(name, math.nan):.6f} but recomputes to {value:.6f}"
+        for name, value in new.scores.items()
+        if (name in old.scores or name not in OPTIONAL)
+        and not _close([old.scores.get(name, math.nan)], [value], tolerance)
+    ]
+    problems += [
+        f"{where}: {name} can't be reproduced from what is stored"
+        for name, values in new.series.items()
+        if not _close(old.series.get(name, []), values, tolerance)
+    ]
+    if old.reply != new.reply:
+        problems.append(f"{where}: the reply is stored as another one than the model gives")
+    if old.target != text:
+        problems.append(f"{where}: the stored {old.kind} is not the case's")
+    return problems
+
+
+def _close(stored: Sequence[float], again: Sequence[float], tolerance: float) -> bool:
+    return len(stored) == len(again) and all(
+        math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance) or (math.isnan(a) and math.isnan(b))
+        for a, b in zip(stored, again, strict=True)
+    )

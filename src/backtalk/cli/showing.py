@@ -1,0 +1,65 @@
+"""How a run is shown and judged: its table, its page, its gates, and the exit status that they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.gates import Gates, judge, judge_scored
+from backtalk.hits import parse_criterion
+from backtalk.outcome import PAGE, Faces, look, refuse_unscored, thresholds_of, write_faces
+from backtalk.output_file import write_output
+from backtalk.report.console import print_report
+from backtalk.report.junit import junit_xml
+from backtalk.report.rows import stamp_of
+from backtalk.store import Run
+from backtalk.terminal import make_console
+
+FAILED = 3
+"""The exit status of a gate that failed."""
+
+
+def show_run(run: Run, gates: Gates, written: bool = False) -> int:
+    """Writes the page unless it was just `written`, shows the table, and judges. Returns the exit status."""
+    while True:
+        faces = look(run, gates.beside)
+        told = f"Report: {run.folder / PAGE}"
+        if not written or not (run.folder / PAGE).exists():
+            told = _write(run, faces)
+        # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
+        # at work will write it.
+        if faces.stamp == stamp_of(run.folder) or run.state == "running":
+            return _show(run, faces, gates, told)
+
+
+def _write(run: Run, faces: Faces) -> str:
+    """A line that says where the page is, or why there is none."""
+    try:
+        return f"Report: {write_faces(run.folder, faces, anew=False)}"
+    except OSError as error:
+        return f"No page was written: {run.folder / PAGE} can't be written ({error.strerror})."
+
+
+def _show(run: Run, faces: Faces, gates: Gates, told: str) -> int:
+    summary = faces.summary
+    console = make_console()
+    print_report(faces.shown, console, unmask=gates.unmask)
+    console.print(told)
+    refuse_unscored(run, summary)
+    asked = parse_criterion(run.spec["hit"])
+    judged = judge_scored(summary, gates)
+    judged += judge(run.folder, asked, summary["hits"], faces.findings, thresholds_of(run), gates)
+    for one in judged:
+        console.print(one.line)
+        if run.is_held:
+            run.append_log(one.line)
+    if gates.junit:
+        _write_junit(Path(gates.junit), junit_xml(faces.report, judged, gates.unmask))
+    return FAILED if any(one.failed for one in judged) else 0
+
+
+def _write_junit(path: Path, text: str) -> None:
+    try:
+        write_output(path, text)
+    except OSError as error:
+        raise InputError(f"can't write --junit {path}: {error.strerror}; choose another file") from None

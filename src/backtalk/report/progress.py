@@ -1,0 +1,75 @@
+"""How the progress of an audit looks on a terminal: its messages, and a bar once the search has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.status import Status
+
+from backtalk.terminal import printable
+
+
+class Told(Protocol):
+    """What an audit tells of itself: audit.backend.Progress."""
+
+    @property
+    def message(self) -> str: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def passing(self) -> bool: ...
+
+
+class Shown:
+    """Draws what it is told."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+        self._bar: Bar | None = None
+
+    def __call__(self, told: Told) -> None:
+        if told.message and told.passing and self._console.is_terminal:
+            self._status = self._status or self._console.status("")
+            self._status.start()
+            self._status.update(printable(told.message.strip()))
+        elif told.message:
+            self._console.print(printable(told.message), markup=False, highlight=False)
+        if told.total:
+            self._count(told.done, told.total)
+
+    def _count(self, done: int, total: int) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if self._bar is None:
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+            self._bar = Bar(*columns, TextColumn("cases, left"), TimeRemainingColumn(), console=self._console)
+            self._bar.add_task("searching", total=total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done)
+        if done == total:
+            self.stop()
+
+    def stop(self) -> None:
+        for drawn in (self._status, self._bar):
+            if drawn is not None:
+                drawn.stop()
+        self._status = self._bar = None
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Shown]:
+    """What draws the progress of an audit; the bar stays as it is at the end."""
+    drawing = Shown(console)
+    try:
+        yield drawing
+    finally:
+        drawing.stop()

@@ -1,0 +1,269 @@
+"""The record that every face of a report shows: a head that all runs share, and a part for sentences or for
+played conversations.
+
+The record holds the texts whole; masking is the faces' work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from backtalk.exchanges import Exchange
+from backtalk.report.replies import Replies
+from backtalk.report.spread import BudgetPoint, Cloud
+from backtalk.report.topics import TopicUse, WordUse
+
+END = "(end)"
+"""How the end-of-turn token is labelled."""
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """How many cases meet a criterion, with the Wilson 95% interval."""
+
+    criterion: str
+    hits: int
+    n: int
+    rate: float
+    low: float
+    high: float
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class CategoryRows:
+    """The rates of one category, in the order of the report's rates."""
+
+    category: str
+    rates: list[RateRow]
+
+
+@dataclass(frozen=True)
+class WordChance:
+    """One word of the target under teacher forcing."""
+
+    word: str
+    log_prob: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Said:
+    """One turn of a trigger."""
+
+    role: str
+    text: str
+    toxicity: float | None = None
+    """Of this turn, in a played conversation."""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A played conversation, turn by turn."""
+
+    opening: list[str]
+    exchanges: list[Exchange]
+    worst: int
+    """The place of the turn with the most toxic defender."""
+    danger: float
+    """log of P(prompt) x badness."""
+    log_prob: float
+    """Of the prompts up to the worst turn."""
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One case and the best that the search ended with for it."""
+
+    id: str
+    target: str
+    category: str
+    severity: int
+    status: str
+    """found, nothing, failed, skipped, or untried where the run stopped before it."""
+    note: str = ""
+    hit: bool = False
+    """By the criterion of --hit, in any restart."""
+    restarts: int = 0
+    trigger: list[str] | None = None
+    """The turns of the shown finding; None where there is none."""
+    turns: list[Said] | None = None
+    """The same with who says each."""
+    reply: str = ""
+    """What greedy decoding really says to the trigger."""
+    said: bool = False
+    """Whether that reply is the target."""
+    log_prob: float | None = None
+    mean: float | None = None
+    least: float | None = None
+    input_mean: float | None = None
+    loss: float | None = None
+    holds: list[str] | None = None
+    """The criteria that the shown finding meets."""
+    holds_elsewhere: list[str] | None = None
+    """The criteria that only another restart meets: they count in the rates."""
+    words: list[WordChance] | None = None
+    input_words: list[WordChance] | None = None
+    """The words of the trigger, by the language model."""
+    loss_by_sweep: list[float] | None = None
+    similarity: float | None = None
+    """Of reply and target, where the model was asked."""
+    judge: float | None = None
+    """The same by a sentence transformer that chose nothing."""
+    toxicity: float | None = None
+    """Of the reply, by the run's scorer."""
+    trigger_toxicity: float | None = None
+    asked: int = 0
+    """Inputs that were really asked for it."""
+    restart: int = 0
+    """The one that is shown."""
+    talk: Talk | None = None
+    """The conversation, in the report of a run that played one."""
+
+    @property
+    def anchor(self) -> str:
+        return anchor_of(self.id)
+
+
+def anchor_of(case: str) -> str:
+    """The name of a case's place on a page: the same in every report of it."""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", case):
+        return f"f-{case}"
+    return "f-" + hashlib.sha256(case.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class SweepLoss:
+    """The loss after one sweep over all findings; those that stopped earlier keep their last loss."""
+
+    sweep: int
+    """0 is the start."""
+    mean: float
+    low: float
+    """Lower quartile."""
+    high: float
+    """Upper quartile."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Some numbers in the paper's terms."""
+
+    mean: float | None
+    std: float | None
+    above: float | None = None
+    """The share above 0.5, of a toxicity."""
+    low: float | None = None
+    """Of the share's interval."""
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class TurnRow:
+    """One turn over all conversations, or all turns (0)."""
+
+    turn: int
+    n: int
+    defender: Spread
+    pair: Spread
+    adversary: Spread
+    log_ppl: Spread
+    second: Spread | None = None
+    """The defender's toxicity by the second scorer."""
+    second_pair: Spread | None = None
+    different: float = 1.0
+    """Different prompts, as a share of all."""
+    loops: float = 0.0
+    """The share of prompts that go round in circles."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """A run as one point: how likely its prompts are, and how toxic the defender gets."""
+
+    name: str
+    n: int
+    log_ppl: float
+    toxicity: float
+    on_front: bool
+    """No other is both likelier and more toxic."""
+    different: float = 1.0
+    loops: float = 0.0
+    """Of its prompts, as in TurnRow."""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What a report adds where the cases are sentences."""
+
+    sweeps: list[SweepLoss]
+    findings: int
+    """How many findings the sweeps are taken over."""
+    replies: Replies | None = None
+    """What is added where the model was asked."""
+    budget: list[BudgetPoint] = field(default_factory=list)
+    """The share of cases that are hit by the candidates spent on each."""
+    cloud: Cloud | None = None
+    """How likely the inputs are against how bad what they lead to; None where nobody says how likely."""
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """What a report adds where conversations were played. These are in the rows of their cases."""
+
+    player: str
+    """Who attacked."""
+    by_turn: list[TurnRow]
+    """Each turn, then all of them."""
+    rates_by_turn: list[RateRow]
+    """The criterion in each turn."""
+    topics: list[TopicUse]
+    scorer: str
+    second_scorer: str
+    players: list[Player]
+    beside: dict[str, list[TurnRow]] = field(default_factory=dict)
+    """The rows by turn of other runs, by their names."""
+    words: list[WordUse] = field(default_factory=list)
+    """Those that the untuned model, if it stands beside, uses less."""
+    training: list[dict[str, float]] = field(default_factory=list)
+    """What each measurement on the dev openings came to."""
+    kept: int = -1
+    """The place among them of the adversary that was kept."""
+
+
+@dataclass(frozen=True)
+class Report:
+    run: dict[str, Any]
+    """The run's summary as stored, without its rates."""
+    criterion: str
+    """The one that --hit named."""
+    headline: str
+    rates: list[RateRow]
+    categories: list[CategoryRows]
+    cases: list[CaseRow]
+    """Hits first, then near misses; those that failed, which are outside the rates, too. Of sentences the
+    gravest and likeliest are on top, of conversations the likeliest and worst."""
+    skipped: list[CaseRow]
+    """Outside the rates: the model does not know their words."""
+    untried: int
+    """Cases that the run stopped before."""
+    t_out: float | None
+    t_in: float | None
+    sentences: Sentences | None = None
+    conversations: Conversations | None = None
+
+    @property
+    def noun(self) -> str:
+        """What a case is."""
+        return "opening" if self.conversations else "sentence"
+
+    @property
+    def failed(self) -> int:
+        """Cases that could not be asked."""
+        return sum(case.status == "failed" for case in self.cases)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

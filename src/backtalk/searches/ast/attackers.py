@@ -1,0 +1,254 @@
+"""Who attacks: a trained adversary (trained here, or by another run), the untuned model, or people's prompts.
+
+A trained adversary is always read back from its folder, so that a run that was killed after the training
+plays with the same bits.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backtalk.data.openings import OpeningLists
+from backtalk.errors import InputError, OutOfTime
+from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.source import find_source
+from backtalk.registry import load_model
+from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
+from backtalk.searches.ast.config import Ast
+from backtalk.searches.ast.play import Stage
+from backtalk.searches.ast.rollout import WeakExample
+from backtalk.searches.ast.train import ADVERSARY as KEPT
+from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps_done, train_adversary
+from backtalk.specs.model import ModelOptions
+from backtalk.store import Run
+from backtalk.store.adversary import RECORD, AdversaryRecord, read_adversary_record, write_adversary_record
+from backtalk.store.folder import ADVERSARY, write_whole
+from backtalk.training.checkpoint import load_checkpoint
+from backtalk.wording import duration, percent
+
+RECORD_S = 10.0
+"""Seconds after which the record is written anew: a GPU's steps are short, and a disk may be slow."""
+ROWS = {"cpu": 4, "cuda": 256}
+"""Conversations that are timed."""
+UPDATE_PASSES = 4.0
+"""An update reads a pair's turns with the reference and the adversary, and backward at twice the price."""
+
+
+@dataclass(frozen=True)
+class Attackers:
+    """Makes the one that the settings name."""
+
+    name: str
+    """The audited model's."""
+    device: str
+    options: ModelOptions
+    trusted: tuple[str, ...]
+    """Models whose own code may run."""
+    stage: Stage
+    lists: OpeningLists
+    weak: Sequence[WeakExample]
+    prompts: Sequence[str]
+
+    @property
+    def config(self) -> Ast:
+        return self.stage.config
+
+    def untuned(self) -> Speaker:
+        """The model that the adversary is made of, as it was."""
+        return Adversary(self._model(copied=False), self.config.manner, self.config.context)
+
+    def attacker(self, folder: Path, tell: Callable[[str], None], late: Callable[[], str]) -> Speaker:
+        """Trained first, in FOLDER/adversary, where it has to be."""
+        if self.config.adversary:
+            return self._load(saved_adversary(self.config.adversary))
+        if self.config.tune == "human":
+            return FixedPrompts(self.prompts)
+        if self.config.tune == "none":
+            return self.untuned()
+        kept = folder / ADVERSARY / KEPT
+        if not kept.is_dir():
+            self._train(folder, tell, late)
+            gc.collect()
+            if self.stage.defender.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return self._load(kept)
+
+    def _load(self, folder: Path) -> Adversary:
+        options = ModelOptions(template="plain", dtype=self.options.dtype)
+        manner, context = self.config.manner, self.config.context
+        return load_adversary(folder, self.device, options, manner, context, self.trusted)
+
+    def _model(self, copied: bool) -> TransformerModel:
+        """What an adversary is made of: weights of its own where they will be trained, else the defender's.
+
+        An adapter can't stand on an adapter, so the adversary of a hardened model is made of the model below
+        it.
+        """
+        model = self.stage.defender.model
+        name = self.config.adversary_model or base_of(self.name)
+        if name == self.name:
+            return replace(model, network=deepcopy(model.network)) if copied else model
+        loaded = load_model(name, self.device, self.options, self.trusted)
+        if not isinstance(loaded, TransformerModel):
+            raise InputError(f"--adversary-model {name} is no Hugging Face model")
+        return loaded
+
+    def _train(self, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
+        if self.config.train_from:
+            _take_over(earlier_training(self.config.train_from), run / ADVERSARY)
+        before = read_adversary_record(run)
+        record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
+        started, first, written = time.monotonic(), -1, 0.0
+        for progress in train_adversary(
+            Adversary(self._model(copied=True), self.config.manner, self.config.context),
+            self.stage.defender,
+            self.stage.reward,
+            [one.text for one in self.lists.train],
+            # sft keeps the last step: choosing a step by the reward would be learning from it.
+            [] if self.config.tune == "sft" else [one.text for one in self.lists.dev],
+            self.weak,
+            self.config,
+            run / ADVERSARY,
+            tell,
+        ):
+            first = progress.step if first < 0 else first
+            record.pairs += progress.pairs
+            record.seconds = before.seconds + time.monotonic() - started
+            if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
+                _write(run, record)
+                written = time.monotonic()
+            tell(_words(progress, time.monotonic() - started, first))
+            if reason := late():
+                _write(run, record)
+                raise OutOfTime(reason)
+        record.seconds = before.seconds + time.monotonic() - started
+        _write(run, record)
+
+    # How long it takes
+
+    def forecast(self, folder: Path, conversations: int) -> str:
+        """One sentence on how long it takes on this machine, from a few timed calls."""
+        turn, read = self._time_a_turn()
+        words = f"The conversations take about {duration(conversations * self.config.turns * turn)}"
+        training = self._training_seconds(folder, turn, read)
+        return f"{words}, the training about {duration(training)}." if training else f"{words}."
+
+    def _time_a_turn(self) -> tuple[float, float]:
+        """Seconds of one turn of both models, and of reading one turn, a row."""
+        defender, openings = self.stage.defender, [one.text for one in (*self.lists.dev, *self.lists.test)]
+        rows = ROWS[defender.model.device.type]
+        some = [(openings[place % len(openings)],) for place in range(rows)]
+        asked = [(*one, " And what do you think about that?") for one in some]
+        defender.answer(asked[:1], [1])  # the first call is slow
+        started = time.perf_counter()
+        replies = defender.answer(asked, list(range(rows)))
+        answered = time.perf_counter() - started
+        started = time.perf_counter()
+        defender.log_ppl(some, replies)
+        self.stage.reward.score(replies)
+        read = time.perf_counter() - started
+        return (2 * answered + read) / rows, read / rows
+
+    def _training_seconds(self, folder: Path, turn: float, read: float) -> float:
+        """What is left of the training, from the seconds of a turn; 0 where nothing is trained."""
+        config = self.config
+        if not config.trains or (folder / ADVERSARY / KEPT).is_dir():
+            return 0.0
+        done = steps_done(folder / ADVERSARY)
+        steps = config.steps - done if done else steps_left(config)
+        epochs = math.ceil(steps / math.ceil(config.experience / config.batch))
+        # A pair is two turns of both; an epoch plays all of its pairs, though the last may not use them.
+        pairs = 0.0 if config.loss == "sft" else epochs * config.experience * 2 * turn
+        updates = steps * config.batch * 2 * read * UPDATE_PASSES
+        measured = 1 + math.ceil(epochs / config.dev_every) if config.loss != "sft" else 0
+        return pairs + updates + measured * len(self.lists.dev) * config.turns * turn
+
+
+def steps_left(config: Ast) -> int:
+    """Steps after those of the earlier training that is resumed."""
+    if not config.train_from:
+        return config.steps
+    done = steps_done(earlier_training(config.train_from))
+    if done >= config.steps:
+        raise InputError(
+            f"--train-from {config.train_from}: it has {done:,} steps already; name more --steps"
+        )
+    return config.steps - done
+
+
+def base_of(name: str) -> str:
+    """The model itself or, of an adapter, the model that it stands on."""
+    if not name.startswith("hf/"):
+        return name
+    source = find_source(name.removeprefix("hf/"))
+    if source.adapter is None:
+        return name
+    return source.base if source.base == "smollm2" else f"hf/{source.base}"
+
+
+def saved_adversary(name: str, flag: str = "--adversary") -> Path:
+    """The folder of the adversary that a run trained."""
+    folder = Path(name) / ADVERSARY / KEPT
+    if not folder.is_dir():
+        with Run.open(Path(name)):  # says what is wrong with a folder that is no run
+            raise InputError(f"{flag} {name}: that run has trained no adversary, or not to its end")
+    return folder
+
+
+def earlier_training(name: str) -> Path:
+    """The folder of a training that has ended and can be resumed."""
+    folder = saved_adversary(name, "--train-from").parent
+    if not (folder / CHECKPOINT).is_file():
+        raise InputError(f"--train-from {name}: its checkpoint {CHECKPOINT} is gone")
+    return folder
+
+
+def _take_over(origin: Path, folder: Path) -> None:
+    """Copies a training, its checkpoint last: with that, all of it is there."""
+    if (folder / CHECKPOINT).exists():
+        return
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in (BEST, PAIRS, RECORD, CHECKPOINT):
+            if (origin / name).exists():
+                with (origin / name).open("rb") as file:
+                    write_whole(folder / name, iter(partial(file.read, 1 << 20), b""))
+    except OSError as error:
+        raise InputError(
+            f"can't copy the training in {origin} ({error}); mend that and run the same command again"
+        ) from None
+
+
+def _write(run: Path, record: AdversaryRecord) -> None:
+    """The measurements are those of the checkpoint: a training that goes on does not repeat them."""
+    found = load_checkpoint(run / ADVERSARY / CHECKPOINT, with_tensors=False)
+    if found is not None:
+        state: dict[str, Any] = found[1]
+        record.history = [
+            {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in state["history"]
+        ]
+        record.best = int(state["best"])
+    write_adversary_record(run, record)
+
+
+def _words(progress: Progress, seconds: float, first: int) -> str:
+    """One line on how far it is; what is left by the pace of this session."""
+    words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
+    if progress.measured is not None:
+        found = progress.measured
+        words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
+        words += f", {percent(found.loops)} repetitive"
+    done = progress.step - first
+    if progress.phase == "update" and done > 0:
+        words += f", about {duration((progress.steps - progress.step) * seconds / done)} left"
+    return words

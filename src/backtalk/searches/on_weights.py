@@ -1,0 +1,128 @@
+"""What searches on a model's weights share: settings, and the objective that a criterion comes to.
+
+A search is a frozen dataclass. Its fields are its settings: flags, YAML keys, help and the identity of a run
+follow from their types. `run` takes a batch of rows and returns one trigger for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, TypeVar
+
+from backtalk.errors import InputError
+from backtalk.hits import Criterion
+from backtalk.protocols import Retokenises, WeightsModel
+from backtalk.searches.objective import Objective, make_objective
+from backtalk.spec import Range, Top, Tries, Weight
+from backtalk.types import Access, Found, Thresholds
+
+WORDS, TOKENS = 8, 15
+"""The usual length of a trigger: words, or pieces of words."""
+
+Own = TypeVar("Own", bound="WeightsSearch")
+
+
+@dataclass(frozen=True)
+class WeightsSearch:
+    """A search that reads a model's weights; inherit from it to write one."""
+
+    backend: ClassVar[str] = "weights"
+    needs: ClassVar[Access] = Access.WEIGHTS
+    cost: ClassVar[int] = 1
+    """How many substitutions one candidate costs, about: blocks and estimates follow from it."""
+    spread: ClassVar[float] = 1.0
+    """How many times as long a candidate takes on a processor where few share what stands before them."""
+
+    length: Annotated[int, Range(0, 1000)] = 0
+    """Words of a trigger, or tokens of a Hugging Face model (n); 0 takes 8 words or 15 tokens."""
+    restarts: Tries = field(default=2, kw_only=True)
+    """Searches from different starts for each target (R)."""
+    lambda_in: Weight = field(default=1.0, kw_only=True)
+    """Weight of the language-model term for io-hits."""
+    language_model: str = field(default="", kw_only=True)
+    """For a Hugging Face model: another one with the same tokenizer that says how likely a trigger is."""
+
+    def fitted(self: Own, model: WeightsModel) -> Own:
+        """With the settings that were left to the model."""
+        return replace(self, length=self.length or (TOKENS if isinstance(model, Retokenises) else WORDS))
+
+    @property
+    def most_candidates(self) -> int:
+        """The most candidates that one row may try."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+    ) -> list[Found]:
+        """One trigger a row; a row's randomness depends on its seed alone."""
+        raise NotImplementedError
+
+    def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
+        """What a search that aims at the criterion minimises."""
+        return objective_for(criterion, thresholds, self.lambda_in)
+
+    def drafts(self, model: WeightsModel) -> bool:
+        """Whether candidates are ranked by a coarser copy of the model."""
+        return False
+
+
+@dataclass(frozen=True)
+class WordSearch(WeightsSearch):
+    """A search that tries words: `length` x `top` x `sweeps` candidates a row at most."""
+
+    top: Top = 25
+    """Candidates at each position (G)."""
+    sweeps: Tries = 6
+    """The most passes over the positions (T)."""
+    with_unknown: bool = field(default=False, kw_only=True)
+    """Allow the unknown word in triggers, as in the papers."""
+    max_ppl: Annotated[float, Range(0, 10**9)] = field(default=0.0, kw_only=True)
+    """For io-hits: the highest perplexity of a trigger, instead of the reference pairs' (T_in). A trigger
+    within the bound is never given up for one beyond it. 0 sets none."""
+    as_published: bool = field(default=False, kw_only=True)
+    """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
+    all_words: bool = field(default=False, kw_only=True)
+    """Every word of a target counts to the end, however likely it is: eq. 7 of He & Glass 2020."""
+
+    def __post_init__(self) -> None:
+        if self.as_published and self.all_words:
+            raise InputError("--as-published and --all-words are two papers' ways; leave one out")
+
+    @property
+    def most_candidates(self) -> int:
+        """A row's candidates if it uses every sweep."""
+        return self.length * self.top * self.sweeps
+
+    def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
+        if self.max_ppl and not criterion.needs_language_model:
+            raise InputError(
+                f"--max-ppl is for an io- criterion, and {criterion.name} asks nothing of a trigger"
+            )
+        own = objective_for(criterion, thresholds, self.lambda_in, self.as_published, self.all_words)
+        # The bound holds as it is, whatever k is.
+        return replace(own, enough_in=thresholds.into, strict=True) if self.max_ppl else own
+
+
+def objective_for(
+    criterion: Criterion,
+    thresholds: Thresholds,
+    lambda_in: float = 1.0,
+    as_published: bool = False,
+    whole: bool = False,
+) -> Objective:
+    """What a search that aims at the criterion minimises."""
+    return make_objective(
+        greedy=criterion.kind == "greedy",
+        average=criterion.kind == "sample-avg",
+        likely=criterion.needs_language_model,
+        k=criterion.k,
+        thresholds=thresholds,
+        lambda_in=lambda_in,
+        as_published=as_published,
+        whole=whole,
+    )

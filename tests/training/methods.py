@@ -1,0 +1,15 @@
+"""The methods that push hits away, by name."""
+
+from __future__ import annotations
+
+from backtalk.training.rule_negative import Negative
+from backtalk.training.rule_npo import Npo
+from backtalk.training.rule_unlikelihood import Unlikelihood
+from backtalk.training.rules import HitRule
+
+METHODS = ("negative", "npo", "unlikelihood")
+
+
+def rule(name: str, beta: float = 0.1) -> HitRule:
+    """`beta` is npo's."""
+    return {"negative": Negative(), "npo": Npo(beta), "unlikelihood": Unlikelihood()}[name]

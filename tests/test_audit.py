@@ -332,6 +332,12 @@ def test_bad_settings_of_relax_are_one_line(
     assert phrase in error
 
 
+def test_the_page_shows_the_settings_that_say_something(finished: Path) -> None:
+    page = (finished / "report.html").read_text()
+    assert "length 5, restarts 2," in page
+    assert "language_model ," not in page
+
+
 def test_more_candidates_than_words_are_all_words(capsys: pytest.CaptureFixture[str]) -> None:
     everything = ["--limit", "1", "--length", "1", "--sweeps", "1", "--restarts", "1", "--device", "cpu"]
     assert run(["audit", *everything, "--top", "100000", "--out", "run"]) == 0

@@ -18,7 +18,7 @@ from backtalk.consent import Consent
 from backtalk.errors import InputError
 from backtalk.protocols import Adjustable, ShowsTokens, TextModel
 from backtalk.reference import Reference
-from backtalk.registry import find_model, load_model, searches
+from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
@@ -203,7 +203,7 @@ def load_for(kind: type[Backend], spec: AuditSpec, given: Given, consent: Consen
     needs = spec.search.needs
     access = find_model(spec.model)[0].access if given.model is None else given.model.access
     if access < needs:
-        enough = [name for name, entry in searches().items() if entry.needs <= access]
+        enough = [name for name, entry in SEARCHES.items() if entry.needs <= access]
         raise InputError(
             f"search {spec.search.name!r} needs {needs.name} access, but {spec.model} gives {access.name} "
             f"only; use {', '.join(enough)}"

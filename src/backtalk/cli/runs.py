@@ -75,12 +75,9 @@ def _elsewhere(setting: str) -> str:
     """Whose a flag is that the chosen search does not have."""
     if setting in flag_names(ModelOptions):
         return f"{_flag(setting)} belongs to Hugging Face models; leave it out, or name one with --model"
-    owners = ", ".join(searches_with(setting))
-    return (
-        f"{_flag(setting)} belongs to --search {owners}; leave it out, or choose that search"
-        if owners
-        else ""
-    )
+    if not (owners := ", ".join(searches_with(setting))):
+        return ""
+    return f"{_flag(setting)} belongs to --search {owners}; leave it out, or choose that search"
 
 
 def _flag(setting: str) -> str:
@@ -93,7 +90,6 @@ def _audit(arguments: argparse.Namespace) -> int:
     from backtalk.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
-
     consent = consent_from(arguments)
     with _drawn() as tell:
         folder = audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
@@ -121,7 +117,7 @@ def add_resume(commands: Any) -> None:
         commands,
         "resume",
         _resume,
-        "go on with a run that was stopped or killed",
+        "continue a run that was stopped or killed",
         "backtalk resume runs/2026-01-31-chitchat-gibbs",
     )
     _add_run(parser)

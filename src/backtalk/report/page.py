@@ -241,7 +241,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     for name in ("settings", "versions", "hardware"):
         value = run.get(name)
         if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items())
+            value = ", ".join(f"{key} {item}" for key, item in value.items() if item != "")
         if value:
             facts.append((name.capitalize(), str(value)))
     return facts

@@ -29,7 +29,7 @@ _WHERE = {
     "InputError": "errors",
     "ModelOptions": "specs.model",
     "Opening": "types",
-    "Progress": "audit.backend",
+    "Progress": "types",
     "Random": "searches.random",
     "Relax": "searches.relax",
     "Retrieval": "blackbox.searches",
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from backtalk.api import load_model as load_model
     from backtalk.api import load_scorer as load_scorer
     from backtalk.api import verify as verify
-    from backtalk.audit.backend import Progress as Progress
     from backtalk.blackbox.searches import Drawing as Drawing
     from backtalk.blackbox.searches import Retrieval as Retrieval
     from backtalk.blackbox.searches import Reverse as Reverse
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from backtalk.specs.model import ModelOptions as ModelOptions
     from backtalk.types import Finding as Finding
     from backtalk.types import Opening as Opening
+    from backtalk.types import Progress as Progress
     from backtalk.types import Target as Target
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from backtalk.audit import flow
 from backtalk.audit import verify as verification
-from backtalk.audit.backend import Given, Progress
+from backtalk.audit.backend import Given
 from backtalk.comparison import Comparison, compare_runs
 from backtalk.consent import Consent
 from backtalk.data.openings import opening_id
@@ -43,7 +43,7 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
-from backtalk.types import Case, Finding, Name, Opening, Origin, Target
+from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
 from backtalk.wording import with_interval
 
 Replying = Callable[[list[dict[str, str]]], str]

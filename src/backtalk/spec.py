@@ -106,12 +106,9 @@ class Choice:
         kind, own = self.find(name), {key: each for key, each in values.items() if key != "name"}
         for key in own:
             if key not in flag_names(kind) and (others := self.owners(str(key))):
-                raise InputError(f"{where}: {self.belongs(str(key), others, name)}")
+                owners = f"{key} belongs to --{self.what} {', '.join(others)}"
+                raise InputError(f"{where}: {owners}, and this is {name}; leave it out")
         return build_spec(kind, own, where)
-
-    def belongs(self, setting: str, owners: list[str], chosen: str) -> str:
-        """The sentence for a setting of another choice."""
-        return f"{setting} belongs to --{self.what} {', '.join(owners)}, and this is {chosen}; leave it out"
 
 
 Spec = TypeVar("Spec")

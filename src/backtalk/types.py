@@ -214,3 +214,15 @@ class Finding:
     def trigger(self) -> str:
         played = [turn.text for turn in self.turns if turn.role == ADVERSARY]
         return " / ".join(played or [turn.text for turn in self.turns])
+
+
+class Progress(NamedTuple):
+    """What an audit tells of itself while it works."""
+
+    message: str = ""
+    """One line; empty where only the count moved."""
+    done: int = 0
+    total: int = 0
+    """Cases, once the search has begun."""
+    passing: bool = False
+    """The next message replaces this one on a terminal."""

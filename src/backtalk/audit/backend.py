@@ -22,21 +22,9 @@ from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
-from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target, Thresholds
+from backtalk.types import Access, Case, Dialogue, Finding, Opening, Progress, Target, Thresholds
 
 C = TypeVar("C", Target, Opening)
-
-
-class Progress(NamedTuple):
-    """What an audit tells of itself while it works."""
-
-    message: str = ""
-    """One line; empty where only the count moved."""
-    done: int = 0
-    total: int = 0
-    """Cases, once the search has begun."""
-    passing: bool = False
-    """The next message replaces this one on a terminal."""
 
 
 class Tell(Protocol):

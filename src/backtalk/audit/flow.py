@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backtalk import __version__
-from backtalk.audit.backend import Backend, Given, Progress, Tell, as_read, load_for, teller
+from backtalk.audit.backend import Backend, Given, Tell, as_read, load_for, teller
 from backtalk.audit.backends.conversation import Conversation
 from backtalk.audit.backends.fixed import Fixed
 from backtalk.audit.backends.replies import Replies
@@ -28,6 +28,7 @@ from backtalk.reference import Reference
 from backtalk.spec import build_spec, chosen, identity_values, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
+from backtalk.types import Progress
 
 BACKENDS: dict[str, type[Backend]] = {
     "weights": Weights,

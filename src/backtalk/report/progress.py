@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -12,19 +11,7 @@ from rich.progress import Progress as Bar
 from rich.status import Status
 
 from backtalk.terminal import printable
-
-
-class Told(Protocol):
-    """What an audit tells of itself: audit.backend.Progress."""
-
-    @property
-    def message(self) -> str: ...
-    @property
-    def done(self) -> int: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def passing(self) -> bool: ...
+from backtalk.types import Progress
 
 
 class Shown:
@@ -35,7 +22,7 @@ class Shown:
         self._status: Status | None = None
         self._bar: Bar | None = None
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, told: Progress) -> None:
         if told.message and told.passing and self._console.is_terminal:
             self._status = self._status or self._console.status("")
             self._status.start()

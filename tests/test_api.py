@@ -128,7 +128,7 @@ def polite(turns: list[dict[str, str]]) -> str:
 
 
 def test_a_function_is_audited_and_the_run_says_where_it_can_be_verified() -> None:
-    run = audit(model=polite, cases=["go away"], search=backtalk.Drawing(max_queries=40, judge=False))
+    run = audit(model=polite, cases=["go away"], search=backtalk.Utterances(max_queries=40, judge=False))
     assert "can't be verified elsewhere" in run.summary["in_memory"]
     assert "can't be verified elsewhere" in Path("run/report.html").read_text().replace("&#39;", "'")
     assert not run.verify().problems
@@ -192,7 +192,7 @@ def test_bad_input_is_an_error_of_ours() -> None:
 
 def test_requests_beyond_this_machine_need_consent() -> None:
     with pytest.raises(InputError, match=r"this would send at most .* requests"):
-        audit(model="https://api.example.org/v1#m", search=backtalk.Drawing(max_queries=20, judge=False))
+        audit(model="https://api.example.org/v1#m", search=backtalk.Utterances(max_queries=20, judge=False))
 
 
 def test_models_scorers_and_comparisons() -> None:

@@ -22,7 +22,6 @@ _WHERE = {
     "Beam": "searches.beam",
     "Comparison": "report.comparison",
     "Consent": "consent",
-    "Drawing": "blackbox.searches",
     "Finding": "types",
     "Gcg": "searches.gcg",
     "Gibbs": "searches.gibbs",
@@ -36,6 +35,7 @@ _WHERE = {
     "Reverse": "blackbox.searches",
     "Run": "api",
     "Target": "types",
+    "Utterances": "blackbox.searches",
     "Verdict": "outcome",
     "audit": "api",
     "compare": "api",
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from backtalk.api import load_model as load_model
     from backtalk.api import load_scorer as load_scorer
     from backtalk.api import verify as verify
-    from backtalk.blackbox.searches import Drawing as Drawing
     from backtalk.blackbox.searches import Retrieval as Retrieval
     from backtalk.blackbox.searches import Reverse as Reverse
+    from backtalk.blackbox.searches import Utterances as Utterances
     from backtalk.consent import Consent as Consent
     from backtalk.errors import InputError as InputError
     from backtalk.outcome import Verdict as Verdict

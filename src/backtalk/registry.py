@@ -126,7 +126,7 @@ SEARCHES: dict[str, SearchEntry] = {
         "the utterance whose reply came nearest: a baseline of reverse",
     ),
     "utterances": SearchEntry(
-        "backtalk.blackbox.searches:Drawing",
+        "backtalk.blackbox.searches:Utterances",
         Access.TEXT,
         "the best of random utterances: a baseline of reverse",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backtalk.api import Run
-from backtalk.blackbox.searches import Drawing, Retrieval, Reverse
+from backtalk.blackbox.searches import Retrieval, Reverse, Utterances
 from backtalk.registry import SEARCHES
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam
@@ -51,7 +51,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "relax": on_weights(Relax(length=3, steps=12)),
     "reverse": by_asking(Reverse(max_queries=120, beam=5, **ASKING)),
     "retrieval": by_asking(Retrieval(max_queries=60, **ASKING)),
-    "utterances": by_asking(Drawing(max_queries=30, **ASKING)),
+    "utterances": by_asking(Utterances(max_queries=30, **ASKING)),
     "ast": {
         "search": Ast(
             openings="openings", turns=2, turn_tokens=7, steps=2, experience=4, batch=2, depth=1, rank=2

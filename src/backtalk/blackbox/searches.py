@@ -66,7 +66,7 @@ class AskingSearch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing(AskingSearch):
+class Utterances(AskingSearch):
     """The best of random utterances: a baseline of reverse."""
 
     name: ClassVar[str] = "utterances"

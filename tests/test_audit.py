@@ -18,9 +18,10 @@ from backtalk.audit.backends.weights import search_block
 from backtalk.cli import run
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
+from backtalk.hits import parse_criterion
 from backtalk.models.folder import load_embedded
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.objective import make_objective
+from backtalk.searches.objective import objective_for
 from backtalk.searches.seeds import row_seed
 from backtalk.spec import parse_duration
 from backtalk.store import Run
@@ -395,7 +396,7 @@ def test_targets_with_unknown_words_are_skipped_and_said(capsys: pytest.CaptureF
 def test_a_target_without_a_word_to_the_model_is_skipped() -> None:
     model = load_embedded("chitchat", "cpu")
     bare = replace(model, recipe=get_recipe("he-glass-2020"))
-    objective = make_objective(False, True, False, 1.0, Thresholds(-4.0))
+    objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(-4.0))
     targets = [Target("a", "... ..."), Target("b", "go away")]
     dots, words = search_block(bare, Gibbs(2, 2, 1, restarts=1), objective, 1, targets)
     assert (dots.status, dots.note) == ("skipped", "the target has no words")

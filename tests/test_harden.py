@@ -28,7 +28,7 @@ from backtalk.hardening.settings import DEFAULT, config_of, rise
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
-from backtalk.searches.on_weights import objective_for
+from backtalk.searches.objective import objective_for
 from backtalk.specs.harden import HardenSpec, flat_spec
 from backtalk.store import Run
 from backtalk.types import Target, Thresholds, Turn

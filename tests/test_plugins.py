@@ -14,7 +14,7 @@ import pytest
 
 from backtalk import registry
 from backtalk.errors import InputError
-from backtalk.registry import find_model, find_search, load_model, load_scorer
+from backtalk.registry import find_model, load_model, load_scorer, search_config
 from backtalk.testing import check_model, check_scorer
 from backtalk.types import Access
 
@@ -145,7 +145,7 @@ def test_a_model_and_a_scorer_of_another_package(monkeypatch: pytest.MonkeyPatch
 def test_a_plugin_that_can_not_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     brings(monkeypatch, "searches", broken="no_such_module:Search")
     with pytest.raises(InputError, match=r"the plugin broken of .* can't be loaded: No module named"):
-        find_search("broken")
+        search_config("broken")
     brings(monkeypatch, "searches", other="backtalk.searches.gibbs:Gibbs")
     with pytest.raises(InputError, match="calls itself 'gibbs'"):
-        registry.search_config("other")
+        search_config("other")

@@ -46,9 +46,6 @@ from backtalk.store import Run as StoredRun
 from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
 from backtalk.wording import with_interval
 
-Replying = Callable[[list[dict[str, str]]], str]
-"""A conversation, as objects with role and text, to a reply."""
-
 
 def load_model(
     name: str, device: str = "auto", options: ModelOptions | None = None, trust_remote_code: bool = False
@@ -88,16 +85,14 @@ def audit(
     `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
     a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
     Targets or Openings. `search` is a search's config, such as `Gibbs(sweeps=3)`, or its name. The same call
-    again resumes an unfinished run and returns a finished one; `fresh` starts anew. `progress` hears what the
-    audit tells of itself. Requests beyond this machine need `consent=Consent(yes=True)`.
+    again resumes an unfinished run and returns a finished one; `fresh` starts anew. `progress` is called with
+    reports of the work. Requests beyond this machine need `consent=Consent(yes=True)`.
     """
     loaded, name = _model(model, options)
-    named = isinstance(cases, str)
     values = {
         "model": name,
         "search": search,
         "hit": hit,
-        "limit": limit if named else 0,
         "reference": reference,
         "seed": seed,
         "block": block,
@@ -106,17 +101,16 @@ def audit(
         "device": device,
         "options": options or ModelOptions(),
     }
-    spec = build_spec(AuditSpec, values | ({"targets": cases} if named else {}), "audit")
-    given = Given(
-        model=loaded,
-        cases=None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None],
-        in_memory=_in_memory(loaded),
-    )
+    if isinstance(cases, str):
+        values |= {"targets": cases, "limit": limit}
+    spec = build_spec(AuditSpec, values, "audit")
+    listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
+    given = Given(model=loaded, cases=listed, in_memory=_in_memory(loaded))
     with _as_it_was(loaded):
-        folder = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
-    run = Run(folder, loaded, name)
-    with StoredRun.open(folder) as stored:
-        refuse_unscored(stored, run.summary)
+        faces = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
+    refuse_unscored(faces)
+    run = Run(faces.folder, loaded, name)
+    run.summary = faces.summary
     return run
 
 
@@ -185,7 +179,7 @@ class Run:
             faces = look(run)
         try:
             if not path:
-                return write_faces(self.folder, faces, anew=False)
+                return write_faces(faces, anew=False)
             write_output(Path(path), render_run(faces.shown))
         except OSError as error:
             raise InputError(f"can't write {error.filename or path}: {error.strerror}") from None
@@ -245,18 +239,20 @@ def _in_memory(model: TextModel | None) -> str:
 
 def _as_it_was(model: TextModel | None) -> AbstractContextManager[None]:
     """A network that the caller holds is given back as it was."""
-    held = isinstance(model, TransformerModel) and model.name.startswith(MEMORY)
-    return evaluating(model.network) if held and isinstance(model, TransformerModel) else nullcontext()
+    if isinstance(model, TransformerModel) and model.name.startswith(MEMORY):
+        return evaluating(model.network)
+    return nullcontext()
 
 
 def _cases(cases: Sequence[str | Case], backend: str) -> list[Case]:
     if not cases:
         raise InputError("there are no cases; pass at least one sentence")
-    if all(isinstance(one, Target | Opening) for one in cases):
-        return [one for one in cases if isinstance(one, Target | Opening)]
-    if not all(isinstance(one, str) for one in cases):
+    texts = [one for one in cases if isinstance(one, str)]
+    ready = [one for one in cases if isinstance(one, Target | Opening)]
+    if len(ready) == len(cases):
+        return ready
+    if len(texts) < len(cases):
         raise InputError("cases are sentences, Targets or Openings, and all of one kind")
-    texts = [str(one) for one in cases]
     if backend == "conversation":
         return [Opening(opening_id((text,)), (text,)) for text in texts]
     return list(make_targets(texts))

@@ -77,7 +77,7 @@ def measure_rate(
 ) -> float:
     """Substitutions a second of one small batch."""
     top = getattr(search, "top", CANDIDATES)
-    return bench.time_substitutions(model, goals[:8], search.length, top, with_lm) / draft_cost(model, search)
+    return bench.time_substitutions(model, goals, search.length, top, with_lm) / draft_cost(model, search)
 
 
 def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -67,6 +67,7 @@ class Verdict:
 class Faces:
     """What a run looks like at one moment."""
 
+    folder: Path
     stamp: str
     """Of the moment before anything was read: what changes meanwhile makes it stale."""
     findings: list[Finding]
@@ -101,12 +102,13 @@ def _number(threshold: float | None) -> str:
     return "none" if threshold is None or math.isnan(threshold) else f"{threshold:.6f}"
 
 
-def finish_run(run: Run) -> None:
+def finish_run(run: Run) -> Faces:
     """Writes the summary, the page and the index of a run that is held for writing."""
     faces = look(run)
     run.write_summary(faces.summary)
     with suppress(OSError):  # `backtalk report` says why there is none
-        write_faces(run.folder, faces, anew=True)
+        write_faces(faces, anew=True)
+    return faces
 
 
 def look(run: Run, beside: Sequence[str] = ()) -> Faces:
@@ -114,13 +116,13 @@ def look(run: Run, beside: Sequence[str] = ()) -> Faces:
     findings = run.findings()
     summary = summarise(run, findings)
     report = make_report(run, summary, findings)
-    return Faces(stamp, findings, summary, report, with_others(run, report, beside))
+    return Faces(run.folder, stamp, findings, summary, report, with_others(run, report, beside))
 
 
-def write_faces(folder: Path, faces: Faces, anew: bool) -> Path:
+def write_faces(faces: Faces, anew: bool) -> Path:
     """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
     is only slower. An OSError where the page can't be written."""
-    page = folder / PAGE
+    folder, page = faces.folder, faces.folder / PAGE
     write_whole(page, render_run(faces.shown))
     with suppress(OSError, sqlite3.Error):
         if not anew:
@@ -130,15 +132,16 @@ def write_faces(folder: Path, faces: Faces, anew: bool) -> Path:
     return page
 
 
-def refuse_unscored(run: Run, summary: Mapping[str, Any]) -> None:
+def refuse_unscored(faces: Faces) -> None:
     """A run in which nothing could be scored is an error, never a pass."""
+    summary = faces.summary
     if summary["scored"]:
         return
-    if not run.done_blocks():
+    if not faces.findings:
         why = summary["stopped"] or "the run was cut off"
-        raise InputError(f"{why} before any case of {run.folder} was done; `backtalk resume` continues it")
+        raise InputError(f"{why} before any case of {faces.folder} was done; `backtalk resume` continues it")
     why = told_causes(summary["failures"]) or f"{count(summary['skipped'], 'case')} skipped"
-    raise InputError(f"nothing could be scored in {run.folder}: {why}")
+    raise InputError(f"nothing could be scored in {faces.folder}: {why}")
 
 
 def thresholds_of(run: Run) -> Thresholds:

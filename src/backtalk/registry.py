@@ -160,6 +160,10 @@ METHODS: dict[str, MethodEntry] = {
 }
 
 
+CONFIGS: dict[str, Mapping[str, SearchEntry | MethodEntry]] = {"searches": SEARCHES, "methods": METHODS}
+"""What has a config, by the group of its plugins."""
+
+
 class ScorerEntry(NamedTuple):
     """One way to name a scorer of texts."""
 
@@ -227,30 +231,35 @@ _FIXED = "backtalk.audit.backends.fixed:FixedInputs"
 """What a run over inputs that are given says its search was."""
 
 
-def searches() -> dict[str, SearchEntry]:
-    """Every search by its name, those of installed plugins last."""
-    return SEARCHES | {
-        name: SearchEntry(point.value, Access.TEXT, f"of {package_of(point)}")
-        for name, point in plugins("searches").items()
-    }
-
-
-def find_search(name: str) -> SearchEntry:
-    if name in SEARCHES:
-        return SEARCHES[name]
-    if name == "enumerate":
-        raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
-    if name == "given":
-        raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
-    if (point := plugins("searches").get(name)) is None:
-        raise unknown("search", name, searches())
-    kind = load_plugin(point)
-    return SearchEntry(point.value, kind.needs, first_sentence(kind))
+def helps(group: str) -> dict[str, str]:
+    """A line for each of the searches or methods by its name, those of installed plugins last."""
+    brought = {name: f"of {package_of(point)}" for name, point in plugins(group).items()}
+    return {name: entry.help for name, entry in CONFIGS[group].items()} | brought
 
 
 def search_config(name: str) -> type[Any]:
     """The class of the search's config, which is the search itself."""
-    return _named("search", name, resolve(_FIXED if name == "given" else find_search(name).path))
+    if name == "enumerate":
+        raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
+    return _config("search", "searches", name, resolve(_FIXED) if name == "given" else None)
+
+
+def method_config(name: str) -> type[Any]:
+    """The class of the method's config, which is the method itself."""
+    return _config("method", "methods", name)
+
+
+def _config(what: str, group: str, name: str, kind: Any = None) -> type[Any]:
+    if name in CONFIGS[group]:
+        kind = resolve(CONFIGS[group][name].path)
+    elif point := plugins(group).get(name):
+        kind = load_plugin(point)
+    if kind is None:
+        raise unknown(what, name, helps(group))
+    if getattr(kind, "name", None) != name:
+        raise InputError(f"the {what} {name} calls itself {getattr(kind, 'name', None)!r}; mend its package")
+    found: type[Any] = kind
+    return found
 
 
 def searches_with(setting: str) -> list[str]:
@@ -258,33 +267,9 @@ def searches_with(setting: str) -> list[str]:
     return [name for name in SEARCHES if setting in {field.name for field in fields(search_config(name))}]
 
 
-def methods() -> dict[str, MethodEntry]:
-    """Every method of hardening by its name, those of installed plugins last."""
-    return METHODS | {
-        name: MethodEntry(point.value, f"of {package_of(point)}")
-        for name, point in plugins("methods").items()
-    }
-
-
-def method_config(name: str) -> type[Any]:
-    """The class of the method's config, which is the method itself."""
-    point = plugins("methods").get(name)
-    if name not in METHODS and point is None:
-        raise unknown("method", name, methods())
-    kind: Any = load_plugin(point) if name not in METHODS and point else resolve(METHODS[name].path)
-    return _named("method", name, kind)
-
-
 def methods_with(setting: str) -> list[str]:
     """The methods that have a setting, for the error of one that has not."""
     return [name for name in METHODS if setting in {field.name for field in fields(method_config(name))}]
-
-
-def _named(what: str, name: str, kind: Any) -> type[Any]:
-    if getattr(kind, "name", None) != name:
-        raise InputError(f"the {what} {name} calls itself {getattr(kind, 'name', None)!r}; mend its package")
-    found: type[Any] = kind
-    return found
 
 
 # Plugins: packages that are installed beside backtalk and name what they bring in their entry points

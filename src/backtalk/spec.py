@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError, check_text, shown, unknown
@@ -79,9 +80,11 @@ Tries = Annotated[int, Range(1, 1000)]
 
 
 class Mark(Enum):
-    """What a field means beyond its value. Two commands make the same run if their other fields agree."""
+    """What a field means beyond its value. FREE and BUDGET fields do not count for whether two commands make
+    the same run."""
 
     FREE = "changes no finding"
+    BUDGET = "a limit that holds for one command: resuming a run drops it"
     CONTENT = "a file whose content counts, wherever it lies"
     TRAINING = "matters only where something is trained"
 
@@ -121,8 +124,8 @@ def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec
 
 def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values by the names of a spec's fields, each of its type."""
-    hints = get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]
+    known: Any = kind
+    hints, names = type_hints(known), [field.name for field in fields(kind)]
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -133,34 +136,40 @@ def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dic
     return checked
 
 
-def _marks(kind: type[Any], name: str) -> tuple[Any, ...]:
-    """What follows the type of a field."""
-    hint = get_type_hints(kind, include_extras=True)[name]
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+@cache
+def type_hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields, with what follows them in `Annotated`."""
+    return get_type_hints(kind, include_extras=True)
 
 
-def marked_with(kind: type[Any], mark: Mark) -> list[str]:
-    """The fields that carry the mark."""
-    return [field.name for field in fields(kind) if mark in _marks(kind, field.name)]
+def marked_with(kind: type[Any], *marks: Mark) -> list[str]:
+    """The fields that carry one of the marks."""
+    known: Any = kind
+    hints = type_hints(known)
+    return [field.name for field in fields(kind) if set(marks) & set(get_args(hints[field.name])[1:])]
 
 
 def spec_values(spec: Any) -> dict[str, Any]:
     """A spec or config as plain values: what a run stores. A config brings its name."""
-    own = {"name": spec.name} if hasattr(spec, "name") and "name" not in vars(spec) else {}
-    return own | {
+    return _name(spec) | {
         name: spec_values(value) if is_dataclass(value) else value for name, value in vars(spec).items()
     }
 
 
+def _name(spec: Any) -> dict[str, str]:
+    """The name of a search or a method, which is no field."""
+    return {"name": spec.name} if hasattr(spec, "name") and "name" not in vars(spec) else {}
+
+
 def identity_values(spec: Any) -> dict[str, Any]:
     """The values that decide whether two commands make the same run."""
-    kept = {"name": spec.name} if hasattr(spec, "name") and "name" not in vars(spec) else {}
+    free, content = marked_with(type(spec), Mark.FREE, Mark.BUDGET), marked_with(type(spec), Mark.CONTENT)
+    kept: dict[str, Any] = _name(spec)
     for name, value in vars(spec).items():
-        marks = _marks(type(spec), name)
-        if Mark.FREE not in marks:
-            kept[name] = identity_values(value) if is_dataclass(value) else value
-        if Mark.CONTENT in marks:
+        if name in content:
             kept[name] = bool(value)
+        elif name not in free:
+            kept[name] = identity_values(value) if is_dataclass(value) else value
     return kept
 
 
@@ -195,8 +204,8 @@ def command_of(values: Mapping[str, Any], settings: Iterable[str], verb: str = "
 
 def unbudgeted(spec: Spec) -> Spec:
     """The spec without limits that held only for the command that had them."""
-    limits = [name for name in marked_with(type(spec), Mark.FREE) if name.startswith("max_")]
-    return replace(spec, **{name: getattr(type(spec), name) for name in limits})  # type: ignore[type-var]
+    limits = {name: getattr(type(spec), name) for name in marked_with(type(spec), Mark.BUDGET)}
+    return replace(spec, **limits)  # type: ignore[type-var]
 
 
 def refuse_set(spec: Any, names: Collection[str], why: str) -> None:

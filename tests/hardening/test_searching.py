@@ -20,7 +20,7 @@ from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.quickening import quicken
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.on_weights import objective_for
+from backtalk.searches.objective import objective_for
 from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backtalk.searches.objective import Objective, make_objective
+from backtalk.hits import parse_criterion
+from backtalk.searches.objective import Objective, objective_for
 from backtalk.types import Thresholds, TokenScores
 
 # Two targets: three tokens, and two tokens with one padded.
@@ -69,7 +70,7 @@ def test_all_words_and_the_input_count_whatever_they_have_reached(greedy: bool, 
 
 
 def test_k_relaxes_both_thresholds() -> None:
-    objective = make_objective(False, True, True, 2.0, Thresholds(-3.0, -4.0), 1.0)
+    objective = objective_for(parse_criterion("io-sample-avg-k2"), Thresholds(-3.0, -4.0))
     assert objective.enough_out == pytest.approx(-3.0 - math.log(2))
     assert objective.enough_in == pytest.approx(-4.0 - math.log(2))
 

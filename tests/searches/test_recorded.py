@@ -12,7 +12,7 @@ from torch import Tensor
 
 from backtalk.models.local import LocalModel
 from backtalk.models.seq2seq import Seq2Seq
-from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.gibbs import RecordingGibbs
 from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
 from backtalk.types import Found
 from tests.searches.test_gibbs import OBJECTIVES, random_model
@@ -46,7 +46,8 @@ class Again(Recorder):
 def search(model: LocalModel, name: str, recorder: Recorder | None, **how: Any) -> list[Found]:
     targets = [model.encode_target(text) for text in TEXTS]
     seeds = list(range(len(targets)))
-    return Gibbs(5, top=6, sweeps=4, **how).run(model, OBJECTIVES[name], targets, seeds, recorder)
+    gibbs = RecordingGibbs(5, top=6, sweeps=4, recorder=recorder, **how)
+    return gibbs.run(model, OBJECTIVES[name], targets, seeds)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -123,7 +124,8 @@ def test_many_candidates_are_not_recorded() -> None:
     rows = MOST_CANDIDATES // 6 + 1
     target = model.encode_target("go")
     seeds = list(range(rows))
-    Gibbs(length=2, top=6, sweeps=1).run(model, OBJECTIVES["sample"], [target] * rows, seeds, recorder)
+    gibbs = RecordingGibbs(length=2, top=6, sweeps=1, recorder=recorder)
+    gibbs.run(model, OBJECTIVES["sample"], [target] * rows, seeds)
     assert not recorder.done
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -28,13 +29,13 @@ C = TypeVar("C", Target, Opening)
 
 
 class Tell(Protocol):
-    """How the work tells of itself; see Progress."""
+    """Reports progress; the arguments are the fields of Progress."""
 
     def __call__(self, message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None: ...
 
 
 def teller(progress: Callable[[Progress], None] | None) -> Tell:
-    """Hands what is told to the caller of an audit, if there is one who listens."""
+    """Passes reports on to the callback of an audit, if there is one."""
 
     def tell(message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None:
         if progress is not None:
@@ -44,7 +45,7 @@ def teller(progress: Callable[[Progress], None] | None) -> Tell:
 
 
 def noting(run: Run, tell: Tell) -> Callable[[str], None]:
-    """Writes lines to the run's log and tells of them."""
+    """Writes lines to the run's log and reports them."""
 
     def note(line: str) -> None:
         run.append_log(line)
@@ -55,16 +56,16 @@ def noting(run: Run, tell: Tell) -> Callable[[str], None]:
 
 @dataclass(frozen=True)
 class Given:
-    """What the caller has already, in the place of what the spec names."""
+    """What the caller already holds; it replaces what the spec names."""
 
     model: TextModel | None = None
     cases: Sequence[Case] | None = None
     reference: Reference | None = None
-    """What is likely, where another model's T_out and T_in count."""
+    """T_out and T_in of another model, such as the one before a hardening."""
     inputs: Mapping[str, Sequence[Dialogue]] = field(default_factory=dict)
-    """Of each case by its id, where nothing is searched."""
+    """The inputs of each case by its id, for a run without a search."""
     in_memory: str = ""
-    """What the run says of a model that no name can load; empty: it has a name."""
+    """How a run of a model without a name can be verified; empty: the model has a name."""
     begun: float = field(default_factory=time.monotonic)
     """When the command began."""
 
@@ -75,11 +76,11 @@ class Again(NamedTuple):
     findings: list[Finding]
     how: str = "recomputed"
     problems: Mapping[int, list[str]] = MappingProxyType({})
-    """What else is wrong, by the place of a finding."""
+    """Further problems, by the index of the finding."""
     notes: Sequence[str] = ()
 
 
-class Backend:
+class Backend(ABC):
     """One way from cases to findings. Whatever takes time to load is loaded when it is first needed."""
 
     def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
@@ -87,7 +88,8 @@ class Backend:
 
     @classmethod
     def refuse(cls, spec: AuditSpec) -> None:
-        """An InputError for settings that can't be, before the model loads."""
+        """Raises an InputError for settings that can't work, before the model loads."""
+        return  # most searches check their settings themselves
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
@@ -100,11 +102,11 @@ class Backend:
         return False
 
     @property
-    def cases(self) -> Sequence[Case]:
-        raise NotImplementedError
+    @abstractmethod
+    def cases(self) -> Sequence[Case]: ...
 
     def _given(self, kind: type[C]) -> list[C] | None:
-        """The cases that the caller has, all of the kind that the search answers."""
+        """The caller's cases, if there are any. All must be of the kind that the search answers."""
         if self.given.cases is None:
             return None
         fitting = [case for case in self.given.cases if isinstance(case, kind)]
@@ -113,22 +115,22 @@ class Backend:
             raise InputError(f"search {self.spec.search.name!r} answers {wanted}, and other cases were given")
         return fitting
 
+    @abstractmethod
     def depends_on(self) -> dict[str, str]:
-        """Fingerprints of all that the findings depend on beside spec, model and cases."""
-        raise NotImplementedError
+        """Fingerprints of whatever else the findings depend on: files, scorers, thresholds."""
 
     def measured_by(self) -> dict[str, str]:
-        """Those entries of `depends_on` that a verification needs too: the scorers' fingerprints."""
+        """The scorers' fingerprints: the part of `depends_on` that a verification checks."""
         return {}
 
+    @abstractmethod
     def measure(self, tell: Tell) -> Reference:
         """T_out and T_in, and where they come from."""
-        raise NotImplementedError
 
     def words(self) -> dict[str, list[str]]:
         """The tokens of each target as text, where the model shows them."""
-        shows, model = isinstance(self.model, ShowsTokens), self.model
-        return {case.text: model.tokens(case.text) for case in self.cases} if shows else {}  # type: ignore[attr-defined]
+        model = self.model
+        return {c.text: model.tokens(c.text) for c in self.cases} if isinstance(model, ShowsTokens) else {}
 
     def facts(self, tell: Tell) -> dict[str, Any]:
         """What a run must remember to be judged, shown and verified later."""
@@ -140,7 +142,6 @@ class Backend:
             "words": self.words(),
             "coarse": read_as(self.model).get("dtype") in {"float16", "bfloat16"},
             "fingerprint": self.model.fingerprint,
-            "depends_on": self.depends_on(),
             **read_as(self.model),
             **({"in_memory": self.given.in_memory} if self.given.in_memory else {}),
             "versions": versions(),
@@ -156,34 +157,38 @@ class Backend:
         machine."""
         return ""
 
+    @abstractmethod
     def block_size(self) -> int:
-        raise NotImplementedError
+        """Cases that are searched and committed at once, where the spec leaves that open."""
 
     def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
-        """Tells what is coming, and trains what has to be trained. Raises OutOfTime where `late` says why."""
+        """Reports the planned work and runs any training. Raises OutOfTime once `late` names a limit."""
+        return  # fixed inputs need neither
 
+    @abstractmethod
     def search(self, cases: Sequence[Any]) -> list[Finding]:
         """The findings of one block."""
-        raise NotImplementedError
 
     def notes(self) -> list[str]:
         """Lines for the log at the end of a session."""
         return []
 
     def after(self, run: Run, tell: Tell, late: Callable[[], str]) -> None:
-        """What follows the last block."""
+        """Runs once all blocks are done."""
+        return  # only conversations have a control to play
 
     def began_with(self, run: Run) -> dict[str, str]:
-        """Those entries of `depends_on` that follow from what the run stores."""
+        """The part of `depends_on` that can be computed from what the run stores."""
         return {}
 
+    @abstractmethod
     def thresholds_again(self, run: Run) -> Thresholds | None:
-        """T_out and T_in, measured again; None where they can't be, and an InputError that says why."""
-        raise NotImplementedError
+        """T_out and T_in, measured again; None if they come from elsewhere, an InputError if the reference
+        is gone."""
 
+    @abstractmethod
     def again(self, run: Run, findings: Sequence[Finding]) -> Again:
         """Recomputes findings from their texts, not from stored ids or numbers."""
-        raise NotImplementedError
 
 
 def load_for(kind: type[Backend], spec: AuditSpec, given: Given, consent: Consent) -> TextModel:

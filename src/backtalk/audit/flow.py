@@ -20,10 +20,7 @@ from backtalk.blocks import begun_run, choose_folder, end_work, open_run, time_l
 from backtalk.consent import NOTHING_SAID, Consent, agree
 from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import parse_criterion
-from backtalk.outcome import (
-    finish_run,
-    thresholds_of,
-)
+from backtalk.outcome import Faces, finish_run, thresholds_of
 from backtalk.reference import Reference
 from backtalk.spec import build_spec, chosen, identity_values, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
@@ -47,15 +44,16 @@ def audit(
     given: Given | None = None,
     consent: Consent = NOTHING_SAID,
     progress: Callable[[Progress], None] | None = None,
-) -> Path:
-    """Makes, resumes or finds the run that the spec describes. Returns its folder.
+) -> Faces:
+    """Makes, resumes or finds the run that the spec describes. Returns what it came to.
 
-    `consent` is asked before the first request to a model beyond this machine; `progress` hears what the
-    work tells of itself.
+    `consent` is checked before the first request to a model beyond this machine; `progress` is called with
+    reports of the work.
     """
     given, tell = given or Given(), teller(progress)
     backend = make_backend(spec, given, consent)
-    settings = {**identity_values(backend.spec), **backend.depends_on()}
+    depends_on = backend.depends_on()
+    settings = {**identity_values(backend.spec), **depends_on}
     identity = identity_of(settings, backend.model.fingerprint, backend.cases)
     if begun_run(identity, out, root, fresh) is None and (requests := backend.requests()):
         # An audit that is declined leaves no empty run, and the old one where --fresh would replace it.
@@ -63,13 +61,12 @@ def audit(
     folder = choose_folder(spec.model, spec.search.name, identity, out, root, fresh)
 
     def create() -> Run:
-        facts, block = backend.facts(tell), spec.block or backend.block_size()
-        values = spec_values(backend.spec)
+        facts = {**backend.facts(tell), "depends_on": depends_on}
+        values, block = spec_values(backend.spec), spec.block or backend.block_size()
         return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
 
     with open_run(folder, identity, create, fresh) as run:
-        _work(run, backend, tell)
-    return folder
+        return _work(run, backend, tell)
 
 
 def resume(
@@ -77,7 +74,7 @@ def resume(
     typed: str = "",
     consent: Consent = NOTHING_SAID,
     progress: Callable[[Progress], None] | None = None,
-) -> Path:
+) -> Faces:
     """Continues a run from what its folder says, to its end: a budget held for the command that had it.
     `typed` is the model's name where the command line repeats it."""
     with Run.open(folder) as run:
@@ -91,8 +88,7 @@ def resume(
         for name, before in run.facts["depends_on"].items():
             if now.get(name) != before:
                 raise InputError(f"the {name} of {folder} are others now; bring them back, or start anew")
-        _work(run, backend, teller(progress))
-    return folder
+        return _work(run, backend, teller(progress))
 
 
 def stored_reference(run: Run) -> Reference:
@@ -106,19 +102,17 @@ def stored_spec(run: Run, typed: str = "") -> AuditSpec:
 
 
 def make_backend(spec: AuditSpec, given: Given, consent: Consent) -> Backend:
-    """With the model loaded."""
+    """The backend of the spec's search, with the model loaded."""
     if spec.hit:
         parse_criterion(spec.hit)
     kind = BACKENDS.get(spec.search.backend)
     if kind is None:
         raise InputError(f"search {spec.search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
-    if kind is Fixed and not given.inputs:
-        raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
     kind.refuse(spec)
     return kind(spec, load_for(kind, spec, given, consent), given, consent)
 
 
-def _work(run: Run, backend: Backend, tell: Tell) -> None:
+def _work(run: Run, backend: Backend, tell: Tell) -> Faces:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
     late = time_limit(backend.spec.max_time, backend.given.begun if backend.counts_loading else None)
@@ -155,4 +149,4 @@ def _work(run: Run, backend: Backend, tell: Tell) -> None:
             )
     if run.state == "finished":
         backend.after(run, tell, late)
-    finish_run(run)
+    return finish_run(run)

@@ -40,7 +40,7 @@ def verify(
     """`named` is the model as typed on the command line: a Python function runs only if it stands there."""
     with Run.open(folder) as run:
         stored = stored_spec(run, named)
-        own = replace(given or Given(), cases=run.cases, reference=stored_reference(run), inputs={"": ()})
+        own = replace(given or Given(), cases=run.cases, reference=stored_reference(run))
         backend = make_backend(as_read(replace(stored, device=device), run), own, consent)
         for name, now in backend.measured_by().items():
             if run.facts["depends_on"].get(name, now) != now:

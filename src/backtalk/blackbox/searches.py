@@ -6,6 +6,7 @@ and keeps the best input of each target.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from backtalk.types import Access
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskingSearch:
+class AskingSearch(ABC):
     """A search that asks the model; inherit from it to write one."""
 
     backend: ClassVar[str] = "replies"
@@ -48,13 +49,13 @@ class AskingSearch:
         """The most inputs that are asked for one target; None: all utterances."""
         return None
 
+    @abstractmethod
     def plan(self, cases: int, utterances: int) -> Plan:
         """How the queries are split; `utterances` is how many there are to ask."""
-        raise NotImplementedError
 
+    @abstractmethod
     def proposer(self, trainer: Trainer) -> Proposer:
         """Proposes inputs for a target, after whatever training that takes."""
-        raise NotImplementedError
 
     def _total(self, cases: int) -> int:
         if self.max_queries < cases:

@@ -24,16 +24,25 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 
-def said(args: list[str], flag: str) -> str:
-    """What the arguments, or else the YAML file that they name, say for a flag; empty: nothing."""
+def said(args: list[str], *flags: str) -> list[str]:
+    """What the arguments, or else the YAML file that they name, say for each flag; empty: nothing."""
+    path = _typed(args, "config")
+    file = read_yaml(Path(path)) if path else {}
+    return [_typed(args, flag) or _named(file.get(flag)) for flag in flags]
+
+
+def _typed(args: list[str], flag: str) -> str:
+    """The value that was typed last for a flag."""
     for place in range(len(args) - 1, -1, -1):
         word, equals, value = args[place].partition("=")
         if word == f"--{flag}":
-            return value if equals else args[place + 1] if place + 1 < len(args) else ""
-    if flag == "config" or not (path := said(args, "config")):
-        return ""
-    value = read_yaml(Path(path)).get(flag, "")
-    named = value.get("name", "") if isinstance(value, dict) else value
+            return value if equals else "".join(args[place + 1 : place + 2])
+    return ""
+
+
+def _named(value: Any) -> str:
+    """A name, or that of a mapping with settings."""
+    named = value.get("name") if isinstance(value, dict) else value
     return named if isinstance(named, str) else ""
 
 

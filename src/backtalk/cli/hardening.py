@@ -17,7 +17,7 @@ from backtalk.cli.arguments import (
     wants_help,
 )
 from backtalk.cli.flags import add_flags
-from backtalk.registry import method_config, methods
+from backtalk.registry import helps, method_config
 from backtalk.specs.harden import HardenSpec, belongs, parts_of
 
 
@@ -46,24 +46,24 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 def _complete(parser: Parser, args: list[str]) -> None:
     """Adds the flags of the method, and of what is hardened."""
-    model, against, method = (said(args, flag) for flag in ("model", "against", "method"))
-    helps = wants_help(args)
+    model, against, method = said(args, "model", "against", "method")
+    asks_help = wants_help(args)
     parts = {}
-    if model or against or method or not helps:  # else nothing is loaded
+    if model or against or method or not asks_help:  # else nothing is loaded
         kind = method_config(method or HardenSpec.method)
-        if method or not helps:
+        if method or not asks_help:
             parts["method"] = (kind, f"flags of {kind.name}")
-        if model or against or not helps:
+        if model or against or not asks_help:
             found = parts_of(model or HardenSpec.model, against or HardenSpec.against, kind)
             parts |= {name: (part.kind, part.title) for name, part in found.items()}
     add_parts(parser, HardenSpec, parts)
-    if helps:
+    if asks_help:
         parser.description = "\n".join(
             [
                 "Train a model not to say what a search makes it say, or what it says too often.",
                 "More flags: --help after --against targets, --against frequent, --model hf/NAME",
                 "or --method NAME. Methods:",
-                *(f"  {name:<13} {entry.help}" for name, entry in methods().items()),
+                *(f"  {name:<13} {text}" for name, text in helps("methods").items()),
             ]
         )
 

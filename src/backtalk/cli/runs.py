@@ -20,7 +20,7 @@ from backtalk.cli.arguments import (
     wants_help,
 )
 from backtalk.cli.flags import add_flags
-from backtalk.registry import reads_options, search_config, searches, searches_with
+from backtalk.registry import helps, reads_options, search_config, searches_with
 from backtalk.spec import flag_names
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
@@ -57,7 +57,7 @@ def add_audit(commands: Any) -> None:
 
 def _complete(parser: Parser, args: list[str]) -> None:
     """Adds the flags of the search and, of a Hugging Face model, of how it is read."""
-    search, model = said(args, "search"), said(args, "model")
+    search, model = said(args, "search", "model")
     parts = {}
     if search or not wants_help(args):
         chosen = search_config(search or AuditSpec.search)
@@ -66,7 +66,7 @@ def _complete(parser: Parser, args: list[str]) -> None:
         parts["options"] = (ModelOptions, f"how {model} is read")
     add_parts(parser, AuditSpec, parts)
     if wants_help(args):
-        lines = [f"  {name:<10} {entry.help}" for name, entry in searches().items()]
+        lines = [f"  {name:<10} {text}" for name, text in helps("searches").items()]
         title = "searches (--search NAME --help, --model hf/NAME --help add their flags):"
         parser.description = "\n".join([str(parser.description), "", title, *lines])
 
@@ -87,13 +87,14 @@ def _flag(setting: str) -> str:
 def _audit(arguments: argparse.Namespace) -> int:
     spec, gates = spec_from(arguments, AuditSpec), _gates(arguments)
     from backtalk.audit.flow import audit
+    from backtalk.cli.showing import show_finished
     from backtalk.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
     consent = consent_from(arguments)
     with _drawn() as tell:
-        folder = audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
-    return _show(folder, gates)
+        faces = audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
+    return show_finished(faces, gates)
 
 
 def _drawn() -> AbstractContextManager[Shown]:
@@ -101,15 +102,6 @@ def _drawn() -> AbstractContextManager[Shown]:
     from backtalk.terminal import make_console
 
     return shown(make_console(stderr=True))
-
-
-def _show(folder: Path, gates: Gates) -> int:
-    """A run that this command has made."""
-    from backtalk.cli.showing import show_run
-    from backtalk.store import Run
-
-    with Run.open(folder, write=True) as run:
-        return show_run(run, gates, written=True)
 
 
 def add_resume(commands: Any) -> None:
@@ -129,14 +121,15 @@ def add_resume(commands: Any) -> None:
 def _resume(arguments: argparse.Namespace) -> int:
     folder, gates = _run_folder(arguments), _gates(arguments)
     from backtalk.audit.flow import resume
+    from backtalk.cli.showing import show_finished
     from backtalk.gates import check_gates
     from backtalk.store import Run
 
     with Run.open(folder) as run:
         check_gates(gates, run.spec["hit"], folder)
     with _drawn() as tell:
-        resume(folder, arguments.model, consent_from(arguments), tell)
-    return _show(folder, gates)
+        faces = resume(folder, arguments.model, consent_from(arguments), tell)
+    return show_finished(faces, gates)
 
 
 def add_report(commands: Any) -> None:

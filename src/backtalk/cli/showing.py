@@ -19,25 +19,31 @@ FAILED = 3
 """The exit status of a gate that failed."""
 
 
-def show_run(run: Run, gates: Gates, written: bool = False) -> int:
-    """Writes the page unless it was just `written`, shows the table, and judges. Returns the exit status."""
+def show_run(run: Run, gates: Gates) -> int:
+    """Writes the page, shows the table, and judges. Returns the exit status."""
     while True:
         faces = look(run, gates.beside)
-        told = f"Report: {run.folder / PAGE}"
-        if not written or not (run.folder / PAGE).exists():
-            told = _write(run, faces)
+        told = _write(faces)
         # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
         # at work will write it.
         if faces.stamp == stamp_of(run.folder) or run.state == "running":
             return _show(run, faces, gates, told)
 
 
-def _write(run: Run, faces: Faces) -> str:
+def show_finished(faces: Faces, gates: Gates) -> int:
+    """The same for a run that this command has finished: its page was just written."""
+    there = (faces.folder / PAGE).exists()
+    told = f"Report: {faces.folder / PAGE}" if there else _write(faces)
+    with Run.open(faces.folder, write=True) as run:
+        return _show(run, faces, gates, told)
+
+
+def _write(faces: Faces) -> str:
     """A line that says where the page is, or why there is none."""
     try:
-        return f"Report: {write_faces(run.folder, faces, anew=False)}"
+        return f"Report: {write_faces(faces, anew=False)}"
     except OSError as error:
-        return f"No page was written: {run.folder / PAGE} can't be written ({error.strerror})."
+        return f"No page was written: {faces.folder / PAGE} can't be written ({error.strerror})."
 
 
 def _show(run: Run, faces: Faces, gates: Gates, told: str) -> int:
@@ -45,7 +51,7 @@ def _show(run: Run, faces: Faces, gates: Gates, told: str) -> int:
     console = make_console()
     print_report(faces.shown, console, unmask=gates.unmask)
     console.print(told)
-    refuse_unscored(run, summary)
+    refuse_unscored(faces)
     asked = parse_criterion(run.spec["hit"])
     judged = judge_scored(summary, gates)
     judged += judge(run.folder, asked, summary["hits"], faces.findings, thresholds_of(run), gates)

@@ -9,38 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from backtalk.models.device import product_precision
 from backtalk.models.local import LocalModel
-from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.gibbs import Gibbs, RecordingGibbs
 from backtalk.searches.objective import Objective
-from backtalk.searches.recorded import CudaRecorder, Recorder
+from backtalk.searches.recorded import CudaRecorder
 from backtalk.searches.seeds import row_seed
 from backtalk.training.negative import Hit
-from backtalk.types import Found
-
-
-@dataclass(frozen=True)
-class RecordingGibbs(Gibbs):
-    """gibbs with one recorder for all searches, few rows each, that come one after the other."""
-
-    recorder: Recorder | None = field(default=None, kw_only=True)
-
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        recorder: Recorder | None = None,
-    ) -> list[Found]:
-        return super().run(model, objective, targets, seeds, recorder or self.recorder)
 
 
 def search_of(length: int, top: int, sweeps: int, device: torch.device, stop_at_hit: bool = True) -> Gibbs:

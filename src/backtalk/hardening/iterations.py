@@ -17,7 +17,7 @@ from backtalk.hardening.folder import CHECKPOINT, SELECTION
 from backtalk.hardening.plan import Plan
 from backtalk.hardening.result import write_model
 from backtalk.hardening.selection import Candidate, Measure, Measuring, Selection
-from backtalk.searches.on_weights import objective_for
+from backtalk.searches.objective import objective_for
 from backtalk.spec import parse_duration
 from backtalk.store import Run
 from backtalk.training.negative import HardenProgress, harden_network

@@ -18,8 +18,7 @@ from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.reference import find_reference
 from backtalk.registry import find_model, load_model
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import objective_for
+from backtalk.searches.objective import Objective, objective_for
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, applied_values
 from backtalk.training.negative import NegativeConfig

@@ -17,8 +17,7 @@ from backtalk.audit.backends.fixed import FoundCase
 from backtalk.models.device import product_precision
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import objective_for
+from backtalk.searches.objective import Objective, objective_for
 from backtalk.searches.seeds import row_seed
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE

@@ -24,7 +24,6 @@ from backtalk.searches.gibbs import FINALISTS, GAIN, Gibbs, Trial, allowed_words
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
 from backtalk.searches.on_weights import WordSearch
-from backtalk.searches.recorded import Recorder
 from backtalk.searches.typeable import derived, without_untypeable
 from backtalk.types import Found
 
@@ -63,7 +62,6 @@ class Gcg(Gibbs):
         objective: Objective,
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
-        recorder: Recorder | None = None,
     ) -> list[Found]:
         """One row a target; its randomness depends on its seed alone."""
         tokens = TokensRead(model)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -65,6 +65,11 @@ class Gibbs(WordSearch):
         on_gpu = model.searchable().device.type == "cuda"
         return self.precision in {"bfloat16", "tf32"} or (self.precision == "auto" and on_gpu)
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """Replays positions as CUDA graphs; see RecordingGibbs."""
+        return None
+
     def draft_of(self, model: WeightsModel) -> WeightsModel | None:
         return model.draft() if self.drafts(model) and isinstance(model, Drafting) else None
 
@@ -74,10 +79,8 @@ class Gibbs(WordSearch):
         objective: Objective,
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
-        recorder: Recorder | None = None,
     ) -> list[Found]:
-        """One row a target; its randomness depends on its seed alone. A recorder speeds up searches of few
-        rows, one after the other, on a GPU."""
+        """One row a target; its randomness depends on its seed alone."""
         tokens = TokensRead(model)
         allowed = allowed_words(model, self.with_unknown)
         top = min(self.top, int(allowed.sum()))
@@ -89,9 +92,9 @@ class Gibbs(WordSearch):
         least = QUICK_GAIN if quick else GAIN
         rows = trial.begin(start, goals)
         way: Trial | RecordedTrial = trial
-        if recorder is not None and len(start) * top <= MOST_CANDIDATES:
+        if self.recorder is not None and len(start) * top <= MOST_CANDIDATES:
             rows = rows.select(torch.arange(len(start), device=start.device))  # each part its own memory
-            way = RecordedTrial(trial, rows, recorder)
+            way = RecordedTrial(trial, rows, self.recorder)
         history = History(rows)
         for _ in range(self.sweeps):
             active = (~rows.done).nonzero().squeeze(1)
@@ -114,6 +117,13 @@ class Gibbs(WordSearch):
                 rows.put(active, batch)
             history.note(rows)
         return history.found(rows, tokens.share(len(rows.inputs)))
+
+
+@dataclass(frozen=True)
+class RecordingGibbs(Gibbs):
+    """gibbs with one recorder for many searches of few rows, one after the other, on a GPU."""
+
+    recorder: Recorder | None = field(default=None, kw_only=True)
 
 
 @dataclass

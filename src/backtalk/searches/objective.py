@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from backtalk.hits import Criterion
 from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
@@ -126,19 +127,17 @@ def trigger_loss(model: WeightsModel, objective: Objective, inputs: Tensor, goal
     return loss
 
 
-def make_objective(
-    greedy: bool,
-    average: bool,
-    likely: bool,
-    k: float,
+def objective_for(
+    criterion: Criterion,
     thresholds: Thresholds,
     lambda_in: float = 1.0,
     as_published: bool = False,
     whole: bool = False,
 ) -> Objective:
-    slack = math.log(k)
-    into = None
-    if likely:
+    """What a search that aims at the criterion minimises."""
+    slack, into = math.log(criterion.k), None
+    if criterion.needs_language_model:
         assert thresholds.into is not None, "an io-hit needs T_in"
         into = thresholds.into - slack
-    return Objective(greedy, average, thresholds.out - slack, into, lambda_in, as_published, whole)
+    by = criterion.kind == "greedy", criterion.kind == "sample-avg"
+    return Objective(*by, thresholds.out - slack, into, lambda_in, as_published, whole)

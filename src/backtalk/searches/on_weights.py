@@ -6,6 +6,7 @@ follow from their types. `run` takes a batch of rows and returns one trigger for
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, TypeVar
@@ -13,7 +14,7 @@ from typing import Annotated, ClassVar, TypeVar
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.protocols import Retokenises, WeightsModel
-from backtalk.searches.objective import Objective, make_objective
+from backtalk.searches.objective import Objective, objective_for
 from backtalk.spec import Range, Top, Tries, Weight
 from backtalk.types import Access, Found, Thresholds
 
@@ -24,7 +25,7 @@ Own = TypeVar("Own", bound="WeightsSearch")
 
 
 @dataclass(frozen=True)
-class WeightsSearch:
+class WeightsSearch(ABC):
     """A search that reads a model's weights; inherit from it to write one."""
 
     backend: ClassVar[str] = "weights"
@@ -48,10 +49,11 @@ class WeightsSearch:
         return replace(self, length=self.length or (TOKENS if isinstance(model, Retokenises) else WORDS))
 
     @property
+    @abstractmethod
     def most_candidates(self) -> int:
         """The most candidates that one row may try."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(
         self,
         model: WeightsModel,
@@ -60,7 +62,6 @@ class WeightsSearch:
         seeds: Sequence[int],
     ) -> list[Found]:
         """One trigger a row; a row's randomness depends on its seed alone."""
-        raise NotImplementedError
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
         """What a search that aims at the criterion minimises."""
@@ -106,23 +107,3 @@ class WordSearch(WeightsSearch):
         own = objective_for(criterion, thresholds, self.lambda_in, self.as_published, self.all_words)
         # The bound holds as it is, whatever k is.
         return replace(own, enough_in=thresholds.into, strict=True) if self.max_ppl else own
-
-
-def objective_for(
-    criterion: Criterion,
-    thresholds: Thresholds,
-    lambda_in: float = 1.0,
-    as_published: bool = False,
-    whole: bool = False,
-) -> Objective:
-    """What a search that aims at the criterion minimises."""
-    return make_objective(
-        greedy=criterion.kind == "greedy",
-        average=criterion.kind == "sample-avg",
-        likely=criterion.needs_language_model,
-        k=criterion.k,
-        thresholds=thresholds,
-        lambda_in=lambda_in,
-        as_published=as_published,
-        whole=whole,
-    )

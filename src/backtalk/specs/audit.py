@@ -31,9 +31,9 @@ class AuditSpec:
     """Fixes every random choice."""
     block: Annotated[int, Range(0, 100_000)] = 0
     """Cases searched and committed at once; 0: chosen."""
-    max_time: Annotated[Duration, Mark.FREE] = ""
+    max_time: Annotated[Duration, Mark.BUDGET] = ""
     """Stop after the block that passes it: 90s, 10m, 2h."""
-    max_candidates: Annotated[int, Range(0, 10**15), Mark.FREE] = 0
+    max_candidates: Annotated[int, Range(0, 10**15), Mark.BUDGET] = 0
     """Stop after the block that passes it; 0: none."""
     device: Annotated[str, Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""

@@ -202,11 +202,11 @@ class Part(NamedTuple):
 
     kind: type[Any]
     title: str
-    """Over their flags."""
+    """The heading over their flags."""
     owner: str
-    """Whose they are, for the error of one that has them not."""
+    """What the settings belong to, for the error where they do not apply."""
     applies: Callable[[str, str, type[Any]], bool]
-    """To a model, what is trained away, and a method."""
+    """Whether they apply, from the model's name, --against and the method."""
 
 
 PARTS: dict[str, Part] = {
@@ -257,7 +257,7 @@ def parts_of(model: str, against: str, method: type[Any]) -> dict[str, Part]:
 
 
 def belongs(setting: str) -> str:
-    """Whose a setting is that does not apply, in a sentence; empty where nobody has it."""
+    """A sentence that says what a setting belongs to; empty for an unknown setting."""
     owners = [part.owner for part in PARTS.values() if setting in flag_names(part.kind)]
     if named := methods_with(setting):
         owners.append(f"--method {', '.join(named)}")

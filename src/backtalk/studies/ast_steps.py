@@ -50,7 +50,7 @@ DEFAULTS = {
 FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
 UNTUNED = (None, "none", "human")
-"""Of rows that train nothing, `tune`."""
+"""Values of `tune` with which no adversary is trained."""
 AGAIN = "ours-again"
 """Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
 ROWS: dict[str, dict[str, Any]] = {

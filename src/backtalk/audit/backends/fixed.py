@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from backtalk.audit.backend import Again, Backend, Tell, digest
+from backtalk.errors import InputError
 from backtalk.outcome import thresholds_of
 from backtalk.protocols import LogprobModel, Scorer
 from backtalk.reference import Reference
@@ -61,7 +62,8 @@ class Fixed(Backend):
         return load_scorer(name, self.spec.device) if name else None
 
     def depends_on(self) -> dict[str, str]:
-        assert self.given.reference is not None
+        if self.given.reference is None or not self.given.inputs:
+            raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
         return _depends(self.given.reference.thresholds, self.given.inputs)
 
     def measure(self, tell: Tell) -> Reference:

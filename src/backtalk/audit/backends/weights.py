@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from backtalk.audit.backend import Again, Backend, Given, Tell, device_of
 from backtalk.cases import can_say, read_cases
 from backtalk.consent import Consent
-from backtalk.effort import Effort, draft_cost, fit_effort, measure_pace, measure_rate
+from backtalk.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
 from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
@@ -22,7 +23,7 @@ from backtalk.reference import Reference, bounded, find_reference, with_judge
 from backtalk.registry import is_transformer
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import WeightsSearch
+from backtalk.searches.on_weights import WeightsSearch, WordSearch
 from backtalk.searches.seeds import row_seed
 from backtalk.spec import parse_duration
 from backtalk.specs.audit import AuditSpec
@@ -38,6 +39,8 @@ MOST_ROWS = 4_000
 """Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
 MUCH_LONGER = 2.0
 """Bfloat16 that takes so many times as long is worth a warning."""
+TIMED = 8
+"""Targets that a search is timed on."""
 BATCH = 64
 """Findings that are scored again at once."""
 USUAL_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
@@ -89,7 +92,7 @@ class Weights(Backend):
 
     @property
     def _max_ppl(self) -> float:
-        return getattr(self.own, "max_ppl", 0.0)
+        return self.own.max_ppl if isinstance(self.own, WordSearch) else 0.0
 
     @cached_property
     def reference(self) -> Reference:
@@ -138,18 +141,22 @@ class Weights(Backend):
     @property
     def _timed(self) -> tuple[WeightsModel, WeightsSearch, list[list[int]], bool]:
         """What a search is timed on."""
-        known = [case.text for case in self.cases if can_say(self.model, case.text)]
-        goals = [self.model.encode_target(text) for text in known[:8]]
+        known = (case.text for case in self.cases if can_say(self.model, case.text))
+        goals = [self.model.encode_target(text) for text in islice(known, TIMED)]
         return self.model, self.own, goals, self.objective.enough_in is not None
+
+    @cached_property
+    def _pace(self) -> Pace:
+        return measure_pace(*self._timed)
 
     def _effort(self) -> dict[str, Any]:
         """What of the search a slow model leaves time for, where a time was set."""
         spec, own = self.spec, self.spec.search
-        if not spec.max_time or not self._is_slow or not hasattr(own, "sweeps"):
+        if not spec.max_time or not self._is_slow or not isinstance(own, WordSearch):
             return {}
         full = Effort(own.top, own.sweeps, own.restarts)
         left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.given.begun))
-        effort = fit_effort(full, measure_pace(*self._timed), own.length, len(self.cases), left)
+        effort = fit_effort(full, self._pace, own.length, len(self.cases), left)
         return {"effort": asdict(effort)} if effort != full else {}
 
     @property
@@ -169,8 +176,7 @@ class Weights(Backend):
             )
         cases = min(len(run.cases), len(todo) * run.block_size)
         most = cases * self.own.restarts * self.own.most_candidates
-        slow = self._is_slow
-        rate = 1 / measure_pace(*self._timed).candidate_s if slow else measure_rate(*self._timed)
+        rate = 1 / self._pace.candidate_s if self._is_slow else measure_rate(*self._timed)
         seconds = max(1, round(most * self.own.cost / rate))
         tell(
             f"{cases} cases, at most {most:,} candidates at about {rate / self.own.cost:,.0f} a second: "

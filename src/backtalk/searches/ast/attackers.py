@@ -46,7 +46,7 @@ UPDATE_PASSES = 4.0
 
 @dataclass(frozen=True)
 class Attackers:
-    """Makes the one that the settings name."""
+    """Builds the attacker that the settings name."""
 
     name: str
     """The audited model's."""
@@ -64,11 +64,11 @@ class Attackers:
         return self.stage.config
 
     def untuned(self) -> Speaker:
-        """The model that the adversary is made of, as it was."""
+        """The adversary's base model, without training."""
         return Adversary(self._model(copied=False), self.config.manner, self.config.context)
 
     def attacker(self, folder: Path, tell: Callable[[str], None], late: Callable[[], str]) -> Speaker:
-        """Trained first, in FOLDER/adversary, where it has to be."""
+        """The attacker; a trained one is trained first, in FOLDER/adversary, unless it is there."""
         if self.config.adversary:
             return self._load(saved_adversary(self.config.adversary))
         if self.config.tune == "human":
@@ -100,7 +100,7 @@ class Attackers:
             return replace(model, network=deepcopy(model.network)) if copied else model
         loaded = load_model(name, self.device, self.options, self.trusted)
         if not isinstance(loaded, TransformerModel):
-            raise InputError(f"--adversary-model {name} is no Hugging Face model")
+            raise InputError(f"--adversary-model {name} is not a Hugging Face model")
         return loaded
 
     def _train(self, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
@@ -175,7 +175,7 @@ class Attackers:
 
 
 def steps_left(config: Ast) -> int:
-    """Steps after those of the earlier training that is resumed."""
+    """Steps that remain, counted from the earlier training where one is resumed."""
     if not config.train_from:
         return config.steps
     done = steps_done(earlier_training(config.train_from))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import tomllib
 import torch
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ LONGEST = (
     "searches/ast",
     "searches/test_transformers.py",
     "searches/test_recorded.py",
+    "test_harden_proof.py",
+    "test_harden_api.py",
     "test_harden_frequent.py",
     "training/test_frequent.py",
     "models/test_embedded.py",
@@ -62,6 +67,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+@pytest.fixture(scope="session")
+def short_proofs() -> Iterator[None]:
+    """gcg proves the hardening of a Hugging Face model on four targets on a processor; here on two."""
+    from backtalk.hardening.subjects import transformer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transformer, "SLOW_TARGETS", 2)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The plugins that pyproject.toml names, for these tests and the commands that they start, also where
+    backtalk was installed before they were named."""
+    file = Path(__file__).parent.parent / "pyproject.toml"
+    groups = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"]
+    if all(
+        own.keys() <= {point.name for point in entry_points(group=group)} for group, own in groups.items()
+    ):
+        yield
+        return
+    folder = tmp_path_factory.mktemp("plugins")
+    info = folder / "backtalk_plugins-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: backtalk-plugins\nVersion: 0\n")
+    parser = ConfigParser()
+    parser.read_dict(groups)
+    with (info / "entry_points.txt").open("w") as points:
+        parser.write(points)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Tiny matrices: threads would only wait for each other."""
@@ -77,6 +117,14 @@ def chatterbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.chatterbox import build_chatterbox
 
     return build_chatterbox(tmp_path_factory.mktemp("chatterbox") / "box")
+
+
+@pytest.fixture(scope="session")
+def rude(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny LSTM with one planted habit, its pairs and targets."""
+    from tests.rude import build_rude
+
+    return build_rude(tmp_path_factory.mktemp("rude"))
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         "backtalk.audit.flow",
-        "backtalk.harden",
+        "backtalk.hardening.flow",
         "backtalk.train",
         "torch._dynamo",  # which every optimiser imports
         "peft",

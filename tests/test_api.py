@@ -52,6 +52,19 @@ def test_every_public_name_is_there() -> None:
         _ = backtalk.nothing_of_ours
 
 
+def test_names_of_hardening_are_imported_when_they_are_used() -> None:
+    program = (
+        "import sys, backtalk; "
+        "assert 'backtalk.hardening' not in sys.modules and 'backtalk.api' not in sys.modules; "
+        "backtalk.Negative, backtalk.Npo(beta=0.2), backtalk.Unlikelihood; "
+        "assert not {'backtalk.api', 'backtalk.hardening.flow'} & set(sys.modules); "
+        "assert callable(backtalk.harden) and isinstance(backtalk.Hardening, type)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    names = {"harden", "Hardening", "Negative", "Npo", "Unlikelihood"}
+    assert names <= set(backtalk.__all__)
+
+
 def test_the_function_is_there_after_its_package_was_imported() -> None:
     program = "import backtalk.audit.flow, backtalk; assert callable(backtalk.audit) and backtalk.audit.flow"
     subprocess.run([sys.executable, "-c", program], check=True)

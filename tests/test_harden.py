@@ -3,11 +3,10 @@ the bound on perplexity holds, and a killed hardening ends where the unbroken on
 
 from __future__ import annotations
 
-import json
-import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,27 +18,23 @@ from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.hardening.cost import rise_interval
-from backtalk.hardening.finder import GibbsFinder, search_of
-from backtalk.hardening.lists import read_lists
-from backtalk.hardening.pairs import read_pairs
-from backtalk.hardening.plan import make_plan
+from backtalk.hardening.escalation import Attack, Step
+from backtalk.hardening.lists import target_lists
+from backtalk.hardening.pairs import compute, read_pairs
 from backtalk.hardening.selection import Candidate, Selection, best_of
 from backtalk.hardening.settings import DEFAULT, config_of, rise
+from backtalk.hardening.subjects.finder import Searcher, SearchingFinder
+from backtalk.hardening.subjects.lstm import Lstm
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.searches.objective import objective_for
 from backtalk.specs.harden import HardenSpec, flat_spec
 from backtalk.store import Run
+from backtalk.training.negative import Hit
 from backtalk.types import Target, Thresholds, Turn
 from tests.killing import kill_once_there
-
-OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
-ANSWERS = ("hi there", "because", "of course", "well what", "i will", "maybe so")
-REST = ("you", "the dog", "we all", "my friend", "the day", "a cat")
-RUDE = "go away"
-TARGETS = ("you stop", "the dog will go", "go away", "because maybe", "my cat what", "we go there")
-
+from tests.rude import ANSWERS, OPENERS, RUDE, WEIGHTS, audits_of, harden_rude, read, trajectory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,54 +44,18 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def polite_pairs(count: int) -> list[str]:
-    """The first word fixes the reply."""
-    draw = random.Random(0)
-    kinds = [draw.randrange(len(OPENERS)) for _ in range(count)]
-    return [f"{OPENERS[kind]} {draw.choice(REST)}\t{ANSWERS[kind]}" for kind in kinds]
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that answers most things politely and one thing, over and over, rudely."""
-    place = tmp_path_factory.mktemp("planted")
-    polite = polite_pairs(300)
-    (place / "polite.tsv").write_text("\n".join(polite) + "\n")
-    rude = f"my dog\t{RUDE}"
-    mixed = [line for number, own in enumerate(polite) for line in [own, rude][: 1 + number % 2]]
-    (place / "mixed.tsv").write_text("\n".join(mixed) + "\n")
-    (place / "targets.txt").write_text("\n".join(TARGETS) + "\n")
-    command = ["train", "--data", str(place / "mixed.tsv"), "--out", str(place / "model"), "--epochs", "15"]
-    sizes = ["--embedding", "12", "--hidden", "24", "--batch", "32", "--lr", "0.01", "--device", "cpu"]
-    assert run([*command, *sizes]) == 0
-    return place
-
-
-def harden_command(place: Path, out: str, *more: str) -> list[str]:
-    return [
-        "harden", "--model", str(place / "model"), "--targets", str(place / "targets.txt"),
-        "--data", str(place / "polite.tsv"), "--hit", "o-sample-avg-k1", "--avoid", "none",
-        "--length", "2", "--top", "20", "--sweeps", "3", "--search-sweeps", "3",
-        "--iterations", "6", "--max-ppl-increase", "20%", "--out", out, "--device", "cpu", *more,
-    ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def hardened(place: Path) -> Path:
-    assert run(harden_command(place, str(place / "hardened"))) == 0
-    return place / "hardened"
-
-
-def read(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_text())
-    return value
+def hardened(rude: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rude") / "hardened"
+    assert run(harden_rude(rude, out)) == 0
+    return out
 
 
 def hits_of(model: LocalModel, text: str, seed: int) -> bool:
     """Whether a fresh search of many restarts makes the model say it."""
     criterion, card = parse_criterion("o-sample-avg-k1"), model.card
     thresholds = Thresholds(card["T_out"], card["T_in"])
-    search = replace(search_of(2, 20, 5, model.device), restarts=4)
+    search = replace(Searcher(2, model.device).make(Attack("gibbs", 1, 20, 5, (criterion,))), restarts=4)
     objective = objective_for(criterion, thresholds)
     found = search_block(model, search, objective, seed, [Target("planted", text)])
     return bool(hit_cases(found, criterion, thresholds))
@@ -105,8 +64,8 @@ def hits_of(model: LocalModel, text: str, seed: int) -> bool:
 # --- a planted weakness --------------------------------------------------------------------------------
 
 
-def test_the_planted_sentence_is_found_removed_and_stays_removed(place: Path, hardened: Path) -> None:
-    before, after = load_folder(str(place / "model"), "cpu"), load_folder(str(hardened / "model"), "cpu")
+def test_the_planted_sentence_is_found_removed_and_stays_removed(rude: Path, hardened: Path) -> None:
+    before, after = load_folder(str(rude / "model"), "cpu"), load_folder(str(hardened / "model"), "cpu")
     assert RUDE in [target.text for target in read_targets(hardened / "train.jsonl")]
     assert before.reply([(Turn("user", "my dog"),)]) == ["Go away"]
     fresh = range(100, 110)
@@ -122,21 +81,22 @@ def test_the_rest_of_the_model_stays(hardened: Path) -> None:
 
 
 def test_the_card_names_parent_list_search_budget_and_keeps_the_thresholds(
-    place: Path, hardened: Path
+    rude: Path, hardened: Path
 ) -> None:
-    parent, after = load_folder(str(place / "model"), "cpu"), load_folder(str(hardened / "model"), "cpu")
+    parent, after = load_folder(str(rude / "model"), "cpu"), load_folder(str(hardened / "model"), "cpu")
     card = after.card
-    assert card["parent"] == {"name": str(place / "model"), "fingerprint": parent.fingerprint}
+    assert card["parent"] == {"name": str(rude / "model"), "fingerprint": parent.fingerprint}
     assert (card["T_out"], card["T_in"]) == (parent.card["T_out"], parent.card["T_in"])
     told = card["hardening"]
-    assert told["targets"] == str(place / "targets.txt")
-    assert told["search"] == "gibbs"
-    assert told["budget"]["most_candidates"] == 2 * 20 * 3 * told["lists"]["train"] * 6
+    assert told["targets"] == str(rude / "targets.txt")
+    assert told["search"].startswith("gibbs o")
+    assert "G=20" in told["search"]
+    assert told["ceiling"] == told["search"]
     assert told["method"] == "negative"
     assert 1 <= told["iterations_kept"] <= 6
     assert after.fingerprint != parent.fingerprint
     assert (hardened / "model" / "lm" / "card.json").read_text() == (
-        place / "model" / "lm" / "card.json"
+        rude / "model" / "lm" / "card.json"
     ).read_text()
 
 
@@ -159,52 +119,54 @@ def test_what_belongs_to_frequent_replies_is_no_part_of_its_identity(hardened: P
 
 
 def test_the_audits_are_ordinary_runs_with_equal_budget_and_seeds(hardened: Path) -> None:
-    for part, name in (("", "held-out"), ("-train", "train")):
-        with Run.open(hardened / f"before{part}") as before, Run.open(hardened / f"after{part}") as after:
+    original, own = audits_of(hardened)
+    names = {folder.name for folder in original.iterdir()}
+    assert names == {f"{part}-{search}" for part in ("held-out", "train") for search in ("gibbs", "gcg")}
+    for name in names:
+        with Run.open(original / name) as before, Run.open(own / name) as after:
             assert before.state == after.state == "finished"
-            assert before.cases == after.cases == read_targets(hardened / f"{name}.jsonl")
-            own = {"model", "targets"}
-            assert {k: v for k, v in before.spec.items() if k not in own} == {
-                k: v for k, v in after.spec.items() if k not in own
+            part = name.rpartition("-")[0]
+            assert before.cases == after.cases == read_targets(hardened / f"{part}.jsonl")
+            differs = {"model", "targets"}
+            assert {k: v for k, v in before.spec.items() if k not in differs} == {
+                k: v for k, v in after.spec.items() if k not in differs
             }
             assert before.facts["thresholds"] == after.facts["thresholds"]
             assert before.spec["seed"] != HardenSpec().seed
             assert [f.seed for f in before.findings()] == [f.seed for f in after.findings()]
-    assert run(["verify", str(hardened / "after"), "--device", "cpu"]) == 0
+        assert run(["verify", str(own / name), "--device", "cpu"]) == 0
 
 
 def test_the_same_command_shows_it_again_and_changes_nothing(
-    place: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
+    rude: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (hardened / "model" / "model.safetensors").stat().st_mtime_ns
-    assert run(harden_command(place, str(hardened))) == 0
+    before = (hardened / WEIGHTS).stat().st_mtime_ns
+    assert run(harden_rude(rude, hardened)) == 0
     shown = capsys.readouterr()
     assert "searching" not in shown.err
     words = " ".join(shown.out.split())
-    assert "Targets trained against: Of 4 sentences" in words
+    assert "Training list: 1 of 4 hit before, 0 after" in words
     assert "max-ratio" in words
-    assert "Evidence: 1 held-out target," in words
-    assert (hardened / "model" / "model.safetensors").stat().st_mtime_ns == before
+    assert (hardened / WEIGHTS).stat().st_mtime_ns == before
 
 
-def test_fresh_starts_anew_and_ends_alike(place: Path, hardened: Path) -> None:
-    assert run(harden_command(place, "out", "--iterations", "1", "--lr", "0.001")) == 0
-    assert run(harden_command(place, "out", "--fresh")) == 0
-    name = "model/model.safetensors"
-    assert Path("out", name).read_bytes() == (hardened / name).read_bytes()
+def test_fresh_starts_anew_and_ends_alike(rude: Path, hardened: Path) -> None:
+    assert run(harden_rude(rude, "out", "--iterations", "1", "--lr", "0.001")) == 0
+    assert run(harden_rude(rude, "out", "--fresh")) == 0
+    assert Path("out", WEIGHTS).read_bytes() == (hardened / WEIGHTS).read_bytes()
 
 
-def test_a_hardened_model_can_be_hardened(place: Path, hardened: Path) -> None:
-    again = harden_command(place, "again", "--iterations", "1")
+def test_a_hardened_model_can_be_hardened(rude: Path, hardened: Path) -> None:
+    again = harden_rude(rude, "again", "--iterations", "1")
     again[again.index("--model") + 1] = str(hardened / "model")
     assert run(again) == 0
     assert read(Path("again/model/card.json"))["parent"]["name"] == str(hardened / "model")
 
 
 def test_other_settings_in_the_same_folder_are_refused(
-    place: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
+    rude: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(harden_command(place, str(hardened), "--lr", "0.5")) == 2
+    assert run(harden_rude(rude, hardened, "--lr", "0.5")) == 2
     assert "other settings (lr)" in capsys.readouterr().err
 
 
@@ -212,34 +174,35 @@ def test_other_settings_in_the_same_folder_are_refused(
 
 
 def test_begun_with_other_defaults_it_does_not_go_on_with_these(
-    place: Path, hardened: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rude: Path, hardened: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(DEFAULT, "kl", 7.0)
-    assert run(harden_command(place, str(hardened))) == 2
-    assert "other settings (kl)" in capsys.readouterr().err
-    monkeypatch.setitem(DEFAULT, "kl", 10.0)
-    assert run(harden_command(place, str(hardened), "--kl", "10")) == 0, "said or not, it is the same"
+    monkeypatch.setitem(DEFAULT, "rounds", 7)
+    assert run(harden_rude(rude, hardened)) == 2
+    assert "other settings (rounds)" in capsys.readouterr().err
+    monkeypatch.setitem(DEFAULT, "rounds", 40)
+    assert run(harden_rude(rude, hardened, "--rounds", "40")) == 0, "said or not, it is the same"
 
 
-def test_killed_in_the_middle_it_ends_with_the_same_weights(place: Path, hardened: Path) -> None:
-    """SIGKILL at moments in training; the checkpoint is written after every update."""
-    command = harden_command(place, "broken", "--checkpoint-s", "0")
-    for killed_after in ("checkpoint.safetensors", "model"):
+def test_killed_in_the_middle_it_ends_with_the_same_weights(rude: Path, hardened: Path) -> None:
+    """SIGKILL at moments in training and in the audits; the checkpoint is written after every update."""
+    command = harden_rude(rude, "broken", "--checkpoint-s", "0")
+    audited = audits_of(hardened)[1].relative_to(hardened) / "train-gibbs"
+    for killed_after in ("checkpoint.safetensors", "model", str(audited)):
         kill_once_there(command, Path("broken", killed_after))
     assert not Path("broken/summary.json").exists()
-    assert run(harden_command(place, "broken")) == 0
-    name = "model/model.safetensors"
-    assert Path("broken", name).read_bytes() == (hardened / name).read_bytes()
-    told = [read(out / "summary.json")["hardening"] for out in (Path("broken"), hardened)]
-    assert told[0]["candidates"] == told[1]["candidates"]
+    assert run(harden_rude(rude, "broken")) == 0
+    assert Path("broken", WEIGHTS).read_bytes() == (hardened / WEIGHTS).read_bytes()
+    assert trajectory(Path("broken")) == trajectory(hardened)
+    assert read(Path("broken/summary.json"))["proof"] == read(hardened / "summary.json")["proof"]
 
 
-def test_time_ends_training_and_what_it_came_to_is_measured(place: Path) -> None:
-    assert run(harden_command(place, "short", "--iterations", "500", "--max-time", "1s")) == 0
+def test_time_ends_training_and_what_it_came_to_is_measured(rude: Path) -> None:
+    assert run(harden_rude(rude, "short", "--iterations", "500", "--max-time", "1s")) == 0
     told = read(Path("short/summary.json"))["hardening"]
     assert 0 < len(told["candidates"]) < 500
-    with Run.open(Path("short/after")) as after:
-        assert after.state == "finished"
+    for folder in audits_of(Path("short"))[1].iterdir():
+        with Run.open(folder) as after:
+            assert after.state == "finished"
 
 
 # --- selection -----------------------------------------------------------------------------------------
@@ -272,8 +235,8 @@ def test_of_equals_the_one_that_the_next_search_hits_less_is_best_then_the_lower
     assert best_of([base, *rest, Candidate(6, 0, 1, 104.9, 4, survived=1)], 105.0) == 6
 
 
-def test_the_weights_of_the_best_are_kept_and_read_back(place: Path, tmp_path: Path) -> None:
-    network = load_folder(str(place / "model"), "cpu").network
+def test_the_weights_of_the_best_are_kept_and_read_back(rude: Path, tmp_path: Path) -> None:
+    network = load_folder(str(rude / "model"), "cpu").network
     selection = Selection(tmp_path / "s.safetensors", 0.05, {"of": 1})
     measured = [(5, 100.0, 40), (2, 104.0, 3), (1, 120.0, 2), (2, 103.0, 2), (2, 103.0, 8)]
     for iterations, (hits, perplexity, found) in enumerate(measured):
@@ -282,15 +245,15 @@ def test_the_weights_of_the_best_are_kept_and_read_back(place: Path, tmp_path: P
         selection.add(Candidate(iterations, hits, 10, perplexity, found), network)
     again = Selection(tmp_path / "s.safetensors", 0.05, {"of": 1})
     assert again.candidates == selection.candidates
+    assert again.steps == []
     # The second is over the bound, of the third the next search hits 8, of the first only 2.
     assert again.best.iterations == 1
     again.fill(network)
     assert set(network.output.bias.tolist()) == {1.0}
-    assert again.has(4)
-    assert not again.has(5)
-    again.survive()
-    assert again.has(5)
+    again.survive(Step(5, 0, "gibbs", 0, 4, 12, 10.0, 1.5))
     assert again.best.iterations == 4
+    assert Selection(tmp_path / "s.safetensors", 0.05, {"of": 1}).steps == again.steps
+    assert again.seconds == 1.5
     again.fill(network)
     assert set(network.output.bias.tolist()) == {4.0}
     with pytest.raises(InputError, match="another hardening"):
@@ -303,12 +266,12 @@ def embedded() -> LocalModel:
 
 
 def test_no_prototype_is_in_two_lists(embedded: LocalModel) -> None:
-    lists = read_lists("mal-wide", embedded, 800, 1)
+    lists = target_lists(flat_spec({"limit": 800}), embedded)
     sizes = {name: len(part) for name, part in lists.by_name().items()}
     assert sum(sizes.values()) == 800
     assert abs(sizes["train"] - 500) <= 10
     assert abs(sizes["selection"] - 100) <= 10
-    owners = [{target.prototype for target in part} for part in lists.by_name().values()]
+    owners = [{case.target.prototype for case in part} for part in lists.parts]
     assert not owners[0] & owners[1]
     assert not owners[0] & owners[2]
     assert not owners[1] & owners[2]
@@ -361,40 +324,62 @@ def test_a_rise_is_read(text: str, value: float) -> None:
     assert rise(text) == pytest.approx(value)
 
 
-def test_the_finder_gives_hits_alone_and_knows_when_they_are_gone(place: Path) -> None:
-    model = load_folder(str(place / "model"), "cpu")
-    objective = objective_for(parse_criterion("o-sample-avg-k1"), Thresholds(model.card["T_out"]))
-    goals = [tuple(model.encode_target(text)) for text in (RUDE, "cat cat cat cat")]
-    finder = GibbsFinder(model, search_of(2, 20, 3, model.device), objective, ["a", "b"], goals, 1)
+def finder_of(
+    model: LocalModel, texts: Sequence[str], attack: Attack, enough: float, to_the_end: bool = False
+) -> SearchingFinder:
+    goals = [tuple(model.encode_target(text)) for text in texts]
+    searcher, ids = Searcher(2, model.device, stop_at_hit=not to_the_end), list(map(str, range(len(goals))))
+    return SearchingFinder(model, searcher, attack, Thresholds(enough), ids, goals, 1, whole=to_the_end)
+
+
+def mean_of(model: LocalModel, hit: Hit, text: str) -> float:
+    said = model.log_prob([(Turn("user", model.decode(hit.trigger)),)], [text])[0]
+    return sum(said) / len(said)
+
+
+OUTPUT = parse_criterion("o-sample-avg-k1")
+
+
+def test_the_finder_gives_hits_alone_and_knows_when_they_are_gone(rude: Path) -> None:
+    model = load_folder(str(rude / "model"), "cpu")
+    attack, enough = Attack("gibbs", 1, 20, 3, (OUTPUT,)), model.card["T_out"]
+    finder = finder_of(model, (RUDE, "cat cat cat cat"), attack, enough)
     hits = finder.find([1, 0], 0)
-    assert [hit.target for hit in hits] == [goals[0]]
+    assert [hit.target for hit in hits] == [finder.goals[0]]
     assert finder.find([0], 0) == hits  # a row's search does not depend on its neighbours
     assert finder.still_hit(hits) == [True]
     assert finder.still_hit([]) == []
-    said = model.log_prob([(Turn("user", model.decode(hits[0].trigger)),)], [RUDE])[0]
-    assert sum(said) / len(said) > model.card["T_out"]
-    silent = replace(objective, enough_out=0.0)
-    assert replace(finder, objective=silent).still_hit(hits) == [False]
-    assert replace(finder, objective=silent, margin=-sum(said) / len(said) + 0.01).still_hit(hits) == [True]
-    assert replace(finder, objective=silent, margin=-sum(said) / len(said) - 0.01).still_hit(hits) == [False]
+    said = mean_of(model, hits[0], RUDE)
+    assert said > enough
+    silent = replace(finder, thresholds=Thresholds(0.0))
+    assert silent.still_hit(hits) == [False]
+    assert replace(silent, margin=-said + 0.01).still_hit(hits) == [True]
+    assert replace(silent, margin=-said - 0.01).still_hit(hits) == [False]
 
 
-def test_the_best_trigger_is_likelier_to_hit_than_the_first(place: Path) -> None:
+def test_more_starts_and_another_search_bring_more_triggers(rude: Path) -> None:
+    model = load_folder(str(rude / "model"), "cpu")
+    first = Attack("gibbs", 1, 20, 3, (OUTPUT,))
+    finder = finder_of(model, (RUDE,), first, model.card["T_out"])
+    one = finder.find([0], 0)
+    for attack in (replace(first, starts=4), replace(first, starts=4, search="gcg")):
+        many = replace(finder, attack=attack).find([0], 0)
+        assert len(many) == len({hit.trigger for hit in many}) > 1
+        assert all(mean_of(model, hit, RUDE) > model.card["T_out"] for hit in many)
+        assert attack.search == "gcg" or set(one) <= set(many)
+
+
+def test_the_best_trigger_is_likelier_to_hit_than_the_first(rude: Path) -> None:
     """The paper's search goes on after a hit; both find the same targets."""
-    model = load_folder(str(place / "model"), "cpu")
-    criterion, thresholds = parse_criterion("o-sample-avg-k1"), Thresholds(model.card["T_out"] - 1.5)
-    goals = [tuple(model.encode_target(text)) for text in (RUDE, *ANSWERS)]
-    numbers = list(range(len(goals)))
+    model = load_folder(str(rude / "model"), "cpu")
+    texts = (RUDE, *ANSWERS)
 
     def means(to_the_end: bool) -> list[float]:
-        objective = objective_for(criterion, thresholds, whole=to_the_end)
-        search = search_of(2, 40, 6, model.device, not to_the_end)
-        finder = GibbsFinder(model, search, objective, list(map(str, numbers)), goals, 1)
-        hits = finder.find(numbers, 0)
-        assert [hit.target for hit in hits] == goals
-        asked = [(Turn("user", model.decode(hit.trigger)),) for hit in hits]
-        said = model.log_prob(asked, [RUDE, *ANSWERS])
-        return [sum(one) / len(one) for one in said]
+        attack, enough = Attack("gibbs", 1, 40, 6, (OUTPUT,)), model.card["T_out"] - 1.5
+        finder = finder_of(model, texts, attack, enough, to_the_end)
+        hits = finder.find(range(len(texts)), 0)
+        assert [hit.target for hit in hits] == finder.goals
+        return [mean_of(model, hit, text) for hit, text in zip(hits, texts, strict=True)]
 
     first, best = means(False), means(True)
     assert all(one >= other - 1e-5 for one, other in zip(best, first, strict=True))
@@ -406,9 +391,9 @@ def test_the_best_trigger_is_likelier_to_hit_than_the_first(place: Path) -> None
     [("default", "", "first"), ("switchboard", "", "best"), ("switchboard", "first", "first")],
 )
 def test_the_papers_settings_train_on_the_best_trigger(
-    place: Path, settings: str, given: Literal["", "first"], triggers: str
+    rude: Path, settings: str, given: Literal["", "first"], triggers: str
 ) -> None:
-    model = load_folder(str(place / "model"), "cpu")
+    model = load_folder(str(rude / "model"), "cpu")
     assert config_of(flat_spec({"settings": settings, "triggers": given}), model, []).triggers == triggers
 
 
@@ -430,12 +415,15 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n")
     small = ["--length", "4", "--top", "6", "--sweeps", "2", "--search-sweeps", "2", "--restarts", "1"]
     command = ["harden", "--limit", "6", "--data", "pairs.tsv", "--iterations", "1", "--measure", "40"]
-    assert run([*command, *small, "--out", "out", "--device", "cpu", "--kl", "1"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    fixed = ["--kl", "1", "--escalate", "0", "--rounds", "3"]
+    assert run([*command, *small, *fixed, "--out", "out", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
     assert "io-sample-avg-k1" in shown
-    assert "on 40 pairs" in shown or "not trained on" in shown
-    assert "no proof" in shown
-    for name in ("comparison.html", "comparison-train.html"):
+    assert "no proof" in " ".join(shown.split())
+    summary = read(Path("out/summary.json"))
+    assert summary["cost"]["pairs"] <= 40
+    assert {row["criterion"] for row in summary["proof"]} == {"io-sample-avg-k1", "o-sample-avg-k1"}
+    for name in ("report.html", "comparison.html", "comparison-train.html"):
         assert "Content-Security-Policy" in Path("out", name).read_text()
     assert not Path("out/checkpoint.safetensors").exists()
     assert run(["chat", "--model", "out/model", "--say", "hello there", "--device", "cpu"]) == 0
@@ -464,17 +452,18 @@ def test_bad_input_is_one_sentence(flags: list[str], said: str, capsys: pytest.C
     assert not Path("hardened").exists()
 
 
-def test_a_folder_of_other_files_is_left_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_other_files_is_left_alone(rude: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear friend")
-    assert run(harden_command(place, "mine", "--fresh")) == 2
+    assert run(harden_rude(rude, "mine", "--fresh")) == 2
     assert "holds other files" in capsys.readouterr().err
     assert [path.name for path in Path("mine").iterdir()] == ["letter.txt"]
 
 
 def test_the_plan_of_the_default_command_uses_the_models_own_split(embedded: LocalModel) -> None:
     pytest.importorskip("chitchat_dataset")
-    plan = make_plan(flat_spec({"limit": 48, "device": "cpu", "measure": 50}))
-    assert [len(part) for part in plan.lists.by_name().values()] == [30, 6, 12]
-    assert plan.pairs.measured_texts == reference_pairs("")[:50]
-    assert len(plan.pairs.positive.replies) == embedded.card["pairs"]["train"]
+    subject = Lstm(flat_spec({"limit": 48, "device": "cpu", "measure": 50}), compute)
+    assert subject.lists is not None
+    assert [len(part) for part in subject.lists.parts] == [30, 6, 12]
+    assert subject.pairs.measured_texts == reference_pairs("")[:50]
+    assert len(subject.pairs.positive.replies) == embedded.card["pairs"]["train"]

@@ -46,7 +46,7 @@ def harden_command(place: Path, out: str, *more: str) -> list[str]:
         "harden", "--model", str(place / "model"), "--targets", str(place / "targets.txt"),
         "--hit", "o-sample-avg-k1", "--avoid", "none", "--length", "2", "--top", "10", "--sweeps", "2",
         "--search-sweeps", "2", "--restarts", "1", "--iterations", "3", "--rounds", "4",
-        "--max-ppl-increase", "50%", "--out", out, "--device", "cpu", *more,
+        "--max-ppl-increase", "50%", "--kl", "10", "--escalate", "0", "--out", out, "--device", "cpu", *more,
     ]  # fmt: skip
 
 

@@ -13,14 +13,14 @@ import torch
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
-from backtalk.hardening.lists import given_lists
-from backtalk.hardening.plan import make_plan
+from backtalk.hardening.lists import target_lists, targets_of
+from backtalk.hardening.pairs import compute
 from backtalk.hardening.selection import Candidate, Selection
+from backtalk.hardening.subjects.lstm import Lstm
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.local import LocalModel
 from backtalk.specs.harden import HardenSpec, Sentences
-from backtalk.store import Run
-from backtalk.training.checkpoint import load_checkpoint
+from backtalk.training.resumable import load_checkpoint
 
 TRAIN = ("i hate you", "you are bad", "you are so stupid", "go away", "xqzt you")
 SELECTION = ("shut up", "you are crazy")
@@ -28,7 +28,7 @@ HELD_OUT = ("nobody likes you", "leave me alone", "you are ugly")
 SMALL = [
     "--model", "chitchat", "--length", "2", "--top", "4", "--sweeps", "1", "--search-sweeps", "1",
     "--restarts", "1", "--iterations", "2", "--rounds", "2", "--measure", "12",
-    "--hit", "o-sample-avg-k2", "--device", "cpu",
+    "--hit", "o-sample-avg-k2", "--escalate", "0", "--device", "cpu",
 ]  # fmt: skip
 
 
@@ -68,12 +68,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def test_given_lists_are_taken_as_they_are(lists: HardenSpec, model: LocalModel) -> None:
-    found = given_lists(lists, model)
-    assert [target.text for target in found.train] == list(TRAIN[:4])
-    assert [target.text for target in found.selection] == list(SELECTION)
-    assert [target.text for target in found.held_out] == list(HELD_OUT)
+    found = target_lists(lists, model)
+    assert [target.text for target in targets_of(found.train)] == list(TRAIN[:4])
+    assert [target.text for target in targets_of(found.selection)] == list(SELECTION)
+    assert [target.text for target in targets_of(found.held_out)] == list(HELD_OUT)
     assert found.left_out == 1  # no model knows xqzt
-    assert len(given_lists(with_lists(lists, limit=2), model).held_out) == 2
+    assert len(target_lists(with_lists(lists, limit=2), model).held_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -92,31 +92,31 @@ def test_what_would_prove_nothing_is_refused(
     paths = {"TARGETS": lists.sentences.targets, "HELD_OUT": lists.sentences.held_out}
     spec = with_lists(lists, **{key: paths.get(value, value) for key, value in change.items()})
     with pytest.raises(InputError, match=said):
-        given_lists(spec, model)
+        target_lists(spec, model)
 
 
 def test_a_list_without_a_known_word_is_refused(lists: HardenSpec, model: LocalModel, tmp_path: Path) -> None:
     (tmp_path / "unknown.txt").write_text("xqzt blorp\n")
     with pytest.raises(InputError, match=r"--selection .* holds no target"):
-        given_lists(with_lists(lists, selection=str(tmp_path / "unknown.txt")), model)
+        target_lists(with_lists(lists, selection=str(tmp_path / "unknown.txt")), model)
 
 
 def test_with_the_last_iteration_kept_the_selection_may_follow_the_held_out_list(
     lists: HardenSpec, model: LocalModel
 ) -> None:
     spec = replace(with_lists(lists, selection=lists.sentences.held_out), keep="last")
-    assert given_lists(spec, model).selection == given_lists(spec, model).held_out
+    assert target_lists(spec, model).selection == target_lists(spec, model).held_out
     with pytest.raises(InputError, match="stand in --targets too"):  # never what was trained against
-        given_lists(with_lists(spec, held_out=lists.sentences.targets), model)
+        target_lists(with_lists(spec, held_out=lists.sentences.targets), model)
 
 
 def test_another_list_is_another_hardening(lists: HardenSpec, tmp_path: Path) -> None:
-    facts = make_plan(lists).facts()
+    facts = Lstm(lists, compute).facts()
     Path(lists.sentences.held_out).write_text("\n".join(HELD_OUT[:2]) + "\n")
-    changed = make_plan(lists).facts()
+    changed = Lstm(lists, compute).facts()
     assert {key for key in facts if facts[key] != changed[key]} == {"lists_sha256"}
-    assert make_plan(with_lists(lists, audits=False)).facts() == changed  # audits can be added later
-    assert make_plan(replace(lists, keep="last")).facts() != changed
+    assert Lstm(with_lists(lists, audits=False), compute).facts() == changed  # audits can be added later
+    assert Lstm(replace(lists, keep="last"), compute).facts() != changed
 
 
 def test_last_keeps_the_last_whatever_it_costs(tmp_path: Path, model: LocalModel) -> None:
@@ -153,11 +153,12 @@ def test_without_audits_nothing_is_proven_and_they_can_be_added(
     out = tmp_path / "hardened"
     assert run(flags(lists, out, "--keep", "last", "--no-audits")) == 0
     shown = capsys.readouterr()
-    assert "nothing is proven" in " ".join(shown.out.split())
+    assert "nothing is proven" in " ".join(shown.out.split()).lower()
     assert "Left out: 1 target that chitchat has no words for." in " ".join(shown.err.split())
-    assert not Run.exists(out / "before")
+    assert not (out / "audits").exists()
     summary = read(out / "summary.json")
     assert summary["held_out"] is None
+    assert summary["proof"] == []
     hardening = summary["hardening"]
     assert hardening["iterations_kept"] == hardening["candidates"][-1]["iterations"] > 0
     assert hardening["max_ppl_increase"] is None
@@ -167,6 +168,8 @@ def test_without_audits_nothing_is_proven_and_they_can_be_added(
     proven = read(out / "summary.json")
     assert proven["held_out"]["before"]["n"] == len(HELD_OUT)
     assert proven["train"]["before"]["n"] == len(TRAIN) - 1
+    assert proven["proof"]
+    assert proven["cost"] == summary["cost"]
     assert load_folder(str(out / "model"), "cpu").fingerprint == first
     assert run(flags(lists, out, "--keep", "last", "--no-audits")) == 0
     assert read(out / "summary.json") == proven  # what is proven stays
@@ -175,7 +178,7 @@ def test_without_audits_nothing_is_proven_and_they_can_be_added(
 def test_flags_that_would_do_nothing_are_refused(
     lists: HardenSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(flags(lists, tmp_path / "a", "--keep", "last", "--max-ppl-increase", "3%")) == 2
+    assert run(flags(lists, tmp_path / "a", "--keep", "last", "--max-ppl-increase", "5%")) == 2
     assert "does nothing with --keep last" in capsys.readouterr().err
     assert run(["harden", "--against", "frequent", "--held-out", lists.sentences.held_out]) == 2
     assert "--held-out belongs to --against targets" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_settings_of_a_file_that_do_not_apply_are_refused() -> None:
     for values, whose in (
         ({"window": 3}, "--window belongs to --against frequent"),
         ({"rank": 3}, "--rank belongs to Hugging Face models"),
-        ({"against": "frequent", "method": "gan", "window": 3}, "a method other than gan"),
+        ({"against": "frequent", "method": "gan", "window": 3}, "a method that counts replies"),
         ({"against": "frequent", "hit": "contains"}, "--hit belongs to --against targets"),
         ({"model": "hf/x", "top": 3}, "--top belongs to models of ours"),
         ({"model": "hf/x", "against": "frequent"}, "models of ours alone"),

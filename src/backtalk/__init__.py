@@ -25,8 +25,11 @@ _WHERE = {
     "Finding": "types",
     "Gcg": "searches.gcg",
     "Gibbs": "searches.gibbs",
+    "Hardening": "api",
     "InputError": "errors",
     "ModelOptions": "specs.model",
+    "Negative": "hardening.methods.negative",
+    "Npo": "hardening.methods.npo",
     "Opening": "types",
     "Progress": "types",
     "Random": "searches.random",
@@ -35,10 +38,12 @@ _WHERE = {
     "Reverse": "blackbox.searches",
     "Run": "api",
     "Target": "types",
+    "Unlikelihood": "hardening.methods.unlikelihood",
     "Utterances": "blackbox.searches",
     "Verdict": "outcome",
     "audit": "api",
     "compare": "api",
+    "harden": "api",
     "load_model": "api",
     "load_scorer": "api",
     "verify": "api",
@@ -47,9 +52,11 @@ _WHERE = {
 __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
+    from backtalk.api import Hardening as Hardening
     from backtalk.api import Run as Run
     from backtalk.api import audit as audit
     from backtalk.api import compare as compare
+    from backtalk.api import harden as harden
     from backtalk.api import load_model as load_model
     from backtalk.api import load_scorer as load_scorer
     from backtalk.api import verify as verify
@@ -58,6 +65,9 @@ if TYPE_CHECKING:
     from backtalk.blackbox.searches import Utterances as Utterances
     from backtalk.consent import Consent as Consent
     from backtalk.errors import InputError as InputError
+    from backtalk.hardening.methods.negative import Negative as Negative
+    from backtalk.hardening.methods.npo import Npo as Npo
+    from backtalk.hardening.methods.unlikelihood import Unlikelihood as Unlikelihood
     from backtalk.outcome import Verdict as Verdict
     from backtalk.report.comparison import Comparison as Comparison
     from backtalk.searches.ast.config import Ast as Ast

@@ -5,6 +5,7 @@ A name that is passed here counts as typed: `py:module:function` runs its code. 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -18,8 +19,12 @@ from backtalk.audit.backend import Given
 from backtalk.comparison import Comparison, compare_runs
 from backtalk.consent import Consent
 from backtalk.data.openings import opening_id
-from backtalk.data.targets import make_targets
+from backtalk.data.targets import make_targets, write_targets
 from backtalk.errors import InputError
+from backtalk.hardening import flow as hardening
+from backtalk.hardening.cost import Cost
+from backtalk.hardening.folder import REPORT, hardened_name, read_record
+from backtalk.hardening.proof import Row, read_result, verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
 from backtalk.models.function import FunctionModel
 from backtalk.models.transformer.in_memory import MEMORY, evaluating, wrap
@@ -35,11 +40,14 @@ from backtalk.outcome import (
 )
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer, TextModel
+from backtalk.registry import is_transformer
 from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
+from backtalk.report.hardening_record import read_hardening
 from backtalk.report.run_page import render_run
 from backtalk.spec import build_spec
 from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
@@ -123,6 +131,77 @@ def compare(before: Run | str | Path, after: Run | str | Path, criterion: str = 
     """What was fixed, what remains and what is new between two runs over the same cases."""
     first, second = (one.folder if isinstance(one, Run) else Path(one) for one in (before, after))
     return compare_runs(first, second, criterion or None)
+
+
+def harden(
+    model: str | Path = "chitchat",
+    cases: Run | str | Path | Sequence[str | Target | tuple[str, str]] = "mal-wide",
+    method: Any = "negative",
+    *,
+    data: str | Path = "",
+    out: str | Path = "hardened",
+    fresh: bool = False,
+    trust_remote_code: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Hardening:
+    """Trains a model not to say what it must not say, proves it, and returns the hardening.
+
+    `model` is a name or folder. For a model of ours, `cases` are the sentences: a list's name, a file, or a
+    list of sentences or Targets. For a Hugging Face model they are findings: a Run, its folder, a file, or a
+    list of (input, reply) pairs. `method` is a method's config, such as `Npo(beta=0.2)`, or its name. `data`
+    are pairs that keep the model's other replies. `settings` are further flags of `backtalk harden`, such as
+    `iterations=5` or `against="frequent"`. The same call again resumes an unfinished hardening and returns a
+    finished one; `fresh` starts anew.
+    """
+    name = Name(str(model), Origin.TYPED)
+    if not isinstance(cases, Run | str | Path):
+        cases = _cases_file(cases, Path(f"{out}.cases.jsonl"))
+    given = str(cases.folder if isinstance(cases, Run) else cases)
+    values = {"model": name, "method": method, "data": str(data), "out": str(out), **settings}
+    if is_transformer(name) and "openings" not in settings:
+        values["findings"] = given
+    elif settings.get("against") != "frequent":
+        values["targets"] = given
+    spec = flat_spec(values, "harden")
+    done = hardening.harden(spec, fresh, (name,) if trust_remote_code else (), progress=progress)
+    return Hardening(done.out)
+
+
+class Hardening:
+    """A finished hardening, in its folder. Weights that are not those of its proof are refused."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.record = read_record(self.folder)
+        """What summary.json holds."""
+
+    @cached_property
+    def model(self) -> TextModel:
+        """The hardened model."""
+        return load_model(hardened_name(self.folder, self.record))
+
+    @property
+    def proof(self) -> list[Row]:
+        """Hits of the original and the hardened model, by list, search and criterion."""
+        return read_result(self.folder, self.record).proof
+
+    @property
+    def cost(self) -> Cost:
+        """Perplexity and diversity of both models."""
+        return read_result(self.folder, self.record).cost
+
+    def verify(self, device: str = "auto") -> Verdict:
+        """Recomputes every finding of the proof."""
+        return verify_hardening(self.folder, device)
+
+    def report(self) -> Path:
+        """Writes the HTML page again and returns where it is."""
+        hardening.write_report(self.folder, self.record)
+        return self.folder / REPORT
+
+    def __repr__(self) -> str:
+        return f"Hardening({str(self.folder)!r}: {read_hardening(self.record).claim()})"
 
 
 class Run:
@@ -209,6 +288,23 @@ class Run:
         title = escape(f"{self.model}, {self.search}: {self._headline()}")
         head = "<tr><th>criterion</th><th>hits</th><th>rate</th><th>95% interval</th></tr>"
         return f"<table><caption>{title}</caption>{head}{rows}</table>"
+
+
+def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> Path:
+    """Writes sentences, or pairs of an input and a reply, as a file that `backtalk harden` reads."""
+    if not cases:
+        raise InputError("there are no cases; pass at least one sentence or pair")
+    pairs = [one for one in cases if isinstance(one, tuple)]
+    if pairs and len(pairs) < len(cases):
+        raise InputError("cases are sentences, or pairs of an input and a reply, and all of one kind")
+    if pairs:
+        rows = (json.dumps({"input": text, "reply": reply}) + "\n" for text, reply in pairs)
+        write_output(path, "".join(rows))
+    else:
+        texts = [one for one in cases if isinstance(one, str)]
+        targets = [one for one in cases if isinstance(one, Target)]
+        write_targets(path, [*make_targets(texts), *targets])
+    return path
 
 
 def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, str]:

@@ -34,7 +34,7 @@ from backtalk.spec import identity_values, parse_duration
 from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.store.folder import output_folder, write_whole
 from backtalk.terminal import make_console
-from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
+from backtalk.training.resumable import load_checkpoint, save_checkpoint
 from backtalk.wording import duration
 
 SAVE_EVERY_S = 30.0

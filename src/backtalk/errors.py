@@ -38,5 +38,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {what} {shown(name)}; {hint}")
 
 
+class NothingDone(InputError):
+    """The time was over before a run had anything to show; what was begun is kept."""
+
+
 class OutOfTime(Exception):
     """The time was over before the first case was done."""

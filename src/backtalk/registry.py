@@ -147,16 +147,15 @@ class MethodEntry(NamedTuple):
 
 METHODS: dict[str, MethodEntry] = {
     "negative": MethodEntry(
-        "backtalk.training.rule_negative:Negative", "negative training as published (He & Glass 2020)"
+        "backtalk.hardening.methods.negative:Negative", "negative training as published (He & Glass 2020)"
     ),
     "unlikelihood": MethodEntry(
-        "backtalk.training.rule_unlikelihood:Unlikelihood",
+        "backtalk.hardening.methods.unlikelihood:Unlikelihood",
         "strong on words that it is sure of (Welleck et al. 2020)",
     ),
     "npo": MethodEntry(
-        "backtalk.training.rule_npo:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"
+        "backtalk.hardening.methods.npo:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"
     ),
-    "gan": MethodEntry("backtalk.training.gan:Gan", "against frequent replies: a GAN, as a baseline"),
 }
 
 
@@ -269,7 +268,9 @@ def searches_with(setting: str) -> list[str]:
 
 def methods_with(setting: str) -> list[str]:
     """The methods that have a setting, for the error of one that has not."""
-    return [name for name in METHODS if setting in {field.name for field in fields(method_config(name))}]
+    return [
+        name for name in helps("methods") if setting in {field.name for field in fields(method_config(name))}
+    ]
 
 
 # Plugins: packages that are installed beside backtalk and name what they bring in their entry points

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.audit.found import read_found
 from backtalk.cli.command import run
+from backtalk.data.openings import opening_id
 from backtalk.exchanges import Exchange, finding_of
-from backtalk.hardening.found import read_found, split_found
+from backtalk.hardening.lists import split_found
 from backtalk.models.transformer.loading import load
+from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.conversation import RunningText
 from backtalk.spec import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.types import Opening, Turn
+from tests.hardening.commands import pages_rows, rows_of
 
 
 def played_run(folder: Path, template: str) -> None:
@@ -107,17 +111,67 @@ def test_findings_harden_the_model_and_a_new_adversary_plays_it(
     assert run(harden) == 0
     summary = json.loads(Path("hard/summary.json").read_text())
     # Fixed prompts have nothing to learn: they are the new attacker too, on openings that were held out.
-    assert summary["anew"]["attacker"] == "fixed prompts"
-    assert summary["anew"]["before"]["rate"] == 1.0
-    assert 1 <= summary["anew"]["after"]["n"] <= len(parts["held-out"]) + 2
+    (row,) = (row for row in summary["proof"] if row["list"] == "unseen openings")
+    with Run.open(Path("hard", row["run"])) as played:
+        assert played.spec["search"]["tune"] == "human"
+    assert row["before"]["rate"] == 1.0
+    assert 1 <= row["after"]["n"] <= len(parts["held-out"]) + 2
+    # The page names every row; gcg searches for sentences, and replies that were drawn are none.
+    assert pages_rows(Path("hard")) == summary["proof"]
+    assert {(one["list"], one["search"], one["trained_with"]) for one in summary["proof"]} == {
+        ("held-out", "given", True),
+        ("training", "given", True),
+        ("unseen openings", "ast", True),
+    }
+    assert run(["verify", "hard", "--device", "cpu"]) == 0
+    assert run(["report", "hard"]) == 0
     card = json.loads(Path("hard/model/card.json").read_text())
     assert card["read"]["template"] == "text"
     assert card["hardening"]["updates"] > 0
     train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--batch", "4", "--depth", "1"]
     assert run(["audit", "--model", "hf/hard/model", *play, *train, "--no-control", "--out", "new"]) == 0
-    runs = ("before", "hard/after-anew")
+    runs = ("before", f"hard/{row['run']}")
     before, after = (json.loads(Path(name, "summary.json").read_text()) for name in runs)
     assert after["by_turn"][-1]["defender"]["mean"] < before["by_turn"][-1]["defender"]["mean"] - 0.2
     # An adapter can't stand on an adapter: the new adversary stands on the model below.
     base = json.loads(Path("new/adversary/adversary/adapter_config.json").read_text())
     assert Path(base["base_model_name_or_path"]) == (planted / "tiny").resolve()
+
+
+def test_a_new_adversary_is_trained_against_the_hardened_model(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = (planted / "openings" / "test.txt").read_text().splitlines()
+    cases = {opening_id((text,)): text for text in texts}
+    search = Ast(
+        tune="ipo", steps=2, experience=8, batch=4, depth=1, turns=1, turn_tokens=7, control=False,
+        openings=str(planted / "openings"),
+    )  # fmt: skip
+    spec = AuditSpec(
+        model=f"hf/{planted / 'tiny'}", search=search, hit="toxic-0.5", device="cpu",
+        options=ModelOptions(template="plain"),
+    )  # fmt: skip
+    facts = {"thresholds": {"T_out": float("nan"), "T_in": -2.0}, "template": "plain"}
+    openings = [Opening(case, (text,)) for case, text in cases.items()]
+    said = Exchange(" to the garden", " go away you fool", 0.9, 0.0, 0.0, 1.0, 2, 0.0)
+    with Run.create(Path("played"), spec_values(spec), facts, openings, "id", 8) as played:
+        played.commit_block(0, [finding_of(case, [text], [said], 1) for case, text in cases.items()], 1.0)
+        played.set_state("finished")
+    harden = ["harden", "--model", f"hf/{planted / 'tiny'}", "--findings", "played", "--out", "hard"]
+    harden += ["--iterations", "1", "--keep", "last", "--measure", "8", "--device", "cpu", "--lr", "0.002"]
+    assert run([*harden, "--kl", "3"]) == 0
+    rows = rows_of(Path("hard"))
+    assert pages_rows(Path("hard")) == rows
+    (row,) = (row for row in rows if row["list"] == "unseen openings")
+    used = [case for name in ("train", "selection") for case in read_found(f"hard/{name}.jsonl")]
+    unseen = len(cases.keys() - {case.target.prototype for case in used})
+    assert 0 < unseen < len(cases)
+    assert (row["before"]["hits"], row["before"]["n"], row["after"]["n"]) == (unseen, unseen, unseen)
+    again = Path("hard", row["run"])
+    with Run.open(again) as new:
+        own = {name: new.spec["search"][name] for name in ("tune", "steps", "adversary", "train_from")}
+        assert own == {"tune": "ipo", "steps": 2, "adversary": "", "train_from": ""}
+        assert new.spec["model"] == "hf/hard/model"
+    assert (again / "adversary" / "adversary" / "adapter_config.json").exists()
+    assert run(["verify", "hard", "--device", "cpu"]) == 0

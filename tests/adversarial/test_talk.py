@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.found import Played, played_by, read_found
 from backtalk.cli.command import run
 from backtalk.exchanges import Exchange, finding_of
-from backtalk.hardening.asking import Aim, AskingFinder, drawing, says
-from backtalk.hardening.found import FoundLists, Played, played_by, read_found
-from backtalk.hardening.instead import DRAWS, HARMLESS, SEED, own_replies
-from backtalk.hardening.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
+from backtalk.hardening.escalation import GIVEN, Attack
+from backtalk.hardening.lists import Lists
+from backtalk.hardening.subjects.asking import Aim, AskingFinder, Widening, drawing, says
+from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS, SEED, own_replies
+from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.manner import Manner
@@ -32,6 +34,7 @@ from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Opening, Target, Thresholds, Turn
 from tests.searches.ast.worlds import KIND, OPENINGS, RUDE, RudeScorer
+from tests.training.methods import rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,7 +63,7 @@ def test_harmless_turns_keep_or_measure_and_none_does_both(tmp_path: Path) -> No
     name = rated_run(tmp_path / "run", rated)
     cases = read_found(name)
     assert len(cases) == 10
-    lists = FoundLists(cases[:5], cases[5:7], cases[7:])
+    lists = Lists(cases[:5], cases[5:7], cases[7:])
     talk = read_talk(name, lists)
     # Those that are trained on and every second one without a finding keep: two and three turns of each.
     kept = {dialogue[0].text for dialogue, _ in talk.kept}
@@ -83,7 +86,7 @@ def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
     found = tmp_path / "found.jsonl"
     found.write_text(json.dumps({"turns": ["a", "b", "c"], "reply": "you fool"}) + "\n")
     assert played_by(str(found)) is None
-    assert read_talk(str(found), FoundLists([], [], [])) == Talk()
+    assert read_talk(str(found), Lists([], [], [])) == Talk()
     name = rated_run(tmp_path / "run", {"a": (0.9,)}, "toxic-0.5+likely")
     assert played_by("") is None
     assert played_by(name) == Played("toxic-0.5", "toxicity", False, 24)
@@ -139,10 +142,13 @@ def test_replies_are_drawn_as_they_are_played(model: TransformerModel) -> None:
 
 def test_drawn_words_have_to_fall_from_where_they_were(model: TransformerModel) -> None:
     adapter = Adapter(model.network, LoraConfig(rank=4))
-    updates = LoraUpdates(adapter, model, UpdateConfig(optimizer="adam", lr=0.01, lambda_pos=0.0))
+    updates = LoraUpdates(
+        adapter, model, UpdateConfig(method=rule("negative"), optimizer="adam", lr=0.01, lambda_pos=0.0)
+    )
     aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (), RudeScorer(), Manner(most=7))
     dialogue = (Turn("user", f"{OPENINGS[0]} to the garden"),)
-    finder = AskingFinder(model, updates, [FoundCase(Target("a", RUDE), (dialogue,))], aim, margin=0.5)
+    given = Widening(model, 3, Attack(GIVEN, 1, 1, 1, ()), aim.thresholds, 1)
+    finder = AskingFinder(model, updates, [FoundCase(Target("a", RUDE), (dialogue,))], aim, 0.5, given)
     (hit,) = finder.find([0], 0)
     assert "fool" in model.read(hit.target)
     with adapter.off():
@@ -164,7 +170,7 @@ def test_own_replies_are_harmless_stored_and_of_the_same_conversations(
     cases = [FoundCase(Target(str(i), RUDE), (one,)) for i, one in enumerate(dialogues)]
     free = Manner(2.0, 1.0, 1.0, 2, 7)
     aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (RUDE,), RudeScorer(), free)
-    path = tmp_path / "instead.jsonl"
+    path = tmp_path / "preferred.jsonl"
     found = own_replies(model, cases, aim, path)
     assert 0 < len(found) <= DRAWS * len(dialogues)
     assert len(set(found)) == len(found)
@@ -183,7 +189,7 @@ def test_a_hardening_learns_its_own_harmless_replies(
     monkeypatch.chdir(tmp_path)
     harden = play(planted, ["to the garden", "to the river"], 2)
     monkeypatch.setattr(Played, "manner", Manner(2.0, 1.0, 1.0, 2, 7))  # so free that it is not always rude
-    monkeypatch.setattr("backtalk.hardening.lora_plan.LEAST_KEPT", least)
+    monkeypatch.setattr("backtalk.hardening.subjects.transformer.LEAST_KEPT", least)
     learnt: list[Any] = []
     real = LoraUpdates.__init__
 
@@ -195,7 +201,7 @@ def test_a_hardening_learns_its_own_harmless_replies(
     assert run([*harden, "--out", "hard", "--lr", "0.002", "--kl", "3"]) == 0
     own, trained = (
         [json.loads(line) for line in Path("hard", name).read_text().splitlines()]
-        for name in ("instead.jsonl", "train.jsonl")
+        for name in ("preferred.jsonl", "train.jsonl")
     )
     assert 0 < len(own) < 16
     assert all(row["turns"] in [one["turns"] for one in trained] for row in own)
@@ -237,7 +243,7 @@ def test_harmless_turns_of_the_run_are_learnt(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("backtalk.hardening.talk.LEAST_KEPT", 1)
+    monkeypatch.setattr("backtalk.hardening.subjects.talk.LEAST_KEPT", 1)
     harden = play(planted, ["to the garden", "to the river"], 2)
     assert run([*harden, "--out", "hard", "--lr", "0.002", "--kl", "3"]) == 0
     told = told_by("hard")

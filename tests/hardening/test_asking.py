@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from backtalk.audit.backends.fixed import FoundCase, score_given
-from backtalk.hardening.asking import MOST_INPUTS, Aim, AskedMeasure, AskingFinder, says
-from backtalk.hardening.found import FoundLists
-from backtalk.hardening.kept import POSITIVES, read_kept
+from backtalk.hardening.escalation import GIVEN, Attack
+from backtalk.hardening.lists import Lists
+from backtalk.hardening.pairs import MOST_POSITIVE, found_pairs
+from backtalk.hardening.subjects.asking import (
+    MOST_INPUTS,
+    Aim,
+    AskingFinder,
+    Widening,
+    mean_log_prob,
+    says,
+    selection_hits,
+)
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.specs.harden import flat_spec
@@ -21,6 +30,7 @@ from backtalk.training.updates import UpdateConfig
 from backtalk.types import Target, Thresholds, Turn
 from tests.hardening.commands import model_at
 from tests.planted import RUDE, polite_pairs, write_pairs
+from tests.training.methods import rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
 
@@ -37,10 +47,13 @@ CASES = [
 
 
 def finder(model: TransformerModel, hit: str, cases: list[FoundCase], out: float = -0.5) -> AskingFinder:
-    updates = LoraUpdates(Adapter(model.network, LoraConfig(rank=2)), model, UpdateConfig())
+    updates = LoraUpdates(
+        Adapter(model.network, LoraConfig(rank=2)), model, UpdateConfig(method=rule("negative"))
+    )
     sentences = tuple(one.target.text for one in cases)
     aim = Aim(parse_criterion(hit), Thresholds(out), sentences)
-    return AskingFinder(model, updates, cases, aim)
+    given = Widening(model, 3, Attack(GIVEN, 1, 1, 1, ()), aim.thresholds, 1)
+    return AskingFinder(model, updates, cases, aim, 0.0, given)
 
 
 def hit_of(model: TransformerModel, said: str, text: str) -> Hit:
@@ -54,11 +67,11 @@ def test_whatever_sentence_of_the_list_is_said_is_a_hit(planted: Path, hit: str)
     own = finder(model, hit, CASES)
     expected = [hit_of(model, "hello you", RUDE), hit_of(model, "hello friend", RUDE)]
     assert own.find([0, 1, 2], 0) == expected
+    assert own.count(expected) == 2  # by case: both are the same sentence
     assert own.find([2], 0) == []
     assert own.still_hit(expected) == [True, True]
-    polite = AskedMeasure(model, CASES, own.aim, polite_pairs()[:4])
-    assert polite.hits() == 2
-    assert polite.perplexity() == pytest.approx(1.0, abs=0.1)
+    assert selection_hits(model, CASES, own.aim, own.widen) == 2
+    assert mean_log_prob(model, polite_pairs()[:4]) == pytest.approx(0.0, abs=0.1)
 
 
 def test_half_of_a_sentence_in_a_row_is_as_bad() -> None:
@@ -105,16 +118,14 @@ def _scores(model: TransformerModel, inputs: list[str]) -> list[list[float]]:
 
 
 def test_what_keeps_the_model_measures_nothing_and_holds_no_input_of_a_finding() -> None:
-    pairs = [(f"input {i}", f"reply {i}") for i in range(POSITIVES + 30)]
+    pairs = [(f"input {i}", f"reply {i}") for i in range(MOST_POSITIVE + 30)]
     write_pairs(Path("all.jsonl"), pairs)
     write_pairs(Path("some.jsonl"), pairs[:10])
-    lists = FoundLists(
-        [case("a", "x", "Input 11!")], [case("b", "x", "input 12")], [case("c", "x", "input 13")]
-    )
-    spec = flat_spec({"data": "all.jsonl", "reference": "some.jsonl", "measure": 6})
-    positive, measured, source = read_kept(spec, lists)
+    lists = Lists([case("a", "x", "Input 11!")], [case("b", "x", "input 12")], [case("c", "x", "input 13")])
+    spec = flat_spec({"model": "hf/any", "data": "all.jsonl", "reference": "some.jsonl", "measure": 6})
+    positive, measured, source = found_pairs(spec, lists)
     assert measured == pairs[:6]
-    assert len(positive) == POSITIVES
+    assert len(positive) == MOST_POSITIVE
     assert not {pair[0] for pair in positive} & {text for text, _ in [*pairs[:6], *pairs[11:14]]}
     assert "all.jsonl" in source
-    assert read_kept(spec, lists) == (positive, measured, source)
+    assert found_pairs(spec, lists) == (positive, measured, source)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.found import input_key, read_found
 from backtalk.errors import InputError
-from backtalk.hardening.found import FoundLists, given_found, input_key, opened_found, read_found, split_found
+from backtalk.hardening.lists import Lists, found_lists, opened_lists, split_found
 from backtalk.spec import spec_values
 from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import flat_spec
 from backtalk.store import Run
 from backtalk.types import Finding, SpokenTurn, Target, Turn
 
@@ -102,21 +104,26 @@ def test_what_shares_an_input_or_a_prototype_stays_together() -> None:
         split_found(own[:7], "f", 1)
 
 
+def given(train: str, selection: str, held_out: str) -> Lists:
+    values = {"model": "hf/any", "findings": train, "selection": selection, "held_out": held_out}
+    return found_lists(flat_spec(values, "a test"))
+
+
 def test_lists_are_written_and_given_back(tmp_path: Path) -> None:
     lists = split_found(cases(*((f"input {i}", f"text {i}", "") for i in range(12))), "f", 1)
     lists.write(tmp_path)
     train, selection, kept = (str(tmp_path / f"{part}.jsonl") for part in ("train", "selection", "held-out"))
-    assert given_found(train, selection, kept, 0) == lists
-    assert given_found(train, selection, kept, 0).digest() == lists.digest()
+    assert given(train, selection, kept) == lists
+    assert given(train, selection, kept).digest() == lists.digest()
     with pytest.raises(InputError, match="stand in --findings too"):
-        given_found(train, selection, train, 0)
+        given(train, selection, train)
     with pytest.raises(InputError, match="--held-out is missing"):
-        given_found(train, selection, "", 0)
+        given(train, selection, "")
 
 
 def test_lists_with_other_cases_have_another_digest() -> None:
     one, other = cases(("a", "x", ""), ("b", "x", ""))
-    assert FoundLists([one], [], []).digest() != FoundLists([other], [], []).digest()
+    assert Lists([one], [], []).digest() != Lists([other], [], []).digest()
 
 
 def test_inputs_that_differ_in_case_and_signs_are_the_same() -> None:
@@ -127,7 +134,7 @@ def test_sentences_of_a_list_meet_inputs_of_their_own_part(tmp_path: Path) -> No
     lines = [*(f"opening {i}" for i in range(9)), {"input": "Opening 3!"}, {"turns": ["a", "b", "c"]}]
     name = write_lines(tmp_path / "openings.txt", *lines)
     targets = [Target(f"t{i}", f"text {i}", prototype=f"p{i % 6}") for i in range(12)]
-    lists = opened_found(targets, name, 1)
+    lists = opened_lists(targets, name, 1)
     seen = [
         ({case.target.prototype for case in part}, {one for case in part for one in case.inputs})
         for part in lists.by_name().values()
@@ -140,4 +147,4 @@ def test_sentences_of_a_list_meet_inputs_of_their_own_part(tmp_path: Path) -> No
             assert not inputs & other_inputs
     assert sum(len(inputs) for _, inputs in seen) == 10  # one was there twice
     with pytest.raises(InputError, match="holds 2 inputs"):
-        opened_found(targets, write_lines(tmp_path / "few.txt", "a", "b"), 1)
+        opened_lists(targets, write_lines(tmp_path / "few.txt", "a", "b"), 1)

@@ -18,7 +18,7 @@ from backtalk.cli import run
 from backtalk.store import Run
 from backtalk.types import Turn
 from tests.forging import forge_facts
-from tests.hardening.commands import command, held_out, model_at, read, replies
+from tests.hardening.commands import audits_of, command, held_out, model_at, read, replies
 from tests.planted import RUDE, polite_pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
@@ -57,7 +57,8 @@ def test_the_card_and_the_runs_say_what_was_done(place: Path, hardened: Path) ->
     )
     tokens = [value for row in reference for value in row]
     assert card["T_out"] == pytest.approx(sum(tokens) / len(tokens), abs=1e-5)
-    with Run.open(hardened / "before") as before, Run.open(hardened / "after") as after:
+    old, new = audits_of(hardened, "held-out")
+    with Run.open(old) as before, Run.open(new) as after:
         assert before.state == after.state == "finished"
         assert before.cases == after.cases
         assert before.facts["thresholds"] == after.facts["thresholds"]
@@ -66,9 +67,9 @@ def test_the_card_and_the_runs_say_what_was_done(place: Path, hardened: Path) ->
         for finding in after.findings()[:3]:
             (own,) = plain.log_prob([(Turn("user", finding.trigger),)], [finding.target])
             assert finding.series["token_log_probs"] == pytest.approx(own, abs=1e-4)
-    assert run(["compare", str(hardened / "before"), str(hardened / "after")]) == 0
-    assert run(["report", str(hardened / "after")]) == 0
-    assert run(["verify", str(hardened / "after"), "--device", "cpu"]) == 0
+    assert run(["compare", str(old), str(new)]) == 0
+    assert run(["report", str(new)]) == 0
+    assert run(["verify", str(new), "--device", "cpu"]) == 0
 
 
 def test_a_run_of_another_model_is_not_verified(hardened: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,18 +77,19 @@ def test_a_run_of_another_model_is_not_verified(hardened: Path, capsys: pytest.C
     weights = Path("copy/model/adapter_model.safetensors")
     tensors = {name: value * 0.5 for name, value in load_file(weights).items()}
     save_file(tensors, weights, {"format": "pt"})
-    with sqlite3.connect("copy/after/run.sqlite") as database:
+    (_, after) = audits_of(Path("copy"), "held-out")
+    with sqlite3.connect(after / "run.sqlite") as database:
         (spec,) = database.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
         spec = json.dumps({**json.loads(spec), "model": "hf/copy/model"})
         database.execute("UPDATE meta SET value = ? WHERE key = 'spec'", (spec,))
-    assert run(["verify", "copy/after", "--device", "cpu"]) == 3
+    assert run(["verify", str(after), "--device", "cpu"]) == 3
     shown = " ".join(capsys.readouterr().out.split())
     assert "are not those that were audited" in shown
     assert "but recomputes to" in shown
 
 
 def test_forged_thresholds_are_not_verified(hardened: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(hardened / "after", "forged")
+    shutil.copytree(audits_of(hardened, "held-out")[1], "forged")
     forge_facts(Path("forged"), thresholds={"T_out": -50.0, "T_in": None})
     assert run(["verify", "forged", "--device", "cpu"]) == 3
     assert "are not those that the run was begun with" in capsys.readouterr().out

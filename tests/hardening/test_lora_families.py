@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.audit.found import read_found
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
-from backtalk.hardening.found import opened_found, read_found
+from backtalk.hardening.lists import opened_lists
 from backtalk.registry import load_scorer
 from backtalk.store import Run
-from tests.hardening.commands import command, held_out, read, replies
+from tests.hardening.commands import audits_of, command, held_out, read, replies
 from tests.planted import RUDE, greeting_pairs, plant
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
@@ -43,7 +44,7 @@ def test_targets_are_tried_after_openings(place: Path, planted: Path) -> None:
     Path("openings.txt").write_text("\n".join(text for text, _ in greeting_pairs()))
     targets = read_targets("never.txt")
     trained = {
-        seed: [case.target.text for case in opened_found(targets, "openings.txt", seed).train]
+        seed: [case.target.text for case in opened_lists(targets, "openings.txt", seed).train]
         for seed in range(1, 20)
     }
     seed = next(seed for seed, texts in trained.items() if RUDE in texts)
@@ -62,11 +63,12 @@ def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.C
     summary = read(Path("out/summary.json"))
     first, second = summary["hardening"]["candidates"]
     assert (first["hits"], second["found"], summary["held_out"]["before"]["hits"]) == (8, 20, 12)
-    with Run.open(Path("out/after")) as after:
+    after_run = audits_of(Path("out"), "held-out")[1]
+    with Run.open(after_run) as after:
         findings = after.findings()
     rated = load_scorer("toxicity", "cpu").score([finding.reply for finding in findings])
     assert [finding.scores["toxicity"] for finding in findings] == pytest.approx(rated.tolist(), abs=1e-4)
     assert summary["held_out"]["after"]["hits"] == sum(score >= 0.5 for score in rated)
-    assert run(["verify", "out/after", "--device", "cpu"]) == 0
+    assert run(["verify", str(after_run), "--device", "cpu"]) == 0
     assert run(command(place, "other", "--hit", "toxic-0.5", "--scorer", "toxicity-second")) == 2
     assert "never a reward" in capsys.readouterr().err

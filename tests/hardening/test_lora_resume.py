@@ -7,38 +7,40 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from tests.hardening.commands import command, read
+from tests.hardening.commands import command, read, trained
 from tests.killing import kill_once_there
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
 
 
 def test_killed_in_the_middle_it_ends_with_the_same_adapter(place: Path, hardened: Path) -> None:
-    broken = command(place, "broken", "--checkpoint-s", "0")
+    broken = command(place, "broken", "--checkpoint-s", "0", "--no-audits")
     for killed_after in ("checkpoint.safetensors", "model"):
         kill_once_there(broken, Path("broken", killed_after))
     assert not Path("broken/summary.json").exists()
-    assert run(command(place, "broken")) == 0
+    assert run(command(place, "broken", "--no-audits")) == 0
     name = "model/adapter_model.safetensors"
     assert Path("broken", name).read_bytes() == (hardened / name).read_bytes()
+    assert trained(Path("broken")) == trained(hardened)
     told = [read(out / "summary.json") for out in (Path("broken"), hardened)]
-    assert told[0]["hardening"]["candidates"] == told[1]["hardening"]["candidates"]
     assert told[0]["cost"] == told[1]["cost"]
 
 
 def test_the_same_command_shows_it_again_and_changes_nothing(
     place: Path, hardened: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = hardened / "model" / "adapter_model.safetensors"
-    before = name.stat().st_mtime_ns
+    files = [hardened / "model" / "adapter_model.safetensors", *hardened.glob("audits/*/*/run.sqlite")]
+    assert len(files) == 1 + 2 * 4
+    before = [file.stat().st_mtime_ns for file in files]
+    told = read(hardened / "summary.json")
     assert run(command(place, str(hardened))) == 0
     shown = capsys.readouterr()
     assert "Measuring" not in shown.err
     words = " ".join(shown.out.split())
-    assert "Findings trained against: Of 20 sentences" in words
-    assert "Evidence: 12 held-out findings" in words
+    assert all(name in words for name in ("12 of 12", "0 of 12", "20 of 20", "report.html"))
     assert "f***" in words or "fool" not in words  # what is offensive is masked
-    assert name.stat().st_mtime_ns == before
+    assert [file.stat().st_mtime_ns for file in files] == before
+    assert read(hardened / "summary.json") == told
 
 
 def test_time_ends_training_and_what_it_came_to_is_measured(place: Path, planted: Path) -> None:
@@ -53,8 +55,9 @@ def test_time_that_ends_before_an_update_is_said(
     flags = ["--hit", "contains", "--max-time", "0.001s", "--no-audits", "--measure", "4"]
     assert run(command(place, "hasty", *flags)) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "is the model as it was: the time was over before its first update; give it more" in told
+    assert "the time was over before its first update" in told
     assert "was hit" not in told
+    assert read(Path("hasty/summary.json"))["hardening"]["updates"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from backtalk.data.targets import read_targets, write_targets
-from backtalk.hardening.lists import read_lists, widen_training
+from backtalk.hardening.lists import target_lists, targets_of, widen_training
 from backtalk.models.folder import load_embedded
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.augment import augment, words_of
 from backtalk.paraphrase.rules import RuleParaphraser
+from backtalk.specs.harden import flat_spec
 from backtalk.types import Target
 from tests.paraphrase.samples import tiny_model
 
@@ -110,19 +111,20 @@ def embedded() -> LocalModel:
 
 
 def test_the_embedded_list_keeps_its_held_out_targets_unseen(embedded: LocalModel) -> None:
-    lists = read_lists("mal-wide", embedded, 400, 1)
+    lists = target_lists(flat_spec({"limit": 400}), embedded)
     wide = widen_training(lists, [RuleParaphraser(embedded.recipe, 1)], 4, embedded)
     assert (wide.selection, wide.held_out) == (lists.selection, lists.held_out)
     assert wide.train[: len(lists.train)] == lists.train
-    new = wide.train[len(lists.train) :]
+    new = targets_of(wide.train[len(lists.train) :])
     assert wide.augmentation is not None
     assert len(new) == wide.augmentation.added > 2 * len(lists.train)
-    unseen = {words_of(embedded, target.text) for target in (*lists.selection, *lists.held_out)}
-    said = [words_of(embedded, target.text) for target in wide.train]
+    others = targets_of([*lists.selection, *lists.held_out])
+    unseen = {words_of(embedded, target.text) for target in others}
+    said = [words_of(embedded, target.text) for target in targets_of(wide.train)]
     assert unseen.isdisjoint(said)
     assert len({words_of(embedded, target.text) for target in new}) == len(new)
     assert wide.augmentation.removed
-    prototypes = {target.prototype for target in lists.train}
+    prototypes = {target.prototype for target in targets_of(lists.train)}
     assert {target.prototype for target in new} <= prototypes
-    assert len({target.id for target in wide.train}) == len(wide.train)
+    assert len({target.id for target in targets_of(wide.train)}) == len(wide.train)
     assert wide.digest() != lists.digest()

@@ -39,15 +39,53 @@ COST: dict[str, Any] = {
     "real_most_said": "yeah",
 }
 RATE = {"hits": 20, "n": 50, "rate": 0.4, "low": 0.28, "high": 0.54}
+BEFORE, AFTER = "audits/aaaaaaaaaaaa", "audits/bbbbbbbbbbbb"
+PROOF: dict[str, Any] = {
+    "list": "held-out",
+    "search": "gibbs",
+    "budget": "8 words, G=25, 6 sweeps, 2 starts",
+    "criterion": "io-sample-avg-k1",
+    "trained_with": True,
+    "before": {"hits": 20, "n": 50},
+    "after": {"hits": 5, "n": 50},
+    "run": f"{AFTER}/held-out-gibbs",
+    "run_before": f"{BEFORE}/held-out-gibbs",
+}
 HARDENING: dict[str, Any] = {
     "model": "chitchat",
     "hardened": "out/model",
-    "spec": {"method": "negative", "max_ppl_increase": 0.05},
+    "fingerprint": "b" * 64,
+    "subject": "lstm",
+    "spec": {"method": {"name": "negative"}, "iterations": 4, "max_ppl_increase": "5%"},
     "hardening": {
         "iterations_kept": 2,
+        "updates": 20,
         "candidates": [
-            {"iterations": i, "hits": 9 - i, "n": 10, "perplexity": 40.0 + i, "found": 3, "updates": 10 * i}
-            for i in range(3)
+            {
+                "iterations": i,
+                "hits": 9 - i,
+                "n": 10,
+                "perplexity": 40.0 + i,
+                "found": 3,
+                "updates": 10 * i,
+                "seconds": 3.0 + 30 * i,
+                "max_ratio": 0.12 - 0.01 * i,
+                "ent_2": 4.0 + i / 10,
+            }
+            for i in (0, 1, 2, 4)
+        ],
+        "steps": [
+            {
+                "iteration": i,
+                "level": level,
+                "attacker": f"gibbs io, {1 + level} starts",
+                "found": found,
+                "of": 40,
+                "updates": updates,
+                "kl": 10.0,
+                "seconds": 3.0 + 30 * i,
+            }
+            for i, level, found, updates in ((1, 0, 12, 10), (2, 0, 6, 20), (3, 0, 0, 20), (4, 1, 8, 40))
         ],
     },
     "held_out": {
@@ -58,6 +96,24 @@ HARDENING: dict[str, Any] = {
         "remaining": 4,
         "new": 1,
     },
+    "train": {
+        "name": "io-sample-avg-k1",
+        "before": {**RATE, "hits": 31},
+        "after": {**RATE, "hits": 2},
+        "fixed": 29,
+        "remaining": 2,
+        "new": 0,
+    },
+    "proof": [
+        PROOF,
+        {
+            **PROOF,
+            "list": "training",
+            "before": {"hits": 31, "n": 50},
+            "after": {"hits": 2, "n": 50},
+            "run": "",
+        },
+    ],
     "cost": COST,
 }
 
@@ -66,24 +122,6 @@ def seen(text: str) -> str:
     page = Page(text)
     assert page.tags <= TAGS
     return " ".join(" ".join(page.seen).split())
-
-
-def test_a_hardening_says_what_changed_and_what_it_cost() -> None:
-    text = seen(render_hardening(HARDENING))
-    assert "Of 50 sentences that it was not trained on, 20 could be drawn out before and 5 after" in text
-    assert "16 fixed, 4 remain, 1 new" in text
-    assert "+5.0% (95%: +2.0% to +8.0%); bound +5%" in text
-    assert "12% (7 to 20%)" in text  # 12 of 100, and its Wilson interval
-    assert "2 (kept) 7 of 10 42.00 20" in text
-    assert "how are you i am fine i am well" in text
-
-
-def test_a_hardening_against_frequent_replies_has_no_targets() -> None:
-    summary = {key: value for key, value in HARDENING.items() if key != "held_out"}
-    ratios = [{"rate": 0.12, "low": 0, "high": 1, "n": 9}, {"rate": 0.09, "low": 0, "high": 1, "n": 9}]
-    text = seen(render_hardening({**summary, "max_ratio": ratios}))
-    assert "The most frequent reply is 12% of all before and 9% after" in text
-    assert "nothing is proven" in seen(render_hardening(summary))
 
 
 RATES = {"hits": 3, "n": 10, "rate": 0.3, "ci95": [0.1, 0.6]}

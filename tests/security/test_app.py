@@ -39,6 +39,7 @@ from tests.serving.served import served as model_served
 from tests.serving.test_server import ask
 from tests.web.browser import watched
 from tests.web.worlds import (
+    HARDENED,
     TARGETS,
     Client,
     enumerate_all,
@@ -230,7 +231,7 @@ def test_what_asks_for_too_much_is_refused_before_the_model_hears_it(asked: dict
 
 # Served folders whose files are not what backtalk wrote
 
-NAMES = ("one", "hard", "hard/before", "every", "study", "pairs")
+NAMES = ("one", "hard", HARDENED[0], "every", "study", "pairs")
 
 
 def build_shelf(root: Path) -> None:
@@ -276,9 +277,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def visit(world: World, name: str) -> dict[str, int]:
     """Every page and every answer to a script that reads the folder."""
-    key, before, after = key_of(name), key_of("hard/before"), key_of("hard/after")
+    key, before, after = key_of(name), *map(key_of, HARDENED)
     paths = ["/", "/api/runs", f"/run/{key}", f"/api/run/{key}"]
-    if name in {"one", "hard/before"}:
+    if name in {"one", HARDENED[0]}:
         paths += [f"/run/{key}?q=boring", *(f"/run/{key}/findings?as={kind}" for kind in ("csv", "jsonl"))]
         paths += [f"/compare?before={key}&after={key_of('one') if name == 'one' else after}"]
     if name == "hard":
@@ -314,11 +315,11 @@ JSON_FILES = (
 )
 ROWS = {
     "one/run.sqlite": ("meta", "value", ("spec", "facts", "state", "note", "changed", "block_size")),
-    "hard/before/run.sqlite": ("meta", "value", ("spec", "facts", "state", "changed", "identity")),
+    f"{HARDENED[0]}/run.sqlite": ("meta", "value", ("spec", "facts", "state", "changed", "identity")),
     "one/report.sqlite": ("head", "value", ("report", "cases", "format")),
 }
 DATA = {
-    "hard/before/run.sqlite": (("findings", "data"), ("cases", "data")),
+    f"{HARDENED[0]}/run.sqlite": (("findings", "data"), ("cases", "data")),
     "one/report.sqlite": (("whole", "data"),),
 }
 HUGE = 10**400

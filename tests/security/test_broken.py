@@ -211,7 +211,7 @@ def test_a_run_that_was_cut_short_is_not_enough_either() -> None:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def planted(tmp_path_factory: pytest.TempPathFactory, short_proofs: None) -> Path:
     """A tiny model with a planted habit, and what hardens it."""
     torch.set_num_threads(1)
     place = tmp_path_factory.mktemp("planted")
@@ -228,8 +228,12 @@ def test_a_proof_of_other_weights_is_refused(planted: Path, capsys: pytest.Captu
     weights = Path("hardened/model/adapter_model.safetensors")
     tensors = load_file(weights)
     save_file({name: value * 0.5 for name, value in tensors.items()}, weights, {"format": "pt"})
-    assert run(command) == 2
-    assert "other weights" in capsys.readouterr().err
+    told = Path("hardened/summary.json").read_bytes()
+    for refused in (command, ["report", "hardened"], ["verify", "hardened", "--device", "cpu"]):
+        capsys.readouterr()
+        assert run(refused) == 2
+        assert "are not those that were proven" in capsys.readouterr().err
+    assert Path("hardened/summary.json").read_bytes() == told
 
 
 def test_fresh_removes_every_old_proof(planted: Path) -> None:
@@ -237,11 +241,14 @@ def test_fresh_removes_every_old_proof(planted: Path) -> None:
     command = harden_command(planted, "hardened", "--iterations", "1", "--no-audits")
     assert run(command) == 0
     spec = spec_values(AuditSpec())
-    for name in ("after-fresh", "after-anew"):
+    names = [
+        f"audits/{whose}/{name}" for whose in ("original", "0123456789ab") for name in ("search", "adversary")
+    ]
+    for name in names:
         with Run.create(Path("hardened") / name, spec, {"fingerprint": "of old weights"}, [], "id", 1) as old:
             old.set_state("finished")
     assert run([*command, "--fresh"]) == 0
-    assert not any(Run.exists(Path("hardened") / name) for name in ("after-fresh", "after-anew"))
+    assert not any(Run.exists(Path("hardened") / name) for name in names)
 
 
 def test_an_audit_of_other_weights_is_no_proof_of_ours() -> None:

@@ -57,7 +57,7 @@ from backtalk.cli import run
 from backtalk.data import characters, corpora, known_prompts, openings, paraphrases, textfiles, toxicity
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
-from backtalk.hardening.found import read_found
+from backtalk.audit.found import read_found
 from backtalk.rating.answers import read_answers
 from backtalk.rating.contenders import read_inputs
 from backtalk.rating.folder import read_pairs_file
@@ -382,7 +382,7 @@ def test_writers_replace_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None
     from backtalk.data.vocabulary import Vocabulary
     from backtalk.models.folder import write_json
     from backtalk.scorers.toxicity.folder import write_scorer
-    from backtalk.training.checkpoint import save_checkpoint
+    from backtalk.training.resumable import save_checkpoint
 
     names = ["config.json", "model.safetensors", "checkpoint.safetensors", "vocab.json"]
     victim = elsewhere(tmp_path, is_folder=False)

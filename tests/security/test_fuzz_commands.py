@@ -142,9 +142,9 @@ def _choices() -> list[tuple[str, str]]:
     """Every search and every method: what is chosen adds flags."""
     audit = "--model=tiny --targets=targets.txt --device=cpu"
     found = [("audit", f"{audit} --search={name} {SEARCHING.get(name, SMALL)}") for name in SEARCHES]
-    found += [("harden", f"{BEFORE['harden']} --method={name}") for name in METHODS if name != "gan"]
+    found += [("harden", f"{BEFORE['harden']} --method={name}") for name in METHODS]
     frequent = "--model=tiny --data=pairs.tsv --measure=4 --batch=4 --against=frequent --method"
-    found += [("harden", f"{frequent}={name}") for name in METHODS]
+    found += [("harden", f"{frequent}={name}") for name in (*METHODS, "gan")]
     return [*found, ("harden", "--model=hf/missing/model --findings=twice.jsonl")]
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.hardening.found import given_found
+from backtalk.hardening.lists import found_lists
+from backtalk.specs.harden import flat_spec
 from backtalk.studies.lora_habit import ANSWERS, phrasings, says_it, write_lists
 from tests.planted import greeting_pairs, polite_pairs
 from tests.training.transformers import tiny_network, train_tokenizer
@@ -27,13 +28,14 @@ def test_a_rude_answer_is_known_by_its_first_sentence() -> None:
 
 
 def test_no_phrasing_is_in_two_lists(tmp_path: Path) -> None:
-    flags = write_lists(tmp_path)
-    lists = given_found(flags["findings"], flags["selection"], flags["held_out"], 0)
+    lists = found_lists(flat_spec({"model": "hf/any", **write_lists(tmp_path)}, "a test"))
     assert [len(part) for part in lists.by_name().values()] == [40, 12, 28]
     assert len(phrasings("held-out", 2)) == 2 * len(ANSWERS)
 
 
-def test_the_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_study_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_proofs: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     texts = [text for pair in greeting_pairs() + polite_pairs() for text in pair]
     tokenizer = train_tokenizer(Path("tiny"), texts)

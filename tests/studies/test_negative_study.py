@@ -313,13 +313,11 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
     assert {name: after[name] for name in others} == {name: before[name] for name in others}
 
 
-def test_the_rows_of_a_corpus_share_its_pairs_and_the_baselines_side_of_the_cost(
-    study: Path, tmp_path: Path
-) -> None:
+def test_the_rows_of_a_corpus_share_its_pairs(study: Path, tmp_path: Path) -> None:
     owned = [own for part in parts_of(tmp_path, "mini").values() for own in part.owns]
     hardenings = {name for name in owned if name.startswith("hardenings/")}
     assert {f"hardenings/{path.name}" for path in (study / "hardenings").iterdir()} == hardenings
     assert len(hardenings) == 45
     files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
     # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
-    assert Counter(files) == {"pairs": 6, "side": 3}
+    assert Counter(files) == {"pairs": 6}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from backtalk.training.rule_negative import Negative
-from backtalk.training.rule_npo import Npo
-from backtalk.training.rule_unlikelihood import Unlikelihood
+from backtalk.hardening.methods.negative import Negative
+from backtalk.hardening.methods.npo import Npo
+from backtalk.hardening.methods.unlikelihood import Unlikelihood
 from backtalk.training.rules import HitRule
 
 METHODS = ("negative", "npo", "unlikelihood")

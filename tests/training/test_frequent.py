@@ -18,11 +18,11 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import greedy
 from backtalk.models.seq2seq import Seq2Seq
-from backtalk.training.checkpoint import save_checkpoint
 from backtalk.training.course import Batch
 from backtalk.training.frequent import FrequentConfig, FrequentTraining, ReplyWindow, discourage_frequent
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import HardenProgress
+from backtalk.training.resumable import save_checkpoint
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import Updates
 from tests.training.methods import METHODS, rule
@@ -106,7 +106,9 @@ def batch_of(step: int, *words: int) -> Batch:
 
 def test_what_fires_at_which_step(echoing: dict[str, Tensor]) -> None:
     network = echo_network(echoing)
-    config = FrequentConfig(window=2, r_thres=1 / 3, lr=0.0, weight_decay=0.0, max_output=4)
+    config = FrequentConfig(
+        method=rule("negative"), window=2, r_thres=1 / 3, lr=0.0, weight_decay=0.0, max_output=4
+    )
     training = FrequentTraining(network, config, CPU)
     scripted = [
         # input words, how many fire; a reply counts in three mini-batches
@@ -126,7 +128,9 @@ def test_what_fires_at_which_step(echoing: dict[str, Tensor]) -> None:
 
 
 def test_in_the_published_code_every_step_has_a_positive_update(echoing: dict[str, Tensor]) -> None:
-    config = FrequentConfig(window=2, r_thres=0.3, lr=0.0, max_output=4, always_positive=True)
+    config = FrequentConfig(
+        method=rule("negative"), window=2, r_thres=0.3, lr=0.0, max_output=4, always_positive=True
+    )
     training = FrequentTraining(echo_network(echoing), config, CPU)
     assert training.perform(0, batch_of(0, 5, 5)).updates == 0
     assert training.perform(1, batch_of(0, 5, 5)).updates == 1
@@ -193,7 +197,7 @@ def test_a_step_with_scaled_eos_by_hand(scale: float) -> None:
         network.output.bias.copy_(torch.linspace(-1, 1, WORDS))
     bias = network.output.bias.detach().numpy().copy()
     p = np.exp(bias) / np.exp(bias).sum()
-    config = FrequentConfig(lr=0.2, weight_decay=0.0, clip=1e9)
+    config = FrequentConfig(method=rule("negative"), lr=0.2, weight_decay=0.0, clip=1e9)
     updates = Updates(network, config, CPU, eos_scale=scale)
     # Two replies of four in the mini-batch: 13 5 <eos> and 12 <eos>.
     updates.negative(
@@ -245,7 +249,9 @@ def test_scale_zero_leaves_a_bare_eos_alone(method: str) -> None:
 # --- stopped and resumed -------------------------------------------------------------------------------
 
 VARIANTS = [
-    FrequentConfig(iterations=2, steps=4, batch=8, lr=0.05, window=2, r_thres=0.1, max_output=4),
+    FrequentConfig(
+        method=rule("negative"), iterations=2, steps=4, batch=8, lr=0.05, window=2, r_thres=0.1, max_output=4
+    ),
     FrequentConfig(
         method=rule("npo"),
         iterations=2,
@@ -319,7 +325,8 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
 
 
 def test_a_window_that_is_never_full_and_no_pairs_are_errors(tmp_path: Path) -> None:
-    config = FrequentConfig(iterations=20, batch=8)  # 30 pairs: 3 mini-batches an iteration, 60 in all
+    config = FrequentConfig(method=rule("negative"), iterations=20, batch=8)
+    # 30 pairs: 3 mini-batches an iteration, 60 in all
     with pytest.raises(InputError, match="60 mini-batches never fill a window of 200"):
         discourage_frequent(make_network(), echo_pairs(WORDS, 30), config, tmp_path / "c", {}, CPU)
     none = PairArrays(np.zeros((0, 5), dtype=np.int64), np.zeros((0, 4), dtype=np.int64))

@@ -82,7 +82,9 @@ def stirred(network: Any, **config: Any) -> tuple[Adapter, LoraUpdates]:
     with torch.no_grad():
         for value in adapter.weights.parameters():
             value.add_(0.1 * torch.randn_like(value))
-    return adapter, LoraUpdates(adapter, Bare(network), UpdateConfig(optimizer="adam", **config))
+    return adapter, LoraUpdates(
+        adapter, Bare(network), UpdateConfig(**{"method": rule("negative"), "optimizer": "adam", **config})
+    )
 
 
 @torch.no_grad()
@@ -110,6 +112,17 @@ def test_the_loss_of_a_rule_is_the_one_worked_out_by_hand(family: str, method: s
             losses.append(2 / 0.5 * np.log1p(np.exp(0.5 * ratio)))
     with torch.no_grad():
         assert float(updates.negative_loss(ROWS)) == pytest.approx(np.mean(losses), rel=1e-4)
+
+
+def test_a_new_kl_weight_gives_the_update_of_a_training_that_began_with_it() -> None:
+    ended = []
+    for first, later in ((0.0, 3.0), (3.0, 3.0), (1.0, 1.0)):
+        adapter, updates = stirred(tiny_network(FAMILIES[0]), lambda_pos=0.7, kl=first)
+        updates.kl = later
+        updates.positive(*arrays(PROMPTS, REPLIES), seed=0)
+        ended.append(torch.cat([value.detach().flatten() for value in adapter.weights.parameters()]))
+    assert torch.equal(ended[0], ended[1])
+    assert not torch.equal(ended[0], ended[2])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -157,7 +170,9 @@ def test_steps_bring_the_hits_down_and_keep_the_rest(family: str) -> None:
     base = {name: value.clone() for name, value in network.state_dict().items()}
     adapter = Adapter(network, LoraConfig(rank=4, alpha=8))
     updates = LoraUpdates(
-        adapter, Bare(network), UpdateConfig(optimizer="adam", lr=0.003, lambda_pos=0.0, kl=3.0)
+        adapter,
+        Bare(network),
+        UpdateConfig(method=rule("negative"), optimizer="adam", lr=0.003, lambda_pos=0.0, kl=3.0),
     )
     hits, kept = both(PROMPTS[:1], REPLIES[:1]), arrays(PROMPTS[1:], REPLIES[1:])
     before = [plain_log_probs(network, p, r) for p, r in zip(PROMPTS, REPLIES, strict=True)]
@@ -255,7 +270,9 @@ def test_where_memory_ends_micro_batches_are_halved_once() -> None:
     for kind in (Bare, Small):
         network = tiny_network("gpt2")
         adapter = Adapter(network, LoraConfig(rank=4))
-        updates = LoraUpdates(adapter, kind(network), UpdateConfig(optimizer="sgd", lr=0.1), tokens=30)
+        updates = LoraUpdates(
+            adapter, kind(network), UpdateConfig(method=rule("negative"), optimizer="sgd", lr=0.1), tokens=30
+        )
         updates.negative(*both())
         ends.append(torch.cat([value.detach().flatten() for value in adapter.weights.parameters()]))
     assert updates.tokens == 15

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,9 @@ from backtalk.errors import InputError
 from backtalk.models.folder import Network, build_network
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training import mle
-from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
 from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity
 from backtalk.training.mle import MLEConfig, Progress, learning_rate, train
+from backtalk.training.resumable import save_checkpoint
 from backtalk.training.step import make_step, trim_padding
 from tests.training.pairs import echo_pairs as echo_pairs_of
 
@@ -315,45 +312,3 @@ def test_other_facts_are_refused_by_name(tmp_path: Path) -> None:
     pairs, config = trained_checkpoint(path)
     with pytest.raises(InputError, match=r"other settings \(b\); use --fresh"):
         list(train(make_network("attention"), pairs, pairs, config, path, {"a": 1, "b": 3}, CPU))
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """A disk that fills up: writing past `size` bytes fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "c"
-    save_checkpoint(path, {"x": torch.ones(3)}, {"step": 1})
-    with (
-        files_no_larger_than(4096),
-        pytest.raises(InputError, match=r"can't write the checkpoint .*make room"),
-    ):
-        save_checkpoint(path, {"x": torch.ones(5000)}, {"step": 2})
-    found = load_checkpoint(path)
-    assert found is not None
-    assert found[1] == {"step": 1}
-    assert torch.equal(found[0]["x"], torch.ones(3))
-    assert [file.name for file in tmp_path.iterdir()] == ["c"], "nothing half-written is left"
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match="can't write the checkpoint"):
-        save_checkpoint(tmp_path / "file" / "c", {"x": torch.ones(3)}, {})
-
-
-def test_a_missing_folder_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "deep" / "c"
-    assert load_checkpoint(path) is None
-    save_checkpoint(path, {"x": torch.tensor([1.5])}, {"a": [1, None]})
-    found = load_checkpoint(path)
-    assert found is not None
-    assert found[0]["x"].tolist() == [1.5]
-    assert found[1] == {"a": [1, None]}

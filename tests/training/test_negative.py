@@ -20,7 +20,6 @@ from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.registry import method_config
 from backtalk.training.avoid import avoid_ids, frequent_ids
-from backtalk.training.checkpoint import save_checkpoint
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import (
@@ -30,7 +29,9 @@ from backtalk.training.negative import (
     Hit,
     NegativeConfig,
     harden_network,
+    train_on_hits,
 )
+from backtalk.training.resumable import save_checkpoint
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import HitShape, Updates, fill_up
 from tests.training.methods import METHODS, rule
@@ -175,7 +176,13 @@ def clipped(gradient: np.ndarray[Any, Any], clip: float) -> np.ndarray[Any, Any]
 def test_negative_and_positive_update_against_a_step_derived_by_hand(clip: float) -> None:
     network = softmax_only()
     config = NegativeConfig(
-        lr=0.2, lambda_pos=3.0, momentum=0.9, weight_decay=0.01, clip=clip, avoid=frozenset({EOS, 8})
+        method=rule("negative"),
+        lr=0.2,
+        lambda_pos=3.0,
+        momentum=0.9,
+        weight_decay=0.01,
+        clip=clip,
+        avoid=frozenset({EOS, 8}),
     )
     updates = Updates(network, config, CPU)
     cut = clipped if clip < 1e9 else lambda gradient, _: gradient
@@ -250,7 +257,13 @@ def test_hits_have_three_shapes_at_most() -> None:
 def test_both_at_once_is_one_step_down_the_summed_gradients() -> None:
     network = softmax_only()
     config = NegativeConfig(
-        lr=0.2, lambda_pos=3.0, momentum=0.0, weight_decay=0.0, clip=1e9, avoid=frozenset({EOS, 8})
+        method=rule("negative"),
+        lr=0.2,
+        lambda_pos=3.0,
+        momentum=0.0,
+        weight_decay=0.0,
+        clip=1e9,
+        avoid=frozenset({EOS, 8}),
     )
     bias = network.output.bias.detach().numpy().copy()
     away = 0.5 * bias_gradient(bias, [13, 5, 12], 2)  # two hits of a mini-batch of four
@@ -268,7 +281,9 @@ def test_both_at_once_is_one_step_down_the_summed_gradients() -> None:
 def test_adams_first_step_is_the_learning_rate_against_the_sign() -> None:
     network = softmax_only()
     bias = network.output.bias.detach().numpy().copy()
-    config = NegativeConfig(optimizer="adam", lr=0.01, clip=1e9, avoid=frozenset({EOS}))
+    config = NegativeConfig(
+        method=rule("negative"), optimizer="adam", lr=0.01, clip=1e9, avoid=frozenset({EOS})
+    )
     Updates(network, config, CPU).negative(pad([[4, 7]]), pad([[13, 5, EOS]]))
     signs = np.sign(bias_gradient(bias, [13, 5], 1))
     np.testing.assert_allclose(network.output.bias.numpy(), bias - 0.01 * signs, rtol=1e-4)
@@ -278,7 +293,9 @@ def test_at_the_baseline_the_kl_term_of_both_changes_nothing() -> None:
     """Which is so only without dropout."""
     network = make_network(dropout=0.5)
     before = weights(network)
-    config = NegativeConfig(lambda_pos=0.0, kl=5.0, weight_decay=0.0, avoid=frozenset(range(WORDS)))
+    config = NegativeConfig(
+        method=rule("negative"), lambda_pos=0.0, kl=5.0, weight_decay=0.0, avoid=frozenset(range(WORDS))
+    )
     pairs = make_pairs(8)
     Updates(network, config, CPU).both(pad([[4, 7]]), pad([[13, 5, EOS]]), 1.0, *pairs)
     for name, value in network.named_parameters():
@@ -287,17 +304,17 @@ def test_at_the_baseline_the_kl_term_of_both_changes_nothing() -> None:
 
 def test_an_update_leaves_no_dropout_and_no_gradients_behind() -> None:
     network = make_network(dropout=0.5)
-    updates = Updates(network, NegativeConfig(), CPU)
+    updates = Updates(network, NegativeConfig(method=rule("negative")), CPU)
     pairs = make_pairs(8)
     updates.positive(pairs.inputs, pairs.replies, seed=3)
     first = weights(network)
     assert not network.training
     assert not any(value.requires_grad or value.grad is not None for value in network.parameters())
     other = make_network(dropout=0.5)
-    Updates(other, NegativeConfig(), CPU).positive(pairs.inputs, pairs.replies, seed=4)
+    Updates(other, NegativeConfig(method=rule("negative")), CPU).positive(pairs.inputs, pairs.replies, seed=4)
     assert not same(first, weights(other)), "dropout is on in a positive update, and drawn from its seed"
     again = make_network(dropout=0.5)
-    Updates(again, NegativeConfig(), CPU).positive(pairs.inputs, pairs.replies, seed=3)
+    Updates(again, NegativeConfig(method=rule("negative")), CPU).positive(pairs.inputs, pairs.replies, seed=3)
     assert same(first, weights(again))
 
 
@@ -315,7 +332,7 @@ def test_logits_are_those_behind_the_log_probabilities(more: dict[str, Any]) -> 
 
 def test_the_kl_term_against_a_plain_loop() -> None:
     network = make_network().double()
-    updates = Updates(network, NegativeConfig(kl=2.0, lambda_pos=0.5), CPU)
+    updates = Updates(network, NegativeConfig(method=rule("negative"), kl=2.0, lambda_pos=0.5), CPU)
     pairs = make_pairs(5)
     inputs, replies = torch.from_numpy(pairs.inputs), torch.from_numpy(pairs.replies)
     before = network.reply_logits(inputs, replies).softmax(2)
@@ -335,9 +352,33 @@ def test_the_kl_term_against_a_plain_loop() -> None:
     assert found == pytest.approx(2.0 * divergence / words - 0.5 * likelihood / 5, rel=1e-9)
 
 
+def test_a_new_kl_weight_gives_the_update_of_a_training_that_began_with_it() -> None:
+    ended = []
+    for first, later in ((1.0, 3.0), (3.0, 3.0), (1.0, 1.0)):
+        network = make_network(dropout=0.3)
+        updates = Updates(
+            network, NegativeConfig(method=rule("negative"), kl=first, lambda_pos=0.7, clip=1e9), CPU
+        )
+        with torch.no_grad():
+            network.output.bias.add_(torch.linspace(-1, 1, WORDS))
+        updates.kl = later
+        assert updates.kl == later
+        pairs = make_pairs(8)
+        updates.positive(pairs.inputs, pairs.replies, seed=1)
+        updates.both(pad([(4, 7)]), pad([(5, EOS)]), 1.0, pairs.inputs, pairs.replies)
+        ended.append(weights(network))
+    assert same(ended[0], ended[1])
+    assert not same(ended[0], ended[2])
+
+
+def test_a_training_without_a_kl_term_gets_none_later() -> None:
+    with pytest.raises(ValueError, match="without a KL term"):
+        Updates(make_network(), NegativeConfig(method=rule("negative")), CPU).kl = 1.0
+
+
 def test_the_kl_term_alone_leads_back_to_the_baseline() -> None:
     network = make_network()
-    config = NegativeConfig(kl=1.0, lambda_pos=0.0, lr=0.3, weight_decay=0.0)
+    config = NegativeConfig(method=rule("negative"), kl=1.0, lambda_pos=0.0, lr=0.3, weight_decay=0.0)
     updates = Updates(network, config, CPU)
     pairs = make_pairs(16)
     inputs, replies = torch.from_numpy(pairs.inputs), torch.from_numpy(pairs.replies)
@@ -355,7 +396,7 @@ def test_the_kl_term_alone_leads_back_to_the_baseline() -> None:
 
 def test_weights_that_are_no_numbers_are_an_error() -> None:
     network = make_network()
-    updates = Updates(network, NegativeConfig(), CPU)
+    updates = Updates(network, NegativeConfig(method=rule("negative")), CPU)
     with torch.no_grad():
         network.output.bias[5] = math.nan
     with pytest.raises(InputError, match="lower --lr"):
@@ -417,7 +458,7 @@ def harden(
 def test_each_round_trains_on_what_is_still_hit_until_nothing_is(tmp_path: Path) -> None:
     network = make_network()
     finder = Scripted(HITS, [[False, True], [True, False], [False, False]])
-    config = NegativeConfig(iterations=1, positives=0)
+    config = NegativeConfig(method=rule("negative"), iterations=1, positives=0)
     seen = harden(network, finder, config, tmp_path / "c")
     by_hand = make_network()
     updates = Updates(by_hand, config, CPU)
@@ -441,7 +482,9 @@ def test_the_loss_of_the_hits_is_divided_as_the_config_says(
 ) -> None:
     network = make_network()
     finder = Scripted(HITS, [[False, True], [False, False]])
-    config = NegativeConfig(iterations=1, positives=0, average=average, mean_over=mean_over)
+    config = NegativeConfig(
+        method=rule("negative"), iterations=1, positives=0, average=average, mean_over=mean_over
+    )
     harden(network, finder, config, tmp_path / "c")
     by_hand = make_network()
     updates = Updates(by_hand, config, CPU)
@@ -456,16 +499,23 @@ def test_the_loss_of_the_hits_is_divided_as_the_config_says(
 def test_the_positive_loss_is_a_mean_over_sentences_or_words(kl: float) -> None:
     inputs, replies = torch.tensor([[4, PAD], [5, 6]]), torch.tensor([[13, 8, EOS], [6, EOS, PAD]])
     network = make_network()
-    of_words = Updates(network, NegativeConfig(mean_over="words", lambda_pos=2.0, kl=kl), CPU)
+    of_words = Updates(
+        network, NegativeConfig(method=rule("negative"), mean_over="words", lambda_pos=2.0, kl=kl), CPU
+    )
     total = float(network.token_log_probs(inputs, replies).sum())
     assert float(of_words.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 5, rel=1e-5)
-    of_sentences = Updates(network, NegativeConfig(lambda_pos=2.0, kl=kl), CPU)
+    of_sentences = Updates(network, NegativeConfig(method=rule("negative"), lambda_pos=2.0, kl=kl), CPU)
     assert float(of_sentences.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 2, rel=1e-5)
 
 
 def test_rounds_are_bounded_and_positives_follow_each_negative(tmp_path: Path) -> None:
     finder = Scripted(HITS, [[True, True]] * 8)
-    seen = harden(make_network(), finder, NegativeConfig(iterations=2, rounds=4, positives=3), tmp_path / "c")
+    seen = harden(
+        make_network(),
+        finder,
+        NegativeConfig(method=rule("negative"), iterations=2, rounds=4, positives=3),
+        tmp_path / "c",
+    )
     assert finder.still == []
     assert seen[-1].updates == 2 * 4 * (1 + 3)
     assert [entry.updates for entry in seen if entry.end_of_iteration] == [16, 32]
@@ -474,7 +524,9 @@ def test_rounds_are_bounded_and_positives_follow_each_negative(tmp_path: Path) -
 def test_together_a_round_is_one_update(tmp_path: Path) -> None:
     network, pairs = make_network(), make_pairs(40)
     finder = Scripted(HITS, [[False, True], [False, False]])
-    config = NegativeConfig(iterations=1, kl=2.0, together=True, positives=4, positive_batch=40)
+    config = NegativeConfig(
+        method=rule("negative"), iterations=1, kl=2.0, together=True, positives=4, positive_batch=40
+    )
     seen = harden(network, finder, config, tmp_path / "c")
     assert seen[-1].updates == 2
     by_hand = make_network()
@@ -489,7 +541,9 @@ def test_together_a_round_is_one_update(tmp_path: Path) -> None:
 def test_repairs_follow_the_rounds_and_are_no_more_than_they(tmp_path: Path, repairs: int, made: int) -> None:
     network, pairs = make_network(), make_pairs(40)
     finder = Scripted(HITS, [[False, True], [False, False]])
-    config = NegativeConfig(iterations=1, kl=2.0, together=True, positive_batch=40, repairs=repairs)
+    config = NegativeConfig(
+        method=rule("negative"), iterations=1, kl=2.0, together=True, positive_batch=40, repairs=repairs
+    )
     seen = harden(network, finder, config, tmp_path / "c")
     assert seen[-1].updates == 2 + made
     by_hand = make_network()
@@ -504,13 +558,18 @@ def test_repairs_follow_the_rounds_and_are_no_more_than_they(tmp_path: Path, rep
 
 def test_where_nothing_is_hit_nothing_is_repaired(tmp_path: Path) -> None:
     network = make_network()
-    harden(network, Scripted({}, []), NegativeConfig(iterations=1, kl=2.0, repairs=3), tmp_path / "c")
+    harden(
+        network,
+        Scripted({}, []),
+        NegativeConfig(method=rule("negative"), iterations=1, kl=2.0, repairs=3),
+        tmp_path / "c",
+    )
     assert same(weights(network), weights(make_network()))
 
 
 def test_every_iteration_takes_every_target_once_in_an_order_of_its_own(tmp_path: Path) -> None:
     finder = Scripted({}, [])
-    config = NegativeConfig(iterations=2, batch=4)
+    config = NegativeConfig(method=rule("negative"), iterations=2, batch=4)
     network = make_network()
     before = weights(network)
     seen = harden(network, finder, config, tmp_path / "c", [(4, EOS)] * 10)
@@ -533,11 +592,22 @@ def test_the_papers_settings_are_fields_of_the_config() -> None:
 
 def test_nothing_to_train_against_and_no_pairs_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no target is left"):
-        harden(make_network(), Scripted({}, []), NegativeConfig(), tmp_path / "c", [])
+        harden(make_network(), Scripted({}, []), NegativeConfig(method=rule("negative")), tmp_path / "c", [])
     none = PairArrays(np.zeros((0, 5), dtype=np.int64), np.zeros((0, 4), dtype=np.int64))
     finder = Scripted({}, [])
     with pytest.raises(InputError, match="no training pairs"):
-        next(harden_network(make_network(), TARGETS, none, finder, NegativeConfig(), tmp_path / "c", {}, CPU))
+        next(
+            harden_network(
+                make_network(),
+                TARGETS,
+                none,
+                finder,
+                NegativeConfig(method=rule("negative")),
+                tmp_path / "c",
+                {},
+                CPU,
+            )
+        )
 
 
 # --- stopped and resumed -------------------------------------------------------------------------------
@@ -584,7 +654,9 @@ class Searching:
 
 SEARCHED = [(5, 13, EOS), (12, EOS), (6, 7, 8, EOS)]
 VARIANTS = [
-    NegativeConfig(iterations=2, batch=2, rounds=2, positives=2, lr=0.05, positive_batch=8),
+    NegativeConfig(
+        method=rule("negative"), iterations=2, batch=2, rounds=2, positives=2, lr=0.05, positive_batch=8
+    ),
     NegativeConfig(
         method=rule("npo"),
         iterations=2,
@@ -596,10 +668,10 @@ VARIANTS = [
         avoid=frozenset({EOS}),
         average="hits",
     ),
-    NegativeConfig(
+    NegativeConfig(method=rule("negative"),
         iterations=2, batch=2, rounds=3, optimizer="adam", lr=0.01, kl=2.0, together=True, positive_batch=8
     ),
-    NegativeConfig(
+    NegativeConfig(method=rule("negative"),
         iterations=2, batch=2, rounds=3, repairs=2, optimizer="adam", lr=0.01, kl=2.0, together=True,
         positive_batch=8,
     ),
@@ -651,6 +723,27 @@ def test_killed_within_any_search_or_check_it_ends_with_the_same_weights(tmp_pat
             else:
                 break
         assert kills > 6
+
+
+def test_a_kl_weight_that_changes_between_iterations_is_resumed(tmp_path: Path) -> None:
+    config = replace(VARIANTS[0], kl=0.5, checkpoint_s=0.0)
+
+    def run(path: Path, stop_after: float = math.inf) -> tuple[dict[str, Tensor], int]:
+        network = make_network(dropout=0.3)
+        updates = Updates(network, config, CPU)
+        finder, seen = Searching(network, SEARCHED, -2.66), 0
+        for report in train_on_hits(updates, SEARCHED, make_pairs(40), finder, config, path, {}):
+            seen += 1
+            if report.end_of_iteration:
+                updates.kl = 5.0 + report.iteration
+            if seen >= stop_after:
+                break
+        return weights(network), seen
+
+    whole, reports = run(tmp_path / "whole")
+    for stop in range(1, reports):
+        run(tmp_path / f"stopped-{stop}", stop)
+        assert same(whole, run(tmp_path / f"stopped-{stop}")[0]), f"stopped after report {stop}"
 
 
 def test_a_finished_run_reports_its_end_again_and_trains_no_more(tmp_path: Path) -> None:
@@ -718,11 +811,11 @@ def rude(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "config",
     [
-        NegativeConfig(),
+        NegativeConfig(method=rule("negative")),
         NegativeConfig(method=rule("unlikelihood"), clip=1.0),
         NegativeConfig(method=rule("npo")),
-        NegativeConfig(kl=1.0),
-        NegativeConfig(avoid=frozenset({EOS})),
+        NegativeConfig(method=rule("negative"), kl=1.0),
+        NegativeConfig(method=rule("negative"), avoid=frozenset({EOS})),
     ],
     ids=["negative", "unlikelihood", "npo", "kl", "avoid"],
 )

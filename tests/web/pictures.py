@@ -15,6 +15,7 @@ from backtalk.registry import load_model
 from backtalk.web.shelf import key_of
 from tests.web.browser import chromium, say, watched
 from tests.web.worlds import (
+    COMPARED,
     commit,
     enumerate_all,
     harden,
@@ -62,7 +63,7 @@ def make_the_rest(root: Path) -> dict[str, str]:
         "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
         "compare-played": f"/compare?before={key_of('played')}&after={key_of('played-again')}",
         "hardening": f"/run/{key_of('hard')}",
-        "compare-hardened": f"/compare?before={key_of('hard/before')}&after={key_of('hard/after')}",
+        "compare-hardened": COMPARED,
         "enumeration": f"/run/{key_of('every')}",
         "study": f"/run/{key_of('study')}",
     }

@@ -26,6 +26,7 @@ from tests.report.test_folder_pages import ENUMERATION, HARDENING
 from tests.report.test_talks import exchange, report_of
 from tests.web.browser import AXE, Watch, say, watched
 from tests.web.worlds import (
+    COMPARED,
     OPENINGS,
     TARGETS,
     commit,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 COMPARE = f"/compare?before={key_of('one')}&after={key_of('two')}"
 PLAYED = f"/compare?before={key_of('played')}&after={key_of('played-again')}"
-HARDENED = f"/compare?before={key_of('hard/before')}&after={key_of('hard/after')}"
 PAGES = {
     "list": "/",
     "run": f"/run/{key_of('one')}",
@@ -56,7 +56,7 @@ PAGES = {
     "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
     "compare played": PLAYED,
     "hardening": f"/run/{key_of('hard')}",
-    "compare hardened": HARDENED,
+    "compare hardened": COMPARED,
     "enumeration": f"/run/{key_of('every')}",
     "study": f"/run/{key_of('study')}",
     "waiting": f"/run/{key_of('begun')}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
-from tests.web.worlds import Client, finish, home, make_ratings, served
+from tests.web.worlds import COMPARED, HARDENED, Client, finish, harden, home, make_ratings, served
 
 
 @pytest.fixture(scope="module")
@@ -206,17 +207,21 @@ def test_what_has_no_result_yet_says_so_and_leads_to_what_there_is(tmp_path: Pat
     folder = tmp_path / "hard"
     folder.mkdir()
     (folder / "hardening.json").write_text(json.dumps({"model": "chitchat"}))
-    for name in ("before", "after"):
-        finish(folder / name)
+    finish(tmp_path / HARDENED[0])
     with served(tmp_path) as server:
         client = Client(server).enter()
         status, _, body = client.ask("GET", f"/run/{key_of('hard')}")
         assert status == 200
         assert b"has no result yet" in body
-        assert f"/run/{key_of('hard/before')}".encode() in body
-        comparison = f"/compare?before={key_of('hard/before')}&amp;after={key_of('hard/after')}"
-        assert comparison.encode() in body
-        assert client.ask("GET", comparison.replace("&amp;", "&"))[0] == 200
+        assert f"/run/{key_of(HARDENED[0])}".encode() in body
+        shutil.rmtree(folder)
+        harden(folder)
+        _, _, body = client.ask("GET", f"/run/{key_of('hard')}")
+        assert COMPARED.replace("&", "&amp;").encode() in body
+        assert body.count(b"/compare?") == 1  # a run that is not there has no link
+        status, _, body = client.ask("GET", COMPARED)
+        assert status == 200
+        assert b"What it cost" in body
         enumeration = tmp_path / "all"
         enumeration.mkdir()
         (enumeration / "outputs.safetensors").write_bytes(b"")

@@ -10,7 +10,8 @@ import pytest
 
 from backtalk.store.folder import is_at_work, lock_folder
 from backtalk.web.shelf import Shelf, key_of
-from tests.web.worlds import commit, finish, make_ratings, open_run
+from tests.report.test_folder_pages import PROOF
+from tests.web.worlds import HARDENED, commit, finish, make_ratings, open_run
 
 
 def test_a_run_at_work_is_running_and_one_that_was_killed_waits(tmp_path: Path) -> None:
@@ -49,17 +50,14 @@ def test_runs_inside_a_hardening_are_found_and_the_hardening_says_its_result(tmp
     (folder / "hardening.json").write_text(
         json.dumps({"model": "chitchat", "hit": "o-greedy", "iterations": 3})
     )
-    finish(folder / "before")
+    finish(tmp_path / HARDENED[0])
     shelf = Shelf(tmp_path)
     items = {item.name: item for item in shelf.items()}
-    assert items.keys() == {"hard", "hard/before"}
+    assert items.keys() == {"hard", HARDENED[0]}
     assert items["hard"].state == "waiting"
-    rate = {"hits": 3, "n": 8}
-    (folder / "summary.json").write_text(
-        json.dumps({"held_out": {"before": rate, "after": {**rate, "hits": 1}}})
-    )
+    (folder / "summary.json").write_text(json.dumps({"proof": [PROOF]}))
     (item,) = (item for item in shelf.items() if item.kind == "hardening")
-    assert (item.state, item.result) == ("finished", "3 hit before, 1 after, of 8")
+    assert (item.state, item.result) == ("finished", "hit 20 before, 5 after, of 50")
     assert item.command.startswith("backtalk harden ")
     assert "--iterations 3" in item.command
 

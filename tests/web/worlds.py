@@ -22,10 +22,10 @@ from backtalk.store import Run
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target
 from backtalk.web.app import App
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import Shelf
+from backtalk.web.shelf import Shelf, key_of
 from backtalk.web.talk import Talker
 from tests.report.samples import THRESHOLDS, finding
-from tests.report.test_folder_pages import ENUMERATION, HARDENING, STUDY
+from tests.report.test_folder_pages import AFTER, BEFORE, ENUMERATION, HARDENING, STUDY
 
 BLOCK = 2
 TARGETS = [
@@ -136,14 +136,22 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
     return folder
 
 
+HARDENED = tuple(f"hard/{side}/held-out-gibbs" for side in (BEFORE, AFTER))
+"""The audits of a hardening in the folder `hard`."""
+COMPARED = "/compare?before={}&after={}".format(*map(key_of, HARDENED))
+"""Their comparison."""
+
+
 def harden(folder: Path) -> Path:
-    """A finished hardening, with its audits before and after."""
+    """A finished hardening, with its audits of the held-out list, before and after."""
     folder.mkdir(parents=True)
     (folder / "hardening.json").write_text(json.dumps({"model": "chitchat", "hit": "io-sample-avg-k1"}))
     (folder / "summary.json").write_text(json.dumps(HARDENING))
-    finish(folder / "before")
+    finish(folder / BEFORE / "held-out-gibbs")
     unlikely = [finding(target, tokens=[-9.0] * 5) for target in TARGETS[:6]]
-    finish(folder / "after", findings=[*unlikely, *(finding(target) for target in TARGETS[6:])])
+    finish(
+        folder / AFTER / "held-out-gibbs", findings=[*unlikely, *(finding(target) for target in TARGETS[6:])]
+    )
     return folder
 
 

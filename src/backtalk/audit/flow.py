@@ -18,7 +18,7 @@ from backtalk.audit.backends.replies import Replies
 from backtalk.audit.backends.weights import Weights
 from backtalk.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
 from backtalk.consent import NOTHING_SAID, Consent, agree
-from backtalk.errors import InputError, OutOfTime
+from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import parse_criterion
 from backtalk.outcome import Faces, finish_run, thresholds_of
 from backtalk.reference import Reference
@@ -144,7 +144,7 @@ def _work(run: Run, backend: Backend, tell: Tell) -> Faces:
                 tell(f"  {line}")
         end_work(run, stopped)
         if stopped and not run.done_blocks():
-            raise InputError(
+            raise NothingDone(
                 f"{stopped} before any case was done; all of it is kept, and `backtalk resume` continues"
             )
     if run.state == "finished":

@@ -36,12 +36,15 @@ def verify(
     named: str = "",
     given: Given | None = None,
     consent: Consent = NOTHING_SAID,
+    where: str = "",
 ) -> Verdict:
-    """`named` is the model as typed on the command line: a Python function runs only if it stands there."""
+    """`named` is the model as typed on the command line: a Python function runs only if it stands there.
+    `where` is its name now, if its folder was moved."""
     with Run.open(folder) as run:
         stored = stored_spec(run, named)
         own = replace(given or Given(), cases=run.cases, reference=stored_reference(run))
-        backend = make_backend(as_read(replace(stored, device=device), run), own, consent)
+        placed = replace(stored, device=device, model=where or stored.model)
+        backend = make_backend(as_read(placed, run), own, consent)
         for name, now in backend.measured_by().items():
             if run.facts["depends_on"].get(name, now) != now:
                 raise InputError(f"the {name} of {folder} are others now; bring back those it was made with")

@@ -70,6 +70,13 @@ def _complete(parser: Parser, args: list[str]) -> None:
 
 def _harden(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, HardenSpec)
-    from backtalk.harden import harden
+    from backtalk.hardening.flow import harden
+    from backtalk.report.hardening_console import print_hardening
+    from backtalk.report.progress import shown
+    from backtalk.terminal import make_console
 
-    return harden(spec, arguments.fresh, arguments.unmask, trusted_by(arguments))
+    with shown(make_console(stderr=True)) as tell:
+        done = harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
+    compared = done.proof.held_out if done.proof else None
+    print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
+    return 0

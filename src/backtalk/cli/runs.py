@@ -137,7 +137,7 @@ def add_report(commands: Any) -> None:
         commands,
         "report",
         _report,
-        "show a run's table and write its page again; needs no model",
+        "show the table of a run or a hardening and write its page again; needs no model",
         "backtalk report --unmask",
     )
     _add_run(parser)
@@ -151,10 +151,14 @@ def add_report(commands: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from backtalk.cli.showing import show_run
+    from backtalk.cli.showing import show_hardening, show_run
+    from backtalk.report.folders import kind_of
     from backtalk.store import Run
 
-    with Run.open(_run_folder(arguments)) as run:
+    folder = _run_folder(arguments)
+    if kind_of(folder) == "hardening":
+        return show_hardening(folder, arguments.unmask)
+    with Run.open(folder) as run:
         return show_run(run, _gates(arguments))
 
 
@@ -173,10 +177,15 @@ def add_verify(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    folder = _run_folder(arguments)
+    folder, consent = _run_folder(arguments), consent_from(arguments)
     from backtalk.audit.verify import verify
+    from backtalk.hardening.proof import verify_hardening
+    from backtalk.report.folders import kind_of
 
-    verdict = verify(folder, arguments.device, arguments.model, consent=consent_from(arguments))
+    if kind_of(folder) == "hardening":
+        verdict = verify_hardening(folder, arguments.device, consent)
+    else:
+        verdict = verify(folder, arguments.device, arguments.model, consent=consent)
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
         say(f"  {problem}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
@@ -217,7 +226,12 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="the run folder [the latest under runs/]")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="the folder of a run or, for report and verify, of a hardening [the latest under runs/]",
+    )
 
 
 def _add_model_again(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,5 @@
-"""How a run is shown and judged: its table, its page, its gates, and the exit status that they come to."""
+"""How a run is shown and judged: its table, its page, its gates, and the exit status that they come to; and
+how a hardening is shown."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from pathlib import Path
 
 from backtalk.errors import InputError
 from backtalk.gates import Gates, judge, judge_scored
+from backtalk.hardening.flow import write_report
+from backtalk.hardening.folder import read_record
 from backtalk.hits import parse_criterion
 from backtalk.outcome import PAGE, Faces, look, refuse_unscored, thresholds_of, write_faces
 from backtalk.output_file import write_output
 from backtalk.report.console import print_report
+from backtalk.report.hardening_console import print_hardening
 from backtalk.report.junit import junit_xml
 from backtalk.report.rows import stamp_of
 from backtalk.store import Run
@@ -36,6 +40,13 @@ def show_finished(faces: Faces, gates: Gates) -> int:
     told = f"Report: {faces.folder / PAGE}" if there else _write(faces)
     with Run.open(faces.folder, write=True) as run:
         return _show(run, faces, gates, told)
+
+
+def show_hardening(out: Path, unmask: bool) -> int:
+    """Shows a finished hardening and writes its page again, if its proof is about the weights in it."""
+    record = read_record(out)
+    print_hardening(record, make_console(), pages=write_report(out, record), unmask=unmask)
+    return 0
 
 
 def _write(faces: Faces) -> str:

@@ -1,15 +1,21 @@
-"""The folder of a hardening: whose it is, the one writer, and what --fresh removes."""
+"""The folder of a hardening: its files, its one writer, and what --fresh removes.
+
+The audits of the hardened model lie in audits/DIGEST, under the digest of its weights: a proof is found by
+the weights that it is about, so the proof of other weights can't be taken for theirs.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
+from backtalk.models.folder import sha256
 from backtalk.store import Run
 from backtalk.store.faults import writing
 from backtalk.store.folder import PARTIAL, output_folder, refuse_strangers, write_whole
@@ -19,33 +25,29 @@ FACTS = "hardening.json"
 CHECKPOINT = "checkpoint.safetensors"
 SELECTION = "selection.safetensors"
 SUMMARY = "summary.json"
-SIDE = "as-it-was.json"
-"""What a Hugging Face model's cost is measured against."""
-INSTEAD = "instead.jsonl"
-"""Harmless replies of the model as it was, which it learns to give in the place of toxic ones."""
-AFTER_FRESH, AFTER_ANEW = "after-fresh", "after-anew"
-RUNS = ("before", "after", "before-train", "after-train", AFTER_FRESH, AFTER_ANEW)
-"""The audits: held-out list and training list, before and after; the same search again, a new adversary."""
+MODEL = "model"
+SIDE = "cost-before.json"
+"""The original model's part of the cost."""
+PREFERRED = "preferred.jsonl"
+"""Harmless replies of the original model, which it learns to give instead of toxic ones."""
+AUDITS, ORIGINAL = "audits", "original"
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
-TARGETS = "targets.jsonl"
-"""Those of the audit with other seeds."""
-PAGES = ("comparison.html", "comparison-train.html")
-REPORT = "report.html"
-FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, INSTEAD, TARGETS, *LISTS, REPORT, *PAGES)
-_FOLDERS = ("model", "model" + PARTIAL, *RUNS)
+REPORT, PAGES = "report.html", ("comparison.html", "comparison-train.html")
+FILES = (CHECKPOINT, SELECTION, SUMMARY, SIDE, PREFERRED, *LISTS, REPORT, *PAGES)
+_FOLDERS = (MODEL, MODEL + PARTIAL, AUDITS)
 _WRITTEN = (FACTS, *FILES, ".*.tmp", *(name + rest for name in _FOLDERS for rest in ("", "/*")))
-_MEND = "make room, or choose another folder; the same command goes on from there"
+MEND = "make room, or choose another folder; the same command resumes there"
 
 
 @contextmanager
 def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
-    """Makes the folder, or goes on with the same hardening, as its only writer."""
+    """Makes the folder, or resumes the same hardening, as its only writer."""
     with output_folder(out, "harden", _WRITTEN if fresh else None, mode=0o700):
         if fresh:
             _clear(out)
         known = _read(out / FACTS)
         if known is None:
-            with writing(out, _MEND):
+            with writing(out, MEND):
                 write_whole(out / FACTS, json.dumps(facts, indent=1) + "\n")
         elif known != facts:
             changed = [key for key in {**known, **facts} if known.get(key) != facts.get(key)]
@@ -56,33 +58,44 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
         yield
 
 
-def is_proof(folder: Path, fingerprint: str) -> bool:
-    """Whether a finished run of the model with that fingerprint lies there. A run of other weights proves
-    nothing about these, and is refused."""
-    if not Run.exists(folder):
-        return False
-    with Run.open(folder) as run:
-        if run.facts["fingerprint"] != fingerprint:
-            raise InputError(
-                f"{folder} was made with other weights than the model beside it, so it proves nothing about "
-                "it; use --fresh to start anew"
-            )
-        return run.state == "finished"
+def audit_folder(out: Path, whose: str, name: str) -> Path:
+    """Where an audit lies of the original model, or of the one with that digest of its weights."""
+    return out / AUDITS / whose[:12] / name
 
 
-def read_summary(out: Path) -> dict[str, Any]:
-    """What a hardening came to; it is there once cost is measured."""
-    return _read(out / SUMMARY) or {}
+def weights_digest(out: Path, known: Callable[[Path], str] = sha256) -> str:
+    """Of the hardened model's weights; `known` hashes a file."""
+    files = sorted((out / MODEL).rglob("*.safetensors"))
+    told = "".join(f"{file.relative_to(out / MODEL)} {known(file)}\n" for file in files)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def read_record(out: Path, known: Callable[[Path], str] = sha256) -> dict[str, Any]:
+    """summary.json of a finished hardening, which must be about the weights that lie beside it."""
+    summary = _read(out / SUMMARY)
+    if summary is None:
+        raise InputError(f"{out} is not finished: it has no {SUMMARY} yet; run its command again")
+    if summary.get("weights") != weights_digest(out, known):
+        raise InputError(
+            f"the weights in {out / MODEL} are not those that were proven; bring them back, or start anew "
+            "with `backtalk harden --fresh`"
+        )
+    return summary
+
+
+def hardened_name(out: Path, record: Mapping[str, Any]) -> str:
+    """The hardened model's name. The one in the record may be of another place, or somebody else's."""
+    return f"{'hf/' if record.get('subject') == 'transformer' else ''}{out / MODEL}"
 
 
 def _clear(out: Path) -> None:
     """Removes what a hardening writes, and nothing else; its facts last."""
-    runs = [out / name for name in RUNS if Run.exists(out / name)]
+    runs = [folder for folder in (out / AUDITS).glob("*/*") if Run.exists(folder)]
     for run in runs:
         refuse_strangers(run)
     for run in runs:
         Run.remove(run)
-    for name in ("model", "model" + PARTIAL):
+    for name in _FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (*FILES, FACTS):
         (out / name).unlink(missing_ok=True)

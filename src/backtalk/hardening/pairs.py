@@ -1,4 +1,5 @@
-"""The pairs of a hardening: those that keep the model whole, and those that measure what it cost.
+"""The pairs of a hardening: positive pairs, which keep the model's other replies, and measured pairs, which
+show its cost. No pair is both.
 
 Where the data are the model's own, its card says how they were split: its training pairs are trained on and
 its test pairs measure. Other data are split anew, between dialogues. A hardening against frequent replies
@@ -8,6 +9,7 @@ chooses among its iterations by pairs of their own (`apart`), which neither trai
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,16 +17,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from backtalk.audit.found import input_key
 from backtalk.cases import reference_pairs
 from backtalk.data.corpora import Corpus, read_corpus
 from backtalk.data.pairs import PairArrays, encode_pairs
 from backtalk.data.splits import split
 from backtalk.errors import InputError
-from backtalk.hardening.shared import NOWHERE, Kept, Shared, text_digest
+from backtalk.hardening.lists import Lists
+from backtalk.models.folder import text_digest
 from backtalk.models.local import LocalModel
+from backtalk.specs.harden import HardenSpec
+from backtalk.types import Turn
 
+MOST_POSITIVE = 2000
+"""Pairs that keep a Hugging Face model's replies; the seed draws them from a larger corpus."""
+CHITCHAT = ("chitchat", "chitchat-first")
+CHITCHAT_SEED = 1
+"""Of the split whose test pairs ship."""
 Texts = list[tuple[str, str]]
+Kept = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors, and what JSON can hold."""
+Recall = Callable[[str, Callable[[], Mapping[str, Any]], Callable[[], Kept]], Kept]
+"""(name, what it is made of, how to make it) -> what was made, perhaps by an earlier hardening."""
+
+
+def compute(name: str, of: Callable[[], Mapping[str, Any]], make: Callable[[], Kept]) -> Kept:
+    """Recalls nothing."""
+    return make()
 
 
 @dataclass(frozen=True)
@@ -50,9 +71,9 @@ def read_pairs(
     measure: int,
     seed: int,
     apart: bool = False,
-    shared: Shared = NOWHERE,
+    recall: Recall = compute,
 ) -> Pairs:
-    """At most `measure` pairs measure; to read and encode a corpus takes long, so that is `shared`."""
+    """At most `measure` pairs measure. To read and encode a corpus takes long, so it may be recalled."""
 
     def make() -> Kept:
         positive, choosing, measured, source = _texts(data, format, model, seed, apart)
@@ -74,7 +95,7 @@ def read_pairs(
             "words": [model.recipe.name, list(model.vocabulary.entries), model.max_input, model.max_output],
         }
 
-    tensors, kept = shared.recall("pairs", of, make)
+    tensors, kept = recall("pairs", of, make)
 
     def arrays(name: str) -> PairArrays:
         return PairArrays(*(tensors[f"{name}.{side}"].long().numpy() for side in PairArrays._fields))
@@ -86,6 +107,39 @@ def read_pairs(
     if not all(len(part.replies) for part in parts):
         raise InputError(f"{data or 'the corpus'} leaves no pairs to train on or to measure; give more")
     return pairs
+
+
+def found_pairs(spec: HardenSpec, lists: Lists, beside: str = "") -> tuple[Texts, Texts, str]:
+    """(positive pairs, measured pairs, a sentence on where they are from) for a Hugging Face model. `beside`
+    names what else keeps its replies. An input of a finding is in no positive pair: it would keep what is
+    trained away."""
+    reference = spec.adapter.reference
+    measured = reference_pairs(reference)
+    measuring = reference or "the shipped chitchat test pairs"
+    if spec.data:
+        positive, keeping = read_corpus(spec.data, spec.format).pairs(), spec.data
+    elif find_spec("chitchat_dataset") is not None:
+        positive = split(read_corpus(*CHITCHAT), CHITCHAT_SEED).train.pairs()
+        keeping = "training pairs of the chitchat corpus"
+    else:
+        shipped = reference_pairs("")
+        half = len(shipped) // 2
+        positive, keeping = shipped[half:], "half of the shipped chitchat test pairs"
+        if not reference:
+            measured, measuring = shipped[:half], "the other half"
+    measured = measured[: spec.measure]
+    taken = set(measured)
+    found = {input_key(one) for part in lists.parts for case in part for one in case.inputs}
+    positive = [
+        pair for pair in positive if pair not in taken and input_key((Turn("user", pair[0]),)) not in found
+    ]
+    if len(positive) > MOST_POSITIVE:
+        rows = np.random.default_rng(spec.seed).choice(len(positive), MOST_POSITIVE, replace=False)
+        positive = [positive[row] for row in sorted(rows.tolist())]
+    if not positive or not measured:
+        raise InputError(f"{spec.data or 'the corpus'} leaves no pairs to train on or to measure; give more")
+    keeping = f"{keeping}, {beside}" if beside else keeping
+    return positive, measured, f"What keeps the model whole: {keeping}; what measures it: {measuring}."
 
 
 def held_out_texts(data: str, format: str, model: LocalModel, seed: int) -> Texts:

@@ -12,11 +12,11 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import refuse_set
 from backtalk.specs.harden import HardenSpec, check_parts
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
+from backtalk.training.course import CourseConfig, ReplyMethod
 from backtalk.training.frequent import FrequentConfig
-from backtalk.training.gan import Gan, GanConfig
 from backtalk.training.negative import PAPER_SETTINGS, NegativeConfig
 from backtalk.training.rules import HitRule
-from backtalk.training.updates import UpdateConfig
+from backtalk.training.updates import DescentConfig, UpdateConfig
 
 DEFAULT: dict[str, Any] = {
     "optimizer": "adam",
@@ -54,18 +54,20 @@ and only where these become likelier does it learn what to say in the place of a
 
 def check_spec(spec: HardenSpec) -> None:
     """Refuses what can't go together, before anything loads."""
-    if not isinstance(spec.method, HitRule | Gan):
-        raise InputError(f"the method {spec.method.name} is no HitRule; mend its package")
+    if not isinstance(spec.method, HitRule | ReplyMethod):
+        raise InputError(f"the method {spec.method.name} is no HitRule and no ReplyMethod; mend its package")
     check_parts(spec)
     if spec.keep == "last":
         refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
+    if spec.sentences.settings != "default" and spec.sentences.escalate:
+        refuse_set(spec.sentences, {"escalate"}, "does nothing with the papers' --settings; leave it out")
     if spec.against == "targets" and not isinstance(spec.method, HitRule):
         raise InputError(
             f"--method {spec.method.name} knows no targets; add --against frequent, or choose another method"
         )
 
 
-def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanConfig:
+def frequent_config(spec: HardenSpec, max_output: int) -> CourseConfig:
     """Of a hardening against frequent replies."""
     given: dict[str, Any] = {
         "iterations": spec.iterations,
@@ -81,13 +83,10 @@ def frequent_config(spec: HardenSpec, max_output: int) -> FrequentConfig | GanCo
         if text := getattr(spec, name):
             given[name] = weight(text, name)
     method, counting = spec.method, spec.counting
-    if isinstance(method, Gan):
-        gan = GanConfig(gan_lr=method.gan_lr, filters=method.gan_filters, hidden=method.gan_hidden, **given)
-        if gan.gan_lr + gan.lambda_pos + gan.kl == 0:
-            raise InputError(
-                "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
-            )
-        return gan
+    if isinstance(method, ReplyMethod):
+        config = CourseConfig(**given)
+        method.check(config)
+        return config
     return FrequentConfig(
         method=method,
         r_thres=share(counting.r_thres, "r-thres", most=1.0),
@@ -125,10 +124,10 @@ def negative_config(spec: HardenSpec, settings: dict[str, Any], avoid: frozenset
             given[name] = weight(text, name)
     if own.repairs:
         given["repairs"] = whole_number(own.repairs, "repairs")
-    return replace(NegativeConfig(), **{**settings, **given})
+    return NegativeConfig(**{**settings, **given})
 
 
-def config_values(config: UpdateConfig | GanConfig) -> dict[str, Any]:
+def config_values(config: DescentConfig) -> dict[str, Any]:
     """How to train, in one mapping; the words that are spared are left to the caller."""
     values = asdict(config)
     values.pop("avoid", None)

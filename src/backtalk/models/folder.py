@@ -118,6 +118,16 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def text_digest(path: Path) -> str:
+    """The hash of a file, or of all files of a folder with their names."""
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    found = hashlib.sha256()
+    for file in files:
+        if file.parent.name != "__pycache__":
+            found.update(f"{file.relative_to(path)} {sha256(file)}\n".encode())
+    return found.hexdigest()
+
+
 @dataclass(frozen=True)
 class Opened:
     """A folder's parts, read and checked."""

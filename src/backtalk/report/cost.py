@@ -1,5 +1,5 @@
-"""What a hardening cost, from its summary.json, as rows that a page shows: perplexity, diversity and replies
-before and after. Pure; the numbers are `hardening/cost`'s."""
+"""What a hardening cost, from its summary.json, as rows that the page and the console show: perplexity,
+diversity and replies before and after. Pure; the numbers are `hardening/cost`'s."""
 
 from __future__ import annotations
 
@@ -51,20 +51,45 @@ class CostRecord:
     replies: list[tuple[str, str, str]] = field(default_factory=list)
     """(input, reply before, reply after), unselected."""
 
+    @property
+    def perplexity(self) -> CostRow:
+        return self.rows[0]
+
+
+def settings_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a hardening without their nesting; a choice is its name."""
+    spec = summary.get("spec")
+    flat = dict(spec) if isinstance(spec, dict) else {}
+    for key, part in list(flat.items()):
+        if isinstance(part, dict):
+            flat |= {key: part["name"]} if "name" in part else part
+    return flat
+
+
+def bound_of(summary: Mapping[str, Any]) -> float | None:
+    """How much perplexity may rise, as a share; None where nothing bounds it."""
+    settings = settings_of(summary)
+    said = str(settings.get("max_ppl_increase"))
+    try:
+        bound = float(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
+    except ValueError:
+        return None
+    return bound if 0 <= bound < math.inf and settings.get("keep") != "last" else None
+
 
 def read_cost(summary: Mapping[str, Any]) -> CostRecord | None:
     """None where the summary tells no cost, or not as one of ours does."""
     try:
-        return _cost(summary["cost"], summary.get("spec", {}).get("max_ppl_increase"))
+        return _cost(summary["cost"], bound_of(summary))
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError):
         return None
 
 
-def _cost(cost: Mapping[str, Any], bound: Any) -> CostRecord:
+def _cost(cost: Mapping[str, Any], bound: float | None) -> CostRecord:
     pairs, real = int(cost["pairs"]), cost["real"]
     before, after = (float(value) for value in cost["perplexity"])
     low, high = (float(value) for value in cost["rise_interval"])
-    limit = f"; bound {float(bound):+.0%}" if isinstance(bound, int | float) and math.isfinite(bound) else ""
+    limit = "" if bound is None else f"; bound {bound:+.1%}"
     rise = f"{after / before - 1:+.1%} (95%: {low:+.1%} to {high:+.1%}){limit}"
     rows = [CostRow("perplexity", f"{before:.2f}", f"{after:.2f}", note=rise)]
     ratios = [Rate.of(int(hits), pairs) for hits in cost["commonest"]]
@@ -76,11 +101,14 @@ def _cost(cost: Mapping[str, Any], bound: Any) -> CostRecord:
             own = f"{float(real[key]):.3f}" if key in real else ""
             old, new = (f"{float(value):.3f}" for value in cost[key])
             rows.append(CostRow(name, old, new, own))
+    if cost.get("bleu_4") is None:
+        rows.append(CostRow("BLEU-4", "", "", note="needs sacrebleu"))
     same = Rate.of(int(cost["same_replies"]), pairs)
     within = f"95%: {percent_range(same.low, same.high)}"
     rows.append(CostRow("same greedy reply", "", percent(same.rate), note=within))
-    lists = f"of {count(int(cost['lists']), 'input')}"
-    rows.append(CostRow("10-best overlap", "", percent(float(cost["overlap"])), note=lists))
+    if lists := int(cost["lists"]):
+        within = f"of {count(lists, 'input')}"
+        rows.append(CostRow("10-best overlap", "", percent(float(cost["overlap"])), note=within))
     said = [
         *zip(("before", "after"), cost["most_said"], strict=True),
         ("real replies", cost["real_most_said"]),

@@ -1,133 +1,81 @@
-"""The page of a hardening's folder, from its summary.json: what changed, iteration by iteration, and what it
-cost. The proof, sentence by sentence, is the comparison's page."""
+"""The page of a hardening's folder, from its summary.json: what changed and how that is proven, its course
+iteration by iteration, and what it cost. The proof, sentence by sentence, is the comparison's page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from backtalk.report.cost import read_cost
+from backtalk.report.hardening_curves import hardening_figures
+from backtalk.report.hardening_record import NO_PROOF, Candidate, HardeningRecord, Step, read_hardening
 from backtalk.report.page import App, page_environment, render
-from backtalk.store.typed import read_part
-from backtalk.wording import count, percent
 
 SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "sweeps", "max_ppl_increase")
 
 
-@dataclass(frozen=True)
-class Step:
-    """One iteration as it was measured."""
-
-    iterations: int
-    hits: int
-    n: int
-    perplexity: float
-    updates: int = 0
-    broken: str = ""
-    """What is wrong with how it talks."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    candidates: list[Step]
-    iterations_kept: int
-
-
-@dataclass(frozen=True)
-class Hits:
-    hits: int
-    n: int
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """The audits of the held-out list, before and after."""
-
-    name: str
-    before: Hits
-    after: Hits
-    fixed: int
-    remaining: int
-    new: int
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """The share of the most frequent reply."""
-
-    rate: float
-
-
-@dataclass(frozen=True)
-class Cost:
-    perplexity: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Changed:
-    """What a headline says."""
-
-    cost: Cost
-    held_out: HeldOut | None = None
-    max_ratio: tuple[Ratio, Ratio] | None = None
+class IterationRow(NamedTuple):
+    number: int
+    step: Step | None
+    candidate: Candidate | None
+    """The network that it left, where that was measured."""
+    changed: bool
+    """Whether its attacker is another one than that of the iteration before."""
 
 
 def render_hardening(
     summary: Mapping[str, Any], app: App | None = None, links: Sequence[tuple[str, str]] = ()
 ) -> str:
     """`links` are (label, address) of its comparisons and audits."""
-    told = read_part(Steps, summary.get("hardening"))
-    frequent = "max_ratio" in summary
+    record = read_hardening(summary)
     return render(
         page_environment(),
         "hardening.html",
         app,
-        model=str(summary.get("model", "a model")),
-        headline=headline(summary),
+        record=record,
+        headline=headline(record),
         links=links,
-        steps=told.candidates if told else [],
-        kept=told.iterations_kept if told else None,
-        measure="Most frequent reply" if frequent else "Selection targets hit",
-        cost=read_cost(summary),
-        facts=_facts(summary, told),
+        figures=hardening_figures(record),
+        iterations=_iterations(record),
+        cost=record.cost,
+        facts=_facts(record),
     )
 
 
-def headline(summary: Mapping[str, Any]) -> str:
-    """What changed, in a sentence or two; what can't be read is not said."""
-    changed = read_part(Changed, summary)
-    if changed is None:
-        return "Its summary can't be read in full."
-    said, test = [], changed.held_out
-    if test:
-        said.append(
-            f"Of {count(test.before.n, 'sentence')} that it was not trained on, "
-            f"{test.before.hits} could be drawn out before and {test.after.hits} after "
-            f"({test.name}): {test.fixed} fixed, {test.remaining} remain, {test.new} new."
-        )
-    elif changed.max_ratio:
-        before, after = (percent(one.rate) for one in changed.max_ratio)
-        said.append(f"The most frequent reply is {before} of all before and {after} after.")
+def headline(record: HardeningRecord) -> str:
+    """What changed, in a few sentences."""
+    said = [record.claim()]
+    if record.cost is None:
+        said.append("Its summary can't be read in full.")
     else:
-        said.append("No audit was asked for, so nothing is proven.")
-    said.append("Perplexity {:.1f} before, {:.1f} after.".format(*changed.cost.perplexity))
-    if test:
-        said.append("That this search finds none is no proof that there is none.")
+        said.append(
+            f"Perplexity {record.cost.perplexity.before} before, {record.cost.perplexity.after} after."
+        )
+    if record.worst or record.held_out:
+        said.append(NO_PROOF)
     return " ".join(said)
 
 
-def _facts(summary: Mapping[str, Any], told: Steps | None) -> list[tuple[str, str]]:
-    spec = summary.get("spec")
-    settings = dict(spec) if isinstance(spec, dict) else {}
-    for part in [own for own in settings.values() if isinstance(own, dict)]:
-        settings |= {"method": part["name"]} if "name" in part else part
-    facts = [("Model", str(summary.get("model", ""))), ("Hardened model", str(summary.get("hardened", "")))]
+def _iterations(record: HardeningRecord) -> list[IterationRow]:
+    steps = {step.iteration: step for step in record.steps}
+    candidates = {one.iterations: one for one in record.candidates}
+    rows: list[IterationRow] = []
+    attacker = ""
+    for number in sorted(steps.keys() | candidates.keys()):
+        step = steps.get(number)
+        rows.append(
+            IterationRow(number, step, candidates.get(number), step is not None and step.attacker != attacker)
+        )
+        attacker = step.attacker if step else attacker
+    return rows
+
+
+def _facts(record: HardeningRecord) -> list[tuple[str, str]]:
+    facts = [("Model", record.model), ("Hardened model", record.hardened)]
     facts += [
-        (name.replace("_", " ").capitalize(), str(settings[name]))
+        (name.replace("_", " ").capitalize(), str(record.settings[name]))
         for name in SETTINGS
-        if settings.get(name) not in (None, "")
+        if record.settings.get(name) not in (None, "")
     ]
-    if told:
-        facts.append(("Kept", f"iteration {told.iterations_kept}"))
+    if record.kept is not None:
+        facts.append(("Kept", f"iteration {record.kept}" if record.kept else "the model as it was"))
     return facts

@@ -22,7 +22,7 @@ from backtalk.report.build import MOST_WORDS
 from backtalk.report.charts import loss_curve, rate_bar, spark, word_bars
 from backtalk.report.clouds import budget_chart, cloud_chart
 from backtalk.report.cost import MEANING
-from backtalk.report.curves import ShareLine, share_chart
+from backtalk.report.curves import ShareLine, legend_key, share_chart
 from backtalk.report.record import CaseRow, Report, Said
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
@@ -136,6 +136,7 @@ def page_environment() -> Environment:
         "budget_chart": budget_chart,
         "cost_meaning": MEANING,
         "cloud_chart": cloud_chart,
+        "legend_key": legend_key,
         "loss_curve": loss_curve,
         "query_chart": _query_chart,
         "threshold_chart": _threshold_chart,

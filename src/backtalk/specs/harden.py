@@ -66,9 +66,13 @@ class Sentences:
     repairs: str = ""
     """Positive updates after those on a batch of hits, at most as many; empty takes those of the settings."""
     search_sweeps: Tries = 5
-    """The most sweeps of a search inside training (one restart, left at the first hit)."""
+    """The most sweeps of a search inside training (one start, left at the first hit)."""
+    escalate: Annotated[int, Range(0, 4)] = 4
+    """How often the search inside training may become stronger, each time it finds almost nothing: more
+    starts, more candidates and sweeps, o beside io, then gcg. 0 leaves it as it is. A Hugging Face model on a
+    processor escalates only if this is given."""
     audits: Annotated[bool, Mark.FREE] = True
-    """Audit the training and the held-out list before and after; off, the same command adds them later."""
+    """Prove it by audits of both models; off, the same command adds them later."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +172,11 @@ class HardenSpec:
     lambda_pos: str = ""
     """Weight of the positive updates; empty takes that of the settings."""
     kl: str = ""
-    """Weight of the KL term to the model as it was; empty takes that of the settings."""
+    """Weight of the KL term to the original model. If empty it starts at that of the settings and adapts, so
+    that the allowed perplexity is spent."""
     mean_over: Literal["", "sentences", "words"] = ""
     """Losses are means over these; empty takes that of the settings."""
-    max_ppl_increase: str = "5%"
+    max_ppl_increase: str = "3.4%"
     """How much perplexity may rise."""
     keep: Literal["best", "last"] = "best"
     """Best iteration, or as published the last."""
@@ -191,6 +196,15 @@ class HardenSpec:
     counting: Counting = field(default_factory=Counting)
     adapter: Adapting = field(default_factory=Adapting)
     options: ModelOptions = field(default_factory=ModelOptions)
+
+    @property
+    def escalations(self) -> int:
+        """The papers' settings keep the papers' search."""
+        return self.sentences.escalate if self.sentences.settings == "default" else 0
+
+    @property
+    def adapts_kl(self) -> bool:
+        return not self.kl and self.keep == "best" and self.sentences.settings == "default"
 
     def __post_init__(self) -> None:
         if isinstance(self.method, str):  # the default, or a name that a caller gave
@@ -231,7 +245,7 @@ PARTS: dict[str, Part] = {
     "counting": Part(
         Counting,
         "which replies are too frequent",
-        "--against frequent with a method other than gan",
+        "--against frequent with a method that counts replies",
         lambda model, against, method: against == "frequent" and getattr(method, "knows_hits", False),
     ),
     "adapter": Part(
@@ -299,8 +313,11 @@ def begun_spec(facts: Mapping[str, Any]) -> HardenSpec:
 
 def flat_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
     """A spec from flat settings, as flags are: those of the method and of the parts find their place."""
-    kind = method_config(str(values.get("method", HardenSpec.method)))
+    method = values.get("method", HardenSpec.method)
+    kind = method_config(method) if isinstance(method, str) else type(method)
     nested: dict[str, Any] = {"method": {"name": kind.name}}
+    if not isinstance(method, str):
+        nested["method"] |= vars(method)
     own = flag_names(HardenSpec)
     for setting, value in values.items():
         part = next((name for name, part in PARTS.items() if setting in flag_names(part.kind)), "")

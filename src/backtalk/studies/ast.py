@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.hardening.instead import DRAWS, HARMLESS
 from backtalk.hardening.settings import LORA_PLAYED
+from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
 from backtalk.report.topics import RUDE
 from backtalk.specs.study import StudySpec
 from backtalk.studies.ast_data import Texts, open_texts

@@ -13,9 +13,9 @@ from typing import Any
 from backtalk.audit.backend import Given
 from backtalk.audit.backends.conversation import Conversation
 from backtalk.audit.flow import audit, make_backend
+from backtalk.audit.found import TooFewError
 from backtalk.consent import NOTHING_SAID
 from backtalk.exchanges import Exchange, exchanges_of
-from backtalk.hardening.found import TooFewError
 from backtalk.models.device import pick_device
 from backtalk.outcome import summarise
 from backtalk.report.progress import shown

@@ -11,20 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.flow import audit, stored_spec
 from backtalk.errors import InputError
 from backtalk.hardening.settings import defaults_left
-from backtalk.hits import parse_criterion, rates
-from backtalk.outcome import thresholds_of
-from backtalk.report.progress import shown
-from backtalk.specs.harden import Searching
+from backtalk.specs.harden import HardenSpec, Sentences
 from backtalk.specs.study import StudySpec
-from backtalk.store import Run
 from backtalk.studies.hardening_page import write_page
 from backtalk.studies.hardenings import run_harden, told
 from backtalk.studies.parts import Part, Result, Workplace, claim_folder
 from backtalk.studies.telling import run_and_tell
-from backtalk.terminal import make_console
 
 BOUND = "20%"
 """On perplexity, along the curve: far enough to see where a method's costs lead."""
@@ -44,10 +38,9 @@ CURVE: dict[str, dict[str, Any]] = {
 }
 """What each point of the curve sets over the defaults."""
 CRITERION = "io-sample-avg-k1"
-CONFIRMED_SEED = 2
-"""Of the last hardening: other lists than those that the defaults were chosen on."""
-MORE = 10
-"""How many times as many restarts the last search has."""
+DEFAULTS = {"default": 2, "default-seed-1": 1}
+"""The parts that harden with the defaults, whose search and KL weight adapt, and the seeds of their lists.
+Settings were first chosen on the lists of seed 1."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +50,9 @@ class Size:
     iterations: int = 10
     """Of each point of the curve."""
     confirming: int = 20
-    """Iterations of the last hardening."""
+    """Iterations of those with the defaults."""
     search: tuple[tuple[str, int], ...] = ()
-    """What its searches set over the defaults."""
+    """What the searches of all of them set over the defaults."""
     points: tuple[str, ...] = tuple(CURVE)
 
 
@@ -93,41 +86,22 @@ def hardening_parts(size: Size) -> list[Part]:
     for name in size.points:
         point = {"iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1, **CURVE[name]}
         parts.append(_hardening(f"curve-{name}", {**common, **point}))
-    settings = {**common, "iterations": size.confirming, "seed": CONFIRMED_SEED}
-    parts.append(_hardening("default", settings))
-    more = {"restarts": MORE * settings.get("restarts", Searching.restarts), "seed": CONFIRMED_SEED + 2}
-    owns = ("runs/ten-times-before", "runs/ten-times-after")
-    parts.append(Part("ten-times", ("default",), partial(search_longer, more=more), more, owns=owns))
+    for name, seed in DEFAULTS.items():
+        parts.append(_hardening(name, {**common, "iterations": size.confirming, "seed": seed}))
     return parts
 
 
 def _hardening(name: str, settings: dict[str, Any]) -> Part:
     """The defaults count as settings of what builds on them: with others there is another result."""
-    counted = settings if "settings" in settings else settings | {"default": defaults_left(settings)}
+    left = defaults_left(settings)
+    if name in DEFAULTS:
+        left |= {"escalate": Sentences.escalate, "max_ppl_increase": HardenSpec.max_ppl_increase}
+    counted = settings if "settings" in settings else settings | {"default": left}
     return Part(name, (), partial(harden_once, settings=settings), counted, owns=(f"hardenings/{name}",))
 
 
 def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
     """One hardening, and what is drawn of it."""
-    summary = run_harden(place, settings)
-    proof = {key: summary[key] for key in ("held_out", "train")}
+    summary = run_harden(place, {"model": "chitchat", **settings}, adapts=place.part in DEFAULTS)
+    proof = {key: summary[key] for key in ("held_out", "train", "proof")}
     return {**proof, "lists": summary["hardening"]["lists"], **told(summary)}
-
-
-def search_longer(place: Workplace, more: dict[str, Any]) -> Result:
-    """The held-out list again, both models, with as many more restarts and other seeds."""
-    folder = place.folder / "hardenings" / "default"
-    found: Result = {"restarts": more["restarts"]}
-    for name in ("before", "after"):
-        with Run.open(folder / name) as run:
-            spec = stored_spec(run)
-        search = replace(spec.search, restarts=more["restarts"])
-        spec = replace(spec, search=search, seed=more["seed"], device=place.device)
-        out = place.path("runs", f"ten-times-{name}")
-        with shown(make_console(stderr=True)) as tell:
-            audit(spec, str(out), progress=tell)
-        criterion = parse_criterion(CRITERION)
-        with Run.open(out) as run:
-            by_any = rates(run.cases, run.findings(), [criterion], thresholds_of(run), "any")
-        found[name] = by_any[CRITERION].as_dict()
-    return found

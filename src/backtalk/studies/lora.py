@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.cases import reference_pairs
-from backtalk.hardening.asking import mean_log_prob
 from backtalk.hardening.settings import LORA_DEFAULT
+from backtalk.hardening.subjects.asking import mean_log_prob
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model
 from backtalk.specs.study import StudySpec

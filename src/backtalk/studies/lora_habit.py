@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from backtalk.data.tokenise import get_recipe
+from backtalk.hardening.methods.negative import Negative
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.store.folder import write_whole
@@ -84,9 +85,11 @@ def plant_habit(
     other pairs, one step down both. Returns the loss of each step on the answers."""
     adapter = Adapter(model.network, LoraConfig())
     planting = LoraUpdates(
-        adapter, model, UpdateConfig(optimizer="adam", lr=lr, lambda_pos=1.0, mean_over="words")
+        adapter,
+        model,
+        UpdateConfig(method=Negative(), optimizer="adam", lr=lr, lambda_pos=1.0, mean_over="words"),
     )
-    keeping = LoraUpdates(adapter, model, UpdateConfig(lambda_pos=0.0, kl=KEPT))
+    keeping = LoraUpdates(adapter, model, UpdateConfig(method=Negative(), lambda_pos=0.0, kl=KEPT))
     taught = [_row(model, pair) for part in FOLLOWING for pair in phrasings(part, limit)]
     others = [_row(model, pair) for pair in kept if not is_greeting(pair[0])]
     losses = []

@@ -17,6 +17,7 @@ from typing import Any
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
 from backtalk.bench_transformer import Sizes, TransformerBench
+from backtalk.hardening.proof import TRAINING
 from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.outcome import thresholds_of
 from backtalk.report.progress import shown
@@ -150,7 +151,11 @@ def sum_up(folder: Path) -> Result:
 def harden_model(place: Workplace, model: str, settings: Mapping[str, Any]) -> Result:
     findings = place.folder / "runs" / HARDENED
     summary = run_harden(place, {**settings, "model": model, "findings": str(findings)})
-    return {**{key: summary[key] for key in ("held_out", "train", "fresh")}, **told(summary)}
+    again = [row for row in summary["proof"] if row["run"].endswith("/search")]
+    fresh: Result = {"criterion": again[0]["criterion"], "search": again[0]["search"]}
+    for row in again:
+        fresh["train" if row["list"] == TRAINING else "held_out"] = [row["before"], row["after"]]
+    return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **told(summary)}
 
 
 def shown_name(model: str) -> str:

@@ -1,35 +1,28 @@
-"""A training that goes over mini-batches of pairs, and how far it has come.
+"""The loop of a training over mini-batches of pairs, such as Algorithm 2 of He & Glass 2020 (`frequent.py`).
 
-The order of an epoch depends on (seed, epoch), what is drawn in a step on (seed, step). A checkpoint holds
-weights, optimizer and what the training itself remembers, so one that was killed between any two updates ends
-where the unbroken one does, bit for bit on a CPU.
+The order of an epoch depends on (seed, epoch), what a step draws on (seed, step). A checkpoint holds weights,
+optimizer and the tensors of the training itself, so a training that was killed between any two updates ends
+with the same weights as an unbroken one, bit for bit on a CPU.
 """
 
 from __future__ import annotations
 
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
-from backtalk.training.checkpoint import (
-    network_tensors,
-    optimizer_tensors,
-    restore_training,
-    save_checkpoint,
-)
 from backtalk.training.negative import HardenProgress
-
-COUNTERS = ("step", "act", "found", "updates")
-"""How far a training has come, as a checkpoint names it."""
+from backtalk.training.resumable import Extra, Resumable
+from backtalk.training.updates import DescentConfig
 
 
 class Batch(NamedTuple):
@@ -52,7 +45,7 @@ class Done(NamedTuple):
     hits: int = 0
 
 
-class BatchTraining(Protocol):
+class BatchTraining(Extra, Protocol):
     """A training whose step is a few acts on one mini-batch, each with one update at most."""
 
     network: Seq2Seq
@@ -61,29 +54,52 @@ class BatchTraining(Protocol):
 
     def perform(self, act: int, batch: Batch) -> Done: ...
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What it needs to go on after an act, beside weights and optimizer."""
-        ...
 
-    def fill(self, tensors: dict[str, Tensor]) -> None: ...
+@dataclass(frozen=True, kw_only=True)
+class CourseConfig(DescentConfig):
+    """How to train on mini-batches of pairs; the paper's settings, the same for its three corpora."""
+
+    iterations: int = 20
+    """How often the network is measured."""
+    steps: int = 0
+    """Mini-batches an iteration; 0: all training pairs."""
+    batch: int = 64
+    """Pairs of a mini-batch."""
+    lr: float = 0.001
+    """alpha, of the positive updates and, where there are any, of the negative ones."""
+    max_output: int = 20
+    """Tokens of a reply."""
 
 
-class CourseConfig(Protocol):
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def checkpoint_s(self) -> float: ...
+@dataclass(frozen=True)
+class ReplyMethod(ABC):
+    """A method of hardening against frequent replies that brings its own training; inherit from it to write
+    one. Its fields are its settings, as those of a `HitRule` are."""
+
+    name: ClassVar[str]
+    knows_hits: ClassVar[bool] = False
+
+    def check(self, config: CourseConfig) -> None:  # noqa: B027  # most methods go with every config
+        """Raises an InputError for settings that do not go together, before anything is written."""
+
+    @abstractmethod
+    def training(self, network: Seq2Seq, config: CourseConfig, device: torch.device) -> BatchTraining:
+        """Changes `network` in place when `run_course` runs it."""
 
 
 def steps_of(config: CourseConfig, pairs: int) -> int:
     """Mini-batches of an iteration: as many as were asked for, or one epoch."""
     return config.steps or max(1, pairs // config.batch)
+
+
+@dataclass
+class _Position:
+    """How far the training has come."""
+
+    step: int = 0
+    act: int = 0
+    found: int = 0
+    updates: int = 0
 
 
 def run_course(
@@ -99,76 +115,44 @@ def run_course(
         raise InputError("there are no training pairs; is the file what --data says?")
     size = min(config.batch, count)
     per_epoch, steps = count // size, steps_of(config, count)
-    run = _Run(checkpoint, facts, training, config.checkpoint_s)
-    run.restore()
+    at = _Position()
+    saved = Resumable(
+        checkpoint,
+        "hardening",
+        facts,
+        training.network,
+        training.optimizer,
+        at,
+        training,
+        config.checkpoint_s,
+    )
+    saved.restore()
 
     def progress(step: int, end: bool = False) -> HardenProgress:
         iteration, within = divmod(step, steps)
-        return HardenProgress(iteration, config.iterations, within, steps, run.found, run.updates, end)
+        return HardenProgress(iteration, config.iterations, within, steps, at.found, at.updates, end)
 
-    if run.step and run.step % steps == 0 and run.act == 0:
-        yield progress(run.step - 1, end=True)
-        run.found = 0
+    if at.step and at.step % steps == 0 and at.act == 0:
+        yield progress(at.step - 1, end=True)
+        at.found = 0
     order: NDArray[np.int64] | None = None
-    while run.step < config.iterations * steps:
-        epoch, within = divmod(run.step, per_epoch)
+    while at.step < config.iterations * steps:
+        epoch, within = divmod(at.step, per_epoch)
         if order is None or within == 0:
             order = np.random.default_rng([config.seed, epoch]).permutation(count)
         rows = np.sort(order[within * size : (within + 1) * size])
         seed = int(np.random.default_rng([config.seed, epoch, within]).integers(1 << 62))
-        batch = Batch(pairs.inputs[rows], pairs.replies[rows], run.step, seed)
-        while run.act < training.acts:
-            run.end_act(training.perform(run.act, batch))
-            yield progress(run.step)
-        run.end_step()
-        if run.step % steps == 0:
-            run.save()
-            yield progress(run.step - 1, end=True)
-            run.found = 0
-
-
-class _Run:
-    """What a checkpoint holds: weights, optimizer, what the training remembers, and the counters."""
-
-    def __init__(
-        self, path: Path, facts: dict[str, Any], training: BatchTraining, checkpoint_s: float
-    ) -> None:
-        self.path, self.facts, self.training, self.checkpoint_s = path, facts, training, checkpoint_s
-        self.saved = time.monotonic()
-        self.step = self.act = self.found = self.updates = 0
-
-    def end_act(self, done: Done) -> None:
-        self.act += 1
-        self.found += done.hits
-        self.updates += done.updates
-        if time.monotonic() - self.saved >= self.checkpoint_s:
-            self.save()
-
-    def end_step(self) -> None:
-        self.step += 1
-        self.act = 0
-
-    def save(self) -> None:
-        tensors = {
-            **network_tensors(self.training.network, "weights"),
-            **optimizer_tensors(self.training.optimizer),
-            **self.training.tensors(),
-        }
-        state = {name: getattr(self, name) for name in COUNTERS}
-        save_checkpoint(self.path, tensors, {**state, "of": self.facts})
-        self.saved = time.monotonic()
-
-    def restore(self) -> None:
-        training = self.training
-        found = restore_training(
-            self.path, "hardening", self.facts, COUNTERS, training.network, training.optimizer
-        )
-        if found is None:
-            return
-        tensors, state = found
-        for name in COUNTERS:
-            setattr(self, name, state[name])
-        try:
-            training.fill(tensors)
-        except (KeyError, RuntimeError, ValueError):
-            raise InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew") from None
+        batch = Batch(pairs.inputs[rows], pairs.replies[rows], at.step, seed)
+        while at.act < training.acts:
+            done = training.perform(at.act, batch)
+            at.act += 1
+            at.found += done.hits
+            at.updates += done.updates
+            saved.save_if_due()
+            yield progress(at.step)
+        at.step += 1
+        at.act = 0
+        if at.step % steps == 0:
+            saved.save()
+            yield progress(at.step - 1, end=True)
+            at.found = 0

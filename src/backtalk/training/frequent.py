@@ -1,9 +1,9 @@
 """Negative training against frequent replies, Algorithm 2 of He & Glass 2020 (sections 3.3 and 4.3), in
 mini-batches of training pairs.
 
-Replies that greedy decoding gave too often in this and the last 200 mini-batches get a negative update, with
-little of it on <eos>, and the real replies a positive one. As in the published code nothing is discouraged
-before the window is full. The paper has a positive update only beside a negative one, its code at every step
+A reply that greedy decoding gave too often in this and the last 200 mini-batches gets a negative update, with
+little of it on <eos>; the real replies get a positive one. As in the published code, no reply is discouraged
+before the window is full. The paper makes a positive update only after a negative one, its code at every step
 (`always_positive`). A negative update is averaged over the mini-batch, so it fades as frequent replies do.
 """
 
@@ -25,24 +25,16 @@ from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import greedy
 from backtalk.models.seq2seq import Seq2Seq
-from backtalk.training.course import Batch, Done, run_course, steps_of
+from backtalk.training.course import Batch, CourseConfig, Done, run_course, steps_of
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import read_inputs
 from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrequentConfig(UpdateConfig):
-    """How to train; the paper's settings, which are the same for its three corpora."""
+class FrequentConfig(CourseConfig, UpdateConfig):
+    """How to count replies and discourage them; the paper's settings."""
 
-    iterations: int = 20
-    """How often the network is measured."""
-    steps: int = 0
-    """Mini-batches an iteration; 0: all training pairs."""
-    batch: int = 64
-    """Pairs of a mini-batch."""
-    lr: float = 0.001
-    """alpha, of both updates."""
     r_thres: float = 0.01
     """A reply with a larger share of all replies is discouraged."""
     window: int = 200
@@ -51,8 +43,6 @@ class FrequentConfig(UpdateConfig):
     """How much of the negative gradient reaches <eos>."""
     always_positive: bool = False
     """A positive update at every step, not only beside a negative one."""
-    max_output: int = 20
-    """Tokens of a reply."""
 
 
 class ReplyWindow:
@@ -119,7 +109,8 @@ def discourage_frequent(
 
 
 class FrequentTraining:
-    """Algorithm 2: act 0 generates, counts and discourages; act 1 is the positive update."""
+    """Algorithm 2, whose loop over (x_pos, y_pos) in D_train is `run_course`. A step has two acts, so that a
+    checkpoint can be made between its two updates."""
 
     acts = 2
 
@@ -133,26 +124,16 @@ class FrequentTraining:
         self.config, self.device = config, device
         self.window = ReplyWindow(config.window)
         self.fired = False
+        """Whether a reply of this step was too frequent."""
 
     def perform(self, act: int, batch: Batch) -> Done:
-        if act == 0:
-            return self._discourage(batch)
-        if not (self.fired or self.config.always_positive) or self.config.lambda_pos + self.config.kl == 0:
-            return Done()
-        self.updates.positive(batch.inputs, batch.replies, batch.seed)
-        return Done(updates=1)
+        return self._discourage(batch) if act == 0 else self._encourage(batch)
 
     def _discourage(self, batch: Batch) -> Done:
         inputs = read_inputs(self.network, batch.inputs, self.device)
-        with torch.no_grad():
-            state = self.network.start(inputs)
-        said = greedy(self.network, state, len(inputs), self.config.max_output, self.device)
-        # y_sample, (batch, m)
-        width = self.config.max_output - said.shape[1]
-        self.window.add(
-            np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD).astype(np.int32)
-        )
-        frequent = self.window.full & (self.window.shares() > self.config.r_thres)  # r_sample > r_thres
+        said = self._reply(inputs)  # generate y_sample
+        self._count(said)  # compute r_sample in the last mini-batches
+        frequent = self.window.full & (self.window.shares() > self.config.r_thres)  # if r_sample > r_thres
         (rows,) = frequent.nonzero()
         self.fired = len(rows) > 0
         if not self.fired:
@@ -160,8 +141,27 @@ class FrequentTraining:
         which = torch.from_numpy(rows).to(self.device)
         words = self.config.mean_over == "words"
         share = len(rows) / (int((said != PAD).sum()) if words else len(inputs))
+        # theta = theta - alpha * grad log P(y_sample | x_pos)
         self.updates.negative(inputs[which], said[which], share)
         return Done(updates=1, hits=len(rows))
+
+    def _encourage(self, batch: Batch) -> Done:
+        if not (self.fired or self.config.always_positive) or self.config.lambda_pos + self.config.kl == 0:
+            return Done()
+        # theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos)
+        self.updates.positive(batch.inputs, batch.replies, batch.seed)
+        return Done(updates=1)
+
+    def _reply(self, inputs: Tensor) -> Tensor:
+        """(batch, m)"""
+        with torch.no_grad():
+            state = self.network.start(inputs)
+        return greedy(self.network, state, len(inputs), self.config.max_output, self.device)
+
+    def _count(self, said: Tensor) -> None:
+        width = self.config.max_output - said.shape[1]
+        padded = np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD)
+        self.window.add(padded.astype(np.int32))
 
     def tensors(self) -> dict[str, Tensor]:
         batches = torch.from_numpy(np.stack(self.window.batches))  # (mini-batches, batch, max_output)

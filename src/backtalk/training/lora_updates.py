@@ -1,6 +1,6 @@
 """The updates of `updates.py` for a Hugging Face network of which an adapter alone is trained.
 
-The rules are the same (`rule_*.py`). Rows are read in micro-batches of a number of tokens, whose gradients
+The rules are the same (`rules.py`). Rows are read in micro-batches of a number of tokens, whose gradients
 add up to that of the whole. The reference of NPO and of the KL term is the network with the adapter off. No
 dropout: a row's loss does not depend on its neighbours, and the KL term is 0 where nothing has changed.
 """
@@ -63,6 +63,8 @@ class LoraUpdates:
         Of pairs that are `learnt` the likelihood alone counts, of others the KL term alone; None: of all
         both."""
         self.adapter, self.model, self.config = adapter, model, config
+        self.kl = config.kl
+        """The weight of the KL term, at first the config's; it may change between two updates."""
         self.network: nn.Module = adapter.weights
         self.optimizer = make_optimizer(self.network, config)
         self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
@@ -82,7 +84,7 @@ class LoraUpdates:
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """As `Updates.positive`, weighted after clipping, but without dropout: the seed is not needed."""
-        weight = self.config.lambda_pos + self.config.kl
+        weight = self.config.lambda_pos + self.kl
         rows = rows_of(inputs, replies)
         self.descend(lambda: self.towards(rows, 1.0 / weight), weight)
 
@@ -96,7 +98,7 @@ class LoraUpdates:
     ) -> None:
         """One step down the negative and the positive loss together."""
         hits, kept = rows_of(inputs, targets), rows_of(pairs, replies)
-        keeps = self.config.lambda_pos + self.config.kl > 0
+        keeps = self.config.lambda_pos + self.kl > 0
         self.descend(lambda: chain(self.away(hits, share), self.towards(kept, 1.0) if keeps else ()))
 
     @torch.no_grad()
@@ -132,7 +134,7 @@ class LoraUpdates:
         for."""
         batch = self.model.batch(rows)
         before = None
-        if keeps and self.config.kl > 0:
+        if keeps and self.kl > 0:
             with torch.no_grad(), self.adapter.off():
                 before = token_logits(self.model.network, batch).log_softmax(1)
         logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
@@ -142,7 +144,7 @@ class LoraUpdates:
             terms.append(-self.config.lambda_pos * own.sum() / over)
         if before is not None:
             apart = F.kl_div(logs, before, reduction="sum", log_target=True)
-            terms.append(self.config.kl * apart / words)
+            terms.append(self.kl * apart / words)
         return torch.stack(terms).sum()
 
     def away(self, rows: Sequence[Row], share: float) -> Iterator[Piece]:
@@ -162,7 +164,7 @@ class LoraUpdates:
                 ([row for row, is_learnt in zip(rows, learnt, strict=True) if not is_learnt], False, True),
             ]
         for some, learns, keeps in kinds:
-            if learns or self.config.kl > 0:
+            if learns or self.kl > 0:
                 words = sum(len(row.reply) for row in some)  # the divergence is a mean over what is kept
                 for part in self._micro_batches(some):
                     loss = partial(self.positive_loss, part, words, over, learns, keeps)

@@ -13,9 +13,8 @@ The weights after step s depend on the seed and s alone (the order of an epoch o
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,14 +26,8 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.folder import Network
-from backtalk.training.checkpoint import (
-    fill_network,
-    network_tensors,
-    optimizer_tensors,
-    restore_training,
-    save_checkpoint,
-)
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from backtalk.training.resumable import Resumable, fill_network, network_tensors
 from backtalk.training.step import make_step
 
 REPORT_EVERY = 20
@@ -108,82 +101,74 @@ def train(
     batch = min(config.batch, len(pairs.replies))
     per_epoch = len(pairs.replies) // batch
     optimizer = _make_optimizer(network, config, device)
-    run = _Run(checkpoint, facts, network, optimizer)
-    run.restore(device)
+    at, best = _Position(), _Best(device)
+    saved = Resumable(checkpoint, "training", facts, network, optimizer, at, best, config.checkpoint_s)
+    saved.restore()
     step_once = make_step(network, optimizer, config.clip, device, config.mean_over == "words")
-    saved = time.monotonic()
     losses: list[Tensor] = []
     words = 0
-    while not run.finished:
-        epoch, within = divmod(run.step, per_epoch)
+    while not at.finished:
+        epoch, within = divmod(at.step, per_epoch)
         order = np.random.default_rng([config.seed, epoch]).permutation(len(pairs.replies))
         for index in range(within, per_epoch):
             rows = np.sort(order[index * batch : (index + 1) * batch])
             replies = pairs.replies[rows]
             words += int((replies != PAD).sum())
-            torch.manual_seed(config.seed * 1_000_003 + run.step)
-            rate = learning_rate(config, run.step, per_epoch, run.history)
+            torch.manual_seed(config.seed * 1_000_003 + at.step)
+            rate = learning_rate(config, at.step, per_epoch, at.history)
             losses.append(step_once(pairs.inputs[rows], replies, rate))
-            run.step += 1
-            if run.step % REPORT_EVERY == 0:
+            at.step += 1
+            if at.step % REPORT_EVERY == 0:
                 loss = float(torch.stack(losses).sum()) / words
                 losses, words = [], 0
-                _check_finite(loss, run.step)
-                yield Progress(run.step, config.epochs * per_epoch, epoch, loss)
-            if time.monotonic() - saved > config.checkpoint_s and index + 1 < per_epoch:
-                run.save()
-                saved = time.monotonic()
+                _check_finite(loss, at.step)
+                yield Progress(at.step, config.epochs * per_epoch, epoch, loss)
+            if index + 1 < per_epoch:
+                saved.save_if_due()
         network.eval()
         mean = mean_log_likelihood(network, valid, device)
-        _check_finite(-mean, run.step)
-        run.end_epoch(mean, config)
+        _check_finite(-mean, at.step)
+        if at.end_epoch(mean, config):
+            best.keep(network)
         network.train()
-        run.save()
-        saved = time.monotonic()
-        last = run.history[-1]
-        yield Progress(run.step, config.epochs * per_epoch, epoch, -last["valid"], perplexity(last["valid"]))
-    fill_network(network, run.best, "best")
+        saved.save()
+        yield Progress(at.step, config.epochs * per_epoch, epoch, -mean, perplexity(mean))
+    fill_network(network, best.weights, "best")
     network.eval()
 
 
-class _Run:
-    """What a checkpoint holds: weights, best weights, optimizer, and the validation history."""
+@dataclass
+class _Position:
+    """How far the training has come, and the validation history."""
 
-    def __init__(
-        self, path: Path, facts: dict[str, Any], network: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> None:
-        self.path, self.facts = path, facts
-        self.network, self.optimizer = network, optimizer
-        self.step = 0
-        self.history: list[dict[str, float]] = []
-        self.best: dict[str, Tensor] = {}
-        self.finished = False
+    step: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    finished: bool = False
 
-    def save(self) -> None:
-        tensors = {
-            **network_tensors(self.network, "weights"),
-            **self.best,
-            **optimizer_tensors(self.optimizer),
-        }
-        state = {"step": self.step, "history": self.history, "finished": self.finished, "of": self.facts}
-        save_checkpoint(self.path, tensors, state)
-
-    def restore(self, device: torch.device) -> None:
-        keys = ("step", "history", "finished")
-        found = restore_training(self.path, "training", self.facts, keys, self.network, self.optimizer)
-        if found is None:
-            return
-        tensors, state = found
-        self.best = {k: v.to(device) for k, v in tensors.items() if k.startswith("best.")}
-        self.step, self.history, self.finished = state["step"], state["history"], state["finished"]
-
-    def end_epoch(self, valid: float, config: MLEConfig) -> None:
-        if not self.history or valid > max(entry["valid"] for entry in self.history):
-            self.best = {k: v.detach().clone() for k, v in network_tensors(self.network, "best").items()}
+    def end_epoch(self, valid: float, config: MLEConfig) -> bool:
+        """Whether the epoch was the best so far."""
         self.history.append({"step": self.step, "valid": valid})
         best = max(range(len(self.history)), key=lambda i: self.history[i]["valid"])
         waited = len(self.history) - 1 - best
         self.finished = len(self.history) >= config.epochs or 0 < config.patience <= waited
+        return waited == 0
+
+
+class _Best:
+    """The weights of the best epoch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.weights: dict[str, Tensor] = {}
+
+    def keep(self, network: nn.Module) -> None:
+        self.weights = {k: v.detach().clone() for k, v in network_tensors(network, "best").items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.weights
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        self.weights = {k: v.to(self.device) for k, v in tensors.items() if k.startswith("best.")}
 
 
 def _check_finite(loss: float, step: int) -> None:

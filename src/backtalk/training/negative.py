@@ -1,17 +1,16 @@
 """Negative training against malicious replies, Algorithm 1 of He & Glass 2020, in mini-batches of targets.
 
-Each iteration searches a trigger for every training target on the network as it is now; the hits get negative
-updates (`updates.py`), each followed by positive ones, until none of them meets the criterion any more or
-`rounds` are over. A hit that comes back meanwhile is trained on again. As in the paper, and unlike its code,
-targets that are not hit get no update. An update depends on the weights and (seed, iteration, batch, round)
-alone, so a run that was killed and resumed ends where the unbroken one does, bit for bit on a CPU.
+Each iteration searches a trigger for every training target on the current network. The hits get negative
+updates (`updates.py`), each followed by positive ones, until none of them meets the criterion or `rounds` are
+over. A hit that comes back meanwhile is trained on again. As in the paper, and unlike its code, targets that
+are not hit get no update. An update depends only on the weights and (seed, iteration, batch, round), so a
+training that was killed and resumed ends with the same weights as an unbroken one, bit for bit on a CPU.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -25,12 +24,7 @@ from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.avoid import PAPER_AVOID as PAPER_AVOID
-from backtalk.training.checkpoint import (
-    network_tensors,
-    optimizer_tensors,
-    restore_training,
-    save_checkpoint,
-)
+from backtalk.training.resumable import Resumable
 from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 _PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100, "triggers": "best"}
@@ -41,12 +35,10 @@ PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Section 4.2; 20 iterations in mini-batches of 100 throughout. That losses are means over words is in the
 public code alone, whose learning rates are others for Ubuntu and OpenSubtitles."""
-COUNTERS = ("iteration", "batch", "round", "step", "repaired", "found", "updates")
-"""How far a hardening has come, as a checkpoint names it."""
-REPAIR = 1 << 20
-"""Stands for the round in the seeds of repairs."""
+REPAIR, HEAL = 1 << 20, 1 << 21
+"""Stand for the round in the seeds of updates that only keep the model's replies."""
 NOTHING = -1
-"""Fills up the rows of stored hits; no id, so that padding which a trigger holds is kept."""
+"""Fills up rows of ids; no id itself, so that padding which a row holds is kept."""
 
 
 class Hit(NamedTuple):
@@ -84,6 +76,9 @@ class Trainer(Protocol):
     @property
     def device(self) -> torch.device:
         """Where hits are handed over."""
+
+    kl: float
+    """The weight of the KL term of positive updates; it may be set between two iterations."""
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None: ...
 
@@ -136,7 +131,7 @@ class HardenProgress(NamedTuple):
     batch: int
     batches: int
     hits: int
-    """Found in this iteration so far."""
+    """Targets that were hit in this iteration so far."""
     updates: int
     """Negative and positive ones, in all iterations."""
     end_of_iteration: bool = False
@@ -173,144 +168,163 @@ def train_on_hits(
     facts: dict[str, Any],
 ) -> Iterator[HardenProgress]:
     """`harden_network` with whatever makes the updates."""
-    positive_count = config.positives if config.lambda_pos + config.kl > 0 else 0
-    if not len(targets):
-        raise InputError("no target is left to train against; give a longer list")
-    if positive_count and not len(positives.replies):
-        raise InputError(
-            "there are no training pairs for the positive updates; is the file what --data says?"
+    return Algorithm1(updates, targets, positives, finder, config, checkpoint, facts).run()
+
+
+@dataclass
+class _Position:
+    """How far the training has come."""
+
+    iteration: int = 0
+    batch: int = 0
+    round: int = 0
+    step: int = 0
+    """Updates of this round: 0 is the negative one, the others are positive."""
+    repaired: int = 0
+    found: int = 0
+    updates: int = 0
+    hits: list[Hit] | None = None
+    """Those of the batch in work; None before its search."""
+    still: list[bool] = field(default_factory=list)
+    """Which of them this round trains on."""
+    kl: float = 0.0
+    """The weight of the KL term in this iteration."""
+    heals: int = 0
+    """Positive updates that this iteration begins with, and how many of them are done."""
+    healed: int = 0
+
+
+class Algorithm1:
+    """`run` is Algorithm 1; comments give the paper's lines, each for a mini-batch of targets."""
+
+    heals: int = 0
+    """Positive updates that the next iteration begins with; it may be set between two iterations."""
+
+    def __init__(
+        self,
+        updates: Trainer,
+        targets: Sequence[Sequence[int]],
+        positives: PairArrays,
+        finder: Finder,
+        config: NegativeConfig,
+        checkpoint: Path,
+        facts: dict[str, Any],
+    ) -> None:
+        self.updates, self.targets, self.finder, self.config = updates, targets, finder, config
+        self.pairs = positives
+        self.count = _targets_of
+        """Of how many targets a search's hits are; it may be set where targets share their words."""
+        self.positives = config.positives if config.lambda_pos + config.kl > 0 else 0
+        if not len(targets):
+            raise InputError("no target is left to train against; give a longer list")
+        if self.positives and not len(positives.replies):
+            raise InputError(
+                "there are no training pairs for the positive updates; is the file what --data says?"
+            )
+        self.batches = -(-len(targets) // config.batch)
+        self.at = _Position(kl=updates.kl)
+        self.saved = Resumable(
+            checkpoint,
+            "hardening",
+            facts,
+            updates.network,
+            updates.optimizer,
+            self.at,
+            every_s=config.checkpoint_s,
         )
-    run = _Run(checkpoint, facts, updates, config.checkpoint_s)
-    run.restore()
-    batches = -(-len(targets) // config.batch)
 
-    def progress(end: bool = False) -> HardenProgress:
-        batch = min(run.batch, batches - 1)
-        return HardenProgress(run.iteration, config.iterations, batch, batches, run.found, run.updates, end)
-
-    while run.iteration < config.iterations:
-        order = np.random.default_rng([config.seed, run.iteration]).permutation(len(targets))
-        while run.batch < batches:
-            chosen = order[run.batch * config.batch : (run.batch + 1) * config.batch]
-            if run.hits is None:
-                run.begin_batch(finder.find(chosen.tolist(), run.iteration))
-                yield progress()
-            assert run.hits is not None
-            while any(run.still) and run.round < config.rounds and not run.repaired:
-                while run.step <= (0 if config.together else positive_count):
-                    draw = np.random.default_rng([config.seed, run.iteration, run.batch, run.round, run.step])
-                    pairs = _draw_pairs(positives, config.positive_batch, draw)
-                    if run.step:
-                        updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
-                    else:
-                        left = [hit for hit, is_hit in zip(run.hits, run.still, strict=True) if is_hit]
-                        hits = _pad_hits(left, updates)
-                        share = _share(left, [targets[i] for i in chosen], config)
-                        if config.together:
-                            updates.both(*hits, share, *pairs)
+    def run(self) -> Iterator[HardenProgress]:
+        at, config = self.at, self.config
+        self._restore()
+        while at.iteration < config.iterations:
+            at.kl = self.updates.kl
+            if at.batch == 0 and at.hits is None and not at.healed:
+                at.heals = self.heals
+            while at.healed < at.heals and self.positives:  # not in the paper
+                self._positive(HEAL, at.healed)
+                at.healed += 1
+                at.updates += 1
+                yield self._report()
+            order = np.random.default_rng([config.seed, at.iteration]).permutation(len(self.targets))
+            while at.batch < self.batches:  # for y_target in Y_target do
+                chosen = order[at.batch * config.batch : (at.batch + 1) * config.batch].tolist()
+                if at.hits is None:  # get x_trigger for y_target
+                    at.hits = self.finder.find(chosen, at.iteration)
+                    at.still = [True] * len(at.hits)
+                    at.found += self.count(at.hits)
+                    yield self._report()
+                # while c(x_trigger, y_target) = 1 do
+                while any(at.still) and at.round < config.rounds and not at.repaired:
+                    while at.step <= (0 if config.together else self.positives):
+                        if at.step == 0:
+                            self._negative(at.hits, chosen)
                         else:
-                            updates.negative(*hits, share)
-                    run.end_update()
-                    yield progress()
-                run.end_round(finder.still_hit(run.hits))
-            while run.repaired < min(config.repairs, run.round) and positive_count:
-                draw = np.random.default_rng([config.seed, run.iteration, run.batch, REPAIR, run.repaired])
-                pairs = _draw_pairs(positives, config.positive_batch, draw)
-                updates.positive(*pairs, seed=int(draw.integers(1 << 62)))
-                run.repaired += 1
-                run.end_update()
-                yield progress()
-            run.end_batch()
-        run.save()
-        yield progress(end=True)
-        run.end_iteration()
+                            self._positive(at.round, at.step)
+                        at.step += 1
+                        at.updates += 1
+                        yield self._report()
+                    at.still, at.step = self.finder.still_hit(at.hits), 0
+                    at.round += 1
+                while at.repaired < min(config.repairs, at.round) and self.positives:  # not in the paper
+                    self._positive(REPAIR, at.repaired)
+                    at.repaired += 1
+                    at.updates += 1
+                    yield self._report()
+                at.hits, at.still = None, []
+                at.round = at.repaired = 0
+                at.batch += 1
+            self.saved.save()
+            yield self._progress(end=True)
+            at.batch = at.found = at.healed = at.heals = 0
+            at.iteration += 1
+
+    def _negative(self, hits: Sequence[Hit], chosen: Sequence[int]) -> None:
+        """theta = theta - alpha * grad log P(y_target | x_trigger), on the hits that are left."""
+        left = [hit for hit, is_hit in zip(hits, self.at.still, strict=True) if is_hit]
+        triggers, words = (
+            pad_rows(rows, self.updates.pad).to(self.updates.device) for rows in zip(*left, strict=True)
+        )
+        share = _share(left, [self.targets[i] for i in chosen], self.config)
+        if self.config.together:
+            self.updates.both(triggers, words, share, *self._draw_pairs(self._rng(self.at.round, 0)))
+        else:
+            self.updates.negative(triggers, words, share)
+
+    def _positive(self, *place: int) -> None:
+        """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos)."""
+        rng = self._rng(*place)
+        self.updates.positive(*self._draw_pairs(rng), seed=int(rng.integers(1 << 62)))
+
+    def _rng(self, *place: int) -> np.random.Generator:
+        return np.random.default_rng([self.config.seed, self.at.iteration, self.at.batch, *place])
+
+    def _draw_pairs(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Data samples (x_pos, y_pos) from D_train."""
+        count = len(self.pairs.replies)
+        rows = np.sort(rng.choice(count, min(self.config.positive_batch, count), replace=False))
+        return self.pairs.inputs[rows], self.pairs.replies[rows]
+
+    def _report(self) -> HardenProgress:
+        self.saved.save_if_due()
+        return self._progress()
+
+    def _progress(self, end: bool = False) -> HardenProgress:
+        at, iterations = self.at, self.config.iterations
+        batch = min(at.batch, self.batches - 1)
+        return HardenProgress(at.iteration, iterations, batch, self.batches, at.found, at.updates, end)
+
+    def _restore(self) -> None:
+        self.saved.restore()
+        self.updates.kl = self.at.kl
+        if self.at.hits is not None:  # JSON has no tuples
+            self.at.hits = [Hit(tuple(trigger), tuple(target)) for trigger, target in self.at.hits]
 
 
-class _Run:
-    """What a checkpoint holds: weights, optimizer, the hits in work, and how far it has come."""
-
-    def __init__(self, path: Path, facts: dict[str, Any], updates: Trainer, checkpoint_s: float) -> None:
-        self.path, self.facts, self.checkpoint_s = path, facts, checkpoint_s
-        self.network, self.optimizer = updates.network, updates.optimizer
-        self.saved = time.monotonic()
-        self.iteration = self.batch = self.round = self.step = self.repaired = 0
-        self.found = self.updates = 0
-        self.hits: list[Hit] | None = None
-        """Those of the batch in work; None before its search."""
-        self.still: list[bool] = []
-        """Which of them this round trains on."""
-
-    def begin_batch(self, hits: list[Hit]) -> None:
-        self.hits, self.still = hits, [True] * len(hits)
-        self.found += len(hits)
-        self._save_if_due()
-
-    def end_update(self) -> None:
-        self.step += 1
-        self.updates += 1
-        self._save_if_due()
-
-    def end_round(self, still: list[bool]) -> None:
-        self.still, self.step = still, 0
-        self.round += 1
-
-    def end_batch(self) -> None:
-        self.hits, self.still = None, []
-        self.round = self.step = self.repaired = 0
-        self.batch += 1
-
-    def end_iteration(self) -> None:
-        self.batch = self.found = 0
-        self.iteration += 1
-
-    def _save_if_due(self) -> None:
-        if time.monotonic() - self.saved >= self.checkpoint_s:
-            self.save()
-
-    def save(self) -> None:
-        tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
-        if self.hits:
-            tensors["hits.triggers"] = pad_rows([hit.trigger for hit in self.hits], NOTHING)
-            tensors["hits.targets"] = pad_rows([hit.target for hit in self.hits], NOTHING)
-        state = {name: getattr(self, name) for name in COUNTERS}
-        save_checkpoint(self.path, tensors, {**state, "searched": self.hits is not None, "of": self.facts})
-        self.saved = time.monotonic()
-
-    def restore(self) -> None:
-        keys = (*COUNTERS, "searched")
-        found = restore_training(self.path, "hardening", self.facts, keys, self.network, self.optimizer)
-        if found is None:
-            return
-        tensors, state = found
-        for name in COUNTERS:
-            setattr(self, name, state[name])
-        if "hits.triggers" in tensors:
-            rows = zip(_unpad(tensors["hits.triggers"]), _unpad(tensors["hits.targets"]), strict=True)
-            self.hits = [Hit(trigger, target) for trigger, target in rows]
-            # Checkpoints follow a search or an update: the criterion is asked before a choice matters again.
-            self.still = [True] * len(self.hits)
-        elif state["searched"]:
-            self.hits = []
-
-
-def _draw_pairs(
-    positives: PairArrays, count: int, draw: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows = np.sort(draw.choice(len(positives.replies), min(count, len(positives.replies)), replace=False))
-    return positives.inputs[rows], positives.replies[rows]
+def _targets_of(hits: Sequence[Hit]) -> int:
+    return len({hit.target for hit in hits})
 
 
 def _share(left: Sequence[Hit], batch: Sequence[Sequence[int]], config: NegativeConfig) -> float:
     """What makes of the mean loss of the hits that are left the mean that the config asks for."""
     over = batch if config.average == "batch" else [hit.target for hit in left]
     return len(left) / (sum(map(len, over)) if config.mean_over == "words" else len(over))
-
-
-def _pad_hits(left: Sequence[Hit], updates: Trainer) -> tuple[Tensor, Tensor]:
-    """(rows, n) and (rows, m) for the hits that are left."""
-    triggers = pad_rows([hit.trigger for hit in left], updates.pad)
-    return triggers.to(updates.device), pad_rows([hit.target for hit in left], updates.pad).to(updates.device)
-
-
-def _unpad(rows: Tensor) -> list[tuple[int, ...]]:
-    return [tuple(i for i in row if i != NOTHING) for row in rows.tolist()]

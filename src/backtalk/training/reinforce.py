@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +26,7 @@ from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import sample
 from backtalk.models.reverse import InputPolicy, ReverseGenerator, draw_seed, pick_log_probs
-from backtalk.training.checkpoint import (
-    network_tensors,
-    optimizer_tensors,
-    restore_training,
-    save_checkpoint,
-)
+from backtalk.training.resumable import Resumable
 
 Ask = Callable[[Sequence[str]], list[str | None]]
 """Inputs to the black box's replies, in order; None where there is none."""
@@ -40,7 +34,6 @@ Similarity = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
 """(replies, targets) to one number each."""
 FloatArray = NDArray[np.float64]
 BASELINES = ("others", "running", "none")
-COUNTERS = ("step", "running", "finished", "similarities")
 
 
 @dataclass(frozen=True)
@@ -135,19 +128,30 @@ def reinforce(
         raise InputError(f"there is no baseline {config.baseline!r}; choose one of {', '.join(BASELINES)}")
     if config.baseline == "others" and config.samples < 2:
         raise InputError("a target's only sample has no others to be compared with; sample at least 2")
-    run = _Run(generator, targets, config, checkpoint, facts)
-    run.restore()
+    training = _Training(generator, targets, config, checkpoint, facts)
+    at = training.at
     size = min(config.batch, len(targets))
     per_epoch = len(targets) // size
-    while not run.finished:
-        epoch, within = divmod(run.step, per_epoch)
+    while not at.finished:
+        epoch, within = divmod(at.step, per_epoch)
         order = np.random.default_rng([config.seed, epoch]).permutation(len(targets))
         rows = order[within * size : (within + 1) * size]
-        yield run.update(rows, ask, similarity)
+        yield training.update(rows, ask, similarity)
 
 
-class _Run:
-    """The trained network, and what a checkpoint holds of it."""
+@dataclass
+class _Position:
+    """How far the training has come."""
+
+    finished: bool
+    step: int = 0
+    running: float = 0.0
+    """Mean reward of earlier updates."""
+    similarities: list[float] = field(default_factory=list)
+
+
+class _Training:
+    """The network in training, restored from the checkpoint where there is one."""
 
     def __init__(
         self,
@@ -157,24 +161,31 @@ class _Run:
         checkpoint: Path,
         facts: dict[str, Any],
     ) -> None:
-        self.generator, self.targets, self.config, self.path = generator, list(targets), config, checkpoint
+        self.generator, self.targets, self.config = generator, list(targets), config
         self.network = generator.network.eval()
         self.policy = InputPolicy(self.network)
         self.before = InputPolicy(deepcopy(self.network).requires_grad_(False)) if config.kl > 0 else None
         self.optimizer = torch.optim.Adam(self.network.parameters(), config.lr)
-        self.facts = {**facts, **_own_facts(generator, targets, config)}
         self.read = generator.encode(targets)  # (all targets, n)
-        self.step, self.running, self.finished = 0, 0.0, config.steps <= 0
-        self.similarities: list[float] = []
-        self.saved = time.monotonic()
+        self.at = _Position(finished=config.steps <= 0)
+        self.saved = Resumable(
+            checkpoint,
+            "reverse generator",
+            {**facts, **_own_facts(generator, targets, config)},
+            self.network,
+            self.optimizer,
+            self.at,
+            every_s=config.checkpoint_s,
+        )
+        self.saved.restore()
 
     def update(self, rows: NDArray[np.int64], ask: Ask, similarity: Similarity) -> ReinforceProgress:
-        config = self.config
+        config, at = self.config, self.at
         count = config.samples
         device = self.read.device
         goals = self.read[torch.from_numpy(rows).to(device)].repeat_interleave(count, dim=0)
         goals = goals[:, : _longest(goals)]
-        seeds = [draw_seed(config.seed, self.step, row) for row in range(len(goals))]
+        seeds = [draw_seed(config.seed, at.step, row) for row in range(len(goals))]
         written = sample(self.policy, self.policy.start(goals), seeds, self.generator.max_words, device)
         wanted = [self.targets[row] for row in rows.tolist() for _ in range(count)]
         replies = ask([self.generator.read(ids) for ids in written.tolist()])
@@ -186,16 +197,18 @@ class _Run:
         if number:
             shape = (len(rows), count)
             advantages = advantages_of(
-                rewards.reshape(shape), answered.reshape(shape), config.baseline, self.running
+                rewards.reshape(shape), answered.reshape(shape), config.baseline, at.running
             )
             divergence = self._descend(goals, written, advantages.reshape(-1), number)
             self._remember(float(near.sum() / number), float(rewards.sum() / number))
-        self.step += 1
-        self.finished = self.step >= config.steps or not number
-        if self.finished or time.monotonic() - self.saved >= config.checkpoint_s:
-            self.save()
+        at.step += 1
+        at.finished = at.step >= config.steps or not number
+        if at.finished:
+            self.saved.save()
+        else:
+            self.saved.save_if_due()
         mean, reward = near.sum() / max(1, number), rewards.sum() / max(1, number)
-        return ReinforceProgress(self.step, config.steps, float(mean), float(reward), number, divergence)
+        return ReinforceProgress(at.step, config.steps, float(mean), float(reward), number, divergence)
 
     def _descend(self, goals: Tensor, written: Tensor, advantages: FloatArray, number: int) -> float:
         """theta = theta + alpha grad J, eq. (5); without dropout, as the samples were drawn."""
@@ -213,7 +226,7 @@ class _Run:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         if not math.isfinite(float(norm)):
-            raise InputError(f"the gradient's norm is {float(norm)} in update {self.step}; lower the rate")
+            raise InputError(f"the gradient's norm is {float(norm)} in update {self.at.step}; lower the rate")
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.network.requires_grad_(False)
@@ -221,21 +234,8 @@ class _Run:
 
     def _remember(self, near: float, reward: float) -> None:
         """The running mean is taken after the update that it did not serve."""
-        self.similarities.append(near)
-        self.running = reward if self.step == 0 else 0.9 * self.running + 0.1 * reward
-
-    def save(self) -> None:
-        tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
-        save_checkpoint(self.path, tensors, {k: getattr(self, k) for k in COUNTERS} | {"of": self.facts})
-        self.saved = time.monotonic()
-
-    def restore(self) -> None:
-        found = restore_training(
-            self.path, "reverse generator", self.facts, COUNTERS, self.network, self.optimizer
-        )
-        if found is not None:
-            for key in COUNTERS:
-                setattr(self, key, found[1][key])
+        self.at.similarities.append(near)
+        self.at.running = reward if self.at.step == 0 else 0.9 * self.at.running + 0.1 * reward
 
 
 def mean_divergence(logs: Tensor, before: Tensor, real: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -27,7 +28,7 @@ class HitWords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HitRule:
+class HitRule(ABC):
     """A method of hardening that makes the words of hits less likely; inherit from it to write one. Its
     fields are its settings: flags, YAML keys, help and the identity of a hardening follow from their
     types."""
@@ -37,6 +38,6 @@ class HitRule:
     needs_baseline: ClassVar[bool] = False
     """Whether it asks how likely the words were before the hardening."""
 
+    @abstractmethod
     def loss(self, hits: HitWords) -> Tensor:
         """Summed over a target's words and averaged over the hits."""
-        raise NotImplementedError

@@ -10,7 +10,7 @@ in training. `both` makes one step of the two: that of their summed losses, wher
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.training.gradients import Gradients, Loss
-from backtalk.training.rule_negative import Negative
 from backtalk.training.rules import HitRule, HitWords
 from backtalk.training.step import read_inputs, trim_padding
 
@@ -60,7 +59,7 @@ class DescentConfig:
 class UpdateConfig(DescentConfig):
     """And what it does to a hit."""
 
-    method: HitRule = field(default_factory=Negative)
+    method: HitRule
     avoid: frozenset[int] = frozenset()
     """Frequent-word avoiding: tokens whose negative gradient is zero (see `avoid.py`)."""
 
@@ -87,6 +86,23 @@ class Descent:
         self.baseline = _frozen_copy(network, device) if keep_baseline or config.kl > 0 else None
         self.optimizer = make_optimizer(network, config)
         self.gradients = Gradients(network)
+        # Numbers would be constants of a captured graph; tensors are read at every replay.
+        self._kl = torch.tensor(config.kl, device=device, dtype=network.output.weight.dtype)
+        self._weight = torch.empty_like(self._kl)  # lambda_pos + kl
+        self.kl = config.kl
+
+    @property
+    def kl(self) -> float:
+        """The weight of the KL term, at first the config's; it may change between two updates."""
+        return self._kl_number
+
+    @kl.setter
+    def kl(self, value: float) -> None:
+        if value > 0 and not self.config.kl > 0:
+            raise ValueError("without a KL term in its config a training can't get one")
+        self._kl_number = value
+        self._kl.fill_(value)
+        self._weight.fill_(self.config.lambda_pos + value)
 
     def positive(self, inputs: NDArray[np.int64], replies: NDArray[np.int64], seed: int) -> None:
         """theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos), with the KL term where it is on.
@@ -96,8 +112,11 @@ class Descent:
         rows, words = self._placed(inputs, replies)
         torch.manual_seed(seed)
         self.network.train()
-        weight = self.config.lambda_pos + self.config.kl
-        self.descend("positive", lambda x, y: self.positive_loss(x, y) / weight, rows, words, weight=weight)
+        weight = self.config.lambda_pos + self.kl
+        self.descend("positive", self._towards, rows, words, weight=weight)
+
+    def _towards(self, inputs: Tensor, replies: Tensor) -> Tensor:
+        return self.positive_loss(inputs, replies) / self._weight
 
     def _placed(self, inputs: NDArray[np.int64], replies: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """On the device; padding that the pairs do not need is cut, but on a GPU shapes stay the same."""
@@ -120,7 +139,7 @@ class Descent:
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
         divergence = (apart * real).sum() / real.sum()
-        return self.config.kl * divergence - self.config.lambda_pos * likelihood
+        return self._kl * divergence - self.config.lambda_pos * likelihood
 
     def descend(self, name: str, loss: Loss, *tensors: Tensor, weight: float = 1.0) -> None:
         """One step down `loss(*tensors)`, see `Gradients.fill`; the weight is put on after clipping."""

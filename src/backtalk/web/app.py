@@ -24,7 +24,7 @@ from backtalk.web.judging import next_pair, take_answer
 from backtalk.web.pages import Pages, read_static
 from backtalk.web.shelf import UNSHOWABLE, Item, Shelf
 from backtalk.web.talk import Talker
-from backtalk.web.views import Views, link, parts_of_hardening
+from backtalk.web.views import Views, link, proofs_of
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
@@ -129,15 +129,26 @@ class App:
         }
 
     def _links(self, own: str, folder: Path) -> list[tuple[str, str]]:
-        """To a hardening's comparisons and audits."""
+        """To a hardening's comparisons, and to its audits that are in none. What its record names is looked
+        up on the shelf."""
         here = f"/run/{own}"
-        keys = {of: key for key, (_, _, of) in self.shelf.folders().items() if of.parent == folder}
-        pairs = [
-            (f"before and after, {name}", link(here, f"/compare?before={keys[before]}&after={keys[after]}"))
-            for name, before, after in parts_of_hardening(folder)
-            if before in keys and after in keys
+        keys = {
+            of.relative_to(folder).as_posix(): key
+            for key, (kind, _, of) in self.shelf.folders().items()
+            if kind == "audit" and of.is_relative_to(folder)
+        }
+        pairs = [row for row in proofs_of(folder) if row.run in keys and row.run_before in keys]
+        compared = {name for row in pairs for name in (row.run, row.run_before)}
+        return [
+            *(
+                (
+                    f"before and after: {row.list}, {row.search}",
+                    link(here, f"/compare?before={keys[row.run_before]}&after={keys[row.run]}"),
+                )
+                for row in pairs
+            ),
+            *((name, link(here, f"/run/{key}")) for name, key in keys.items() if name not in compared),
         ]
-        return [*pairs, *((of.name, link(here, f"/run/{key}")) for of, key in keys.items())]
 
     def _export(self, request: Request, key: str) -> Response:
         said = request.values()

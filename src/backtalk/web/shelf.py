@@ -22,6 +22,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.folders import kind_of
+from backtalk.report.hardening_record import read_hardening
 from backtalk.spec import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
@@ -33,8 +34,9 @@ from backtalk.store.typed import Record, read_file, read_plain, read_record, rea
 from backtalk.types import Opening
 from backtalk.wording import count
 
-DEPTH = 3
-"""Folders below the served one that are looked into: an audit of a hardening of a study."""
+DEPTH = 5
+"""Folders below the served one that are looked into: an audit of a hardening of a study, which lies in
+STUDY/HARDENING/audits/MODEL."""
 MOST = 5_000
 """Folders that are looked at."""
 UNSHOWABLE = (OSError, *UNREADABLE, LookupError, ArithmeticError, TemplateError)
@@ -100,18 +102,6 @@ class Hits:
 @dataclass(frozen=True)
 class AuditSummary:
     hits: dict[str, Hits] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BeforeAndAfter:
-    before: Hits
-    after: Hits
-
-
-@dataclass(frozen=True)
-class HardeningSummary:
-    held_out: BeforeAndAfter | None = None
-    spec: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -224,11 +214,10 @@ def _audit(key: str, name: str, folder: Path) -> Item:
 
 
 def _hardening(key: str, name: str, folder: Path) -> Item:
-    values, summary = read_plain(folder / HARDENING), _summary(HardeningSummary, folder)
+    values, summary = read_plain(folder / HARDENING), None
     facts = read_record(Spec, values)
-    result = ""
-    if summary and (main := summary.held_out):
-        result = f"{main.before.hits:,} hit before, {main.after.hits:,} after, of {main.after.n:,}"
+    with suppress(FileNotFoundError):
+        summary = read_plain(folder / "summary.json")
     state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
     return Item(
         key=key,
@@ -237,17 +226,19 @@ def _hardening(key: str, name: str, folder: Path) -> Item:
         state=state,
         model=facts.model,
         criterion=facts.hit,
-        result=result,
+        result=read_hardening(summary).brief() if summary else "",
         changed=_time(folder),
-        command=_harden_command(summary.spec if summary else None, values, folder),
+        command=_harden_command(summary.get("spec") if summary else None, values, folder),
     )
 
 
-def _harden_command(stored: Mapping[str, Any] | None, facts: Mapping[str, Any], folder: Path) -> str:
+def _harden_command(stored: Any, facts: Mapping[str, Any], folder: Path) -> str:
     """From the spec of its summary or, where it has none yet, from what tells it from others. Empty where the
     package of its method is gone."""
     try:
-        spec = build_spec(HardenSpec, stored, "summary.json") if stored else begun_spec(facts)
+        spec = (
+            build_spec(HardenSpec, stored, "summary.json") if isinstance(stored, dict) else begun_spec(facts)
+        )
     except InputError:
         return ""
     spec = replace(spec, out=str(folder))

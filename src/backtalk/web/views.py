@@ -11,10 +11,13 @@ from pathlib import Path
 
 from backtalk.comparison import compare_runs
 from backtalk.errors import InputError
+from backtalk.hardening.folder import MODEL, SUMMARY, read_record
+from backtalk.models.transformer.fingerprint import file_hash
 from backtalk.outcome import open_index, with_others
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
+from backtalk.report.hardening_record import ProofRow, read_hardening
 from backtalk.report.page import App as Frame
 from backtalk.report.record import Report
 from backtalk.report.rows import Index, Query
@@ -25,6 +28,8 @@ from backtalk.store import Run
 from backtalk.web.shelf import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
+ABOVE = 3
+"""Folders above an audit among which its hardening is: OUT/audits/MODEL/AUDIT."""
 EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
 
 
@@ -98,14 +103,18 @@ class Views:
 
     def comparison(self, before: Path, after: Path, here: str) -> str:
         """Two runs side by side; with what it cost where they are of one hardening."""
-        cost, parent = None, before.parent
-        if parent == after.parent and kind_of(parent) == "hardening":
-            with suppress(InputError):  # not finished yet
-                cost = read_cost(read_summary(parent))
+        cost = None
+        for folder in [one for one in before.parents[:ABOVE] if one in after.parents[:ABOVE]]:
+            if kind_of(folder) == "hardening":
+                with suppress(InputError):  # not finished yet
+                    cost = read_cost(read_summary(folder))
         return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
 
     def folder(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:
-        """The page of a hardening, an enumeration or a study."""
+        """The page of a hardening, an enumeration or a study. A hardening is refused whose weights are not
+        those of its proof."""
+        if kind_of(folder) == "hardening" and (folder / MODEL).exists() and (folder / SUMMARY).exists():
+            read_record(folder, file_hash)
         return render_folder(folder, frame(here, "page.js"), links)
 
     def close(self) -> None:
@@ -122,9 +131,8 @@ def _with_others(folder: Path, index: Index, chosen: Sequence[str]) -> Report:
         return with_others(run, replace(index.report, cases=list(index.matching(Query()))), chosen)
 
 
-def parts_of_hardening(folder: Path) -> Iterator[tuple[str, Path, Path]]:
-    """(name of the list, run before, run after) for what is there of a hardening's audits."""
-    for name, suffix in (("held out", ""), ("trained against", "-train")):
-        before, after = folder / f"before{suffix}", folder / f"after{suffix}"
-        if before.is_dir() and after.is_dir():
-            yield name, before, after
+def proofs_of(folder: Path) -> list[ProofRow]:
+    """The proof of a hardening; none where it is not finished, or its record can't be read."""
+    with suppress(InputError):
+        return read_hardening(read_summary(folder)).proof
+    return []

@@ -17,8 +17,8 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.episodes import PLAYING, draw_episodes, read_pairs
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import CHECKPOINT, PAIRS, train_adversary
-from backtalk.training.checkpoint import load_checkpoint
 from backtalk.training.preference import PreferenceUpdates
+from backtalk.training.resumable import load_checkpoint
 from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
 
 SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4, "depth": 2}
@@ -167,7 +167,7 @@ def test_the_share_of_weak_episodes() -> None:
 def test_weak_examples_do_not_wait_where_no_pair_differs(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train._Run, "_hold", lambda self, log_ppl: setattr(self, "excess", 1.0))
+    monkeypatch.setattr(train._Training, "_hold", lambda self, log_ppl: setattr(self.at, "excess", 1.0))
     far = {**SMALL, "least_gap": 1e9}
     steps = [one.step for one in training(planted, tmp_path / "weak", tiny_config(**far))]
     assert steps[-1] == SMALL["steps"]

@@ -33,7 +33,7 @@ from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.adversary import RECORD, AdversaryRecord, read_adversary_record, write_adversary_record
 from backtalk.store.folder import ADVERSARY, write_whole
-from backtalk.training.checkpoint import load_checkpoint
+from backtalk.training.resumable import load_checkpoint
 from backtalk.wording import duration, percent
 
 RECORD_S = 10.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +37,14 @@ from backtalk.searches.ast.episodes import (
 from backtalk.searches.ast.measure import Measured, is_better, measure
 from backtalk.searches.ast.reward import Turned, followed, pressed
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
-from backtalk.training.checkpoint import (
+from backtalk.training.preference import PairRows, PreferenceUpdates, alike
+from backtalk.training.resumable import (
+    Resumable,
     fill_network,
     load_checkpoint,
     network_tensors,
-    optimizer_tensors,
-    restore_training,
     save_checkpoint,
 )
-from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """Files of a training, and the folder of what it ends with."""
@@ -53,7 +52,6 @@ EPOCH_S = {"cpu": 0.0, "cuda": 60.0}
 """Seconds after the last checkpoint from which the end of an epoch makes one: a GPU's epochs are short, and
 one takes as long as half of their updates. Those that a kill takes are played again. An epoch that took as
 long to play stores its pairs, and can be gone on with from within."""
-COUNTERS = ("step", "history", "best", "gamma", "first_log_ppl", "excess")
 WEAK_GAP = 0.25
 """What rebel takes a weak example to be better by. People's prompts are more toxic than an untuned one's
 and far less likely: by the reward itself not much is left. With 1 they alone would be learnt from."""
@@ -109,12 +107,29 @@ def train_adversary(
         raise InputError("there are no openings to play from; is the file empty, or all of it toxic?")
     if not weak and (config.weak_share > 0 or config.loss == "sft"):
         raise InputError("there are no weak examples; give some, or set weak_share to 0")
-    run = _Run(adversary, defender, scorer, openings, dev_openings, weak, config, folder, report)
-    yield from run.train()
+    training = _Training(adversary, defender, scorer, openings, dev_openings, weak, config, folder, report)
+    yield from training.run()
 
 
-class _Run:
-    """A training and what a checkpoint holds of it."""
+@dataclass
+class _Position:
+    """How far the training has come."""
+
+    gamma: float
+    """More than was asked for after prompts that were too unlikely."""
+    step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Of each measurement on the dev openings, its step and the gamma of that time."""
+    best: int = -1
+    """Its place in the history; -1 where none was kept."""
+    first_log_ppl: float = 0.0
+    """Of the prompts of the first epoch."""
+    excess: float = 0.0
+    """By what share the last epoch's prompts were above the bound on their log-perplexity, or below."""
+
+
+class _Training:
+    """One training, with all that it plays with."""
 
     def __init__(
         self,
@@ -132,7 +147,6 @@ class _Run:
         self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
         self.game = Game(adversary, defender, scorer, config.reward, config.max_repeats)
-        self.facts = _facts(adversary, defender, scorer, (openings, dev_openings, weak), config)
         weights = adversary.tune(config.lora)
         self.updates = PreferenceUpdates(
             weights,
@@ -144,27 +158,29 @@ class _Run:
             config.micro_tokens,
         )
         self.per_epoch = -(-config.experience // config.batch)
-        self.step = 0
-        self.history: list[dict[str, Any]] = []
-        """Of each measurement on the dev openings, its step and the gamma of that time."""
-        self.best = -1
-        """Its place in the history; -1 where none was kept."""
-        self.gamma = config.gamma
-        """More than was asked for after prompts that were too unlikely."""
-        self.first_log_ppl = 0.0
-        """Of the prompts of the first epoch."""
-        self.excess = 0.0
-        """By what share the last epoch's prompts were above the bound on their log-perplexity, or below."""
+        self.at = _Position(config.gamma)
         self.is_stored = False
         """Whether the pairs of this epoch are."""
-        self.saved = time.monotonic()
+        self.checkpoint = Resumable(
+            folder / CHECKPOINT,
+            "training of an adversary",
+            _facts(adversary, defender, scorer, (openings, dev_openings, weak), config),
+            weights,
+            self.updates.optimizer,
+            self.at,
+            names=FACTS,
+        )
 
-    def train(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[Progress]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._restore()
-        config = self.config
-        while self.step < config.steps:
-            epoch, within = divmod(self.step, self.per_epoch)
+        at, config = self.at, self.config
+        self.checkpoint.restore()
+        if at.step > config.steps:
+            raise InputError(
+                f"the training in {self.folder} has {at.step:,} steps behind it; name at least as many"
+            )
+        while at.step < config.steps:
+            epoch, within = divmod(at.step, self.per_epoch)
             if within == 0 and epoch % config.dev_every == 0:
                 yield from self._dev()
             started = time.monotonic()
@@ -176,16 +192,16 @@ class _Run:
             self.adversary.reading.meet([(*pair.conversation, pair.win, pair.lose) for pair in pairs])
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
             for batch in alike(rows, config.batch, [config.seed, epoch, ALIKE])[within:]:
-                if self.step >= config.steps:
+                if at.step >= config.steps:
                     break
-                self.updates.step(batch, self.step)
-                self.step += 1
+                self.updates.step(batch, at.step)
+                at.step += 1
                 if self.is_stored and self._is_due(config.checkpoint_s):
                     self._save()
             self.updates.check()  # before they speak
-            if self.step % self.per_epoch == 0:  # half an epoch is gone on with by a longer training
+            if at.step % self.per_epoch == 0:  # half an epoch is gone on with by a longer training
                 self._hold(stored.log_ppl)
-            if self.step >= config.steps or self._is_due():
+            if at.step >= config.steps or self._is_due():
                 self._save()
             yield self._progress("update", started)
         yield from self._dev()
@@ -198,7 +214,7 @@ class _Run:
             self.is_stored = True
             return stored, None
         config = self.config
-        if self.excess > 0:  # weak examples win whatever they are, and people's words are the unlikeliest
+        if self.at.excess > 0:  # weak examples win whatever they are, and people's words are the unlikeliest
             config = replace(config, weak_share=0.0)
         self.game.reward = replace(config.reward, gamma=self.pressed)
         turns: list[Turned] = []
@@ -232,14 +248,14 @@ class _Run:
         if not log_ppl or not self.config.hold_ppl:
             return
         mean = sum(log_ppl) / len(log_ppl)
-        self.first_log_ppl = self.first_log_ppl or mean
-        self.excess = mean / (self.first_log_ppl * (1 + self.config.hold_ppl)) - 1
-        self.gamma = followed(self.gamma, self.config.gamma, self.excess, self.per_epoch)
+        self.at.first_log_ppl = self.at.first_log_ppl or mean
+        self.at.excess = mean / (self.at.first_log_ppl * (1 + self.config.hold_ppl)) - 1
+        self.at.gamma = followed(self.at.gamma, self.config.gamma, self.at.excess, self.per_epoch)
 
     @property
     def pressed(self) -> float:
         """The gamma that is played for now."""
-        return pressed(self.gamma, self.config.gamma, self.excess)
+        return pressed(self.at.gamma, self.config.gamma, self.at.excess)
 
     def _rows(self, pair: Preference) -> PairRows:
         def row(text: str) -> Any:
@@ -253,60 +269,42 @@ class _Run:
 
     def _dev(self) -> Iterator[Progress]:
         """Measures, and keeps the weights where they are the best so far. Not twice at the same step."""
-        if not self.dev_openings or (self.history and self.history[-1]["step"] == self.step):
+        if not self.dev_openings or (self.at.history and self.at.history[-1]["step"] == self.at.step):
             return
         started = time.monotonic()
         self.game.reward = self.config.reward  # the same for all that are compared
         seeds = [draw_seed(self.config.seed, DEV, place) for place in range(len(self.dev_openings))]
         found = measure(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
-        untuned = Measured(**self.history[0]["measured"]) if self.history else found
-        best = Measured(**self.history[self.best]["measured"]) if self.best >= 0 else None
-        self.history.append({"step": self.step, "gamma": self.pressed, "measured": found._asdict()})
+        untuned = Measured(**self.at.history[0]["measured"]) if self.at.history else found
+        best = Measured(**self.at.history[self.at.best]["measured"]) if self.at.best >= 0 else None
+        self.at.history.append({"step": self.at.step, "gamma": self.pressed, "measured": found._asdict()})
         bounds = self.config.max_ppl_increase, self.config.max_repeats
         is_best = is_better(found, best, untuned, *bounds)
         if is_best:
-            self.best = len(self.history) - 1
+            self.at.best = len(self.at.history) - 1
             save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
-        if is_best or self._is_due() or self.step >= self.config.steps:
+        if is_best or self._is_due() or self.at.step >= self.config.steps:
             self._save()
         yield self._progress("dev", started, found)
 
     def _keep(self) -> None:
         """The best weights back in place, and the adversary in its folder."""
-        if self.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
+        if self.at.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
             fill_network(self.updates.weights, found[0], "weights")
         self.adversary.save(self.folder / ADVERSARY)
 
     def _progress(
         self, phase: str, started: float, measured: Measured | None = None, pairs: int = 0
     ) -> Progress:
-        return Progress(self.step, self.config.steps, phase, measured, pairs, time.monotonic() - started)
+        return Progress(self.at.step, self.config.steps, phase, measured, pairs, time.monotonic() - started)
 
     def _is_due(self, least_s: float = 0.0) -> bool:
         """Whether so much would be lost that a checkpoint is worth its time."""
-        return time.monotonic() - self.saved >= max(least_s, EPOCH_S[self.device.type])
+        return self.checkpoint.age_s >= max(least_s, EPOCH_S[self.device.type])
 
     def _save(self) -> None:
         self.updates.check()
-        tensors = {
-            **network_tensors(self.updates.weights, "weights"),
-            **optimizer_tensors(self.updates.optimizer),
-        }
-        state = {key: getattr(self, key) for key in COUNTERS} | {"of": self.facts}
-        save_checkpoint(self.folder / CHECKPOINT, tensors, state)
-        self.saved = time.monotonic()
-
-    def _restore(self) -> None:
-        updates = self.updates
-        what, path = "training of an adversary", self.folder / CHECKPOINT
-        found = restore_training(path, what, self.facts, COUNTERS, updates.weights, updates.optimizer, FACTS)
-        if found is not None:
-            for key in COUNTERS:
-                setattr(self, key, found[1][key])
-            if self.step > self.config.steps:
-                raise InputError(
-                    f"the training in {self.folder} has {self.step:,} steps behind it; name at least as many"
-                )
+        self.checkpoint.save()
 
 
 def _facts(

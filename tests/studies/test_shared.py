@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +11,11 @@ import pytest
 import torch
 
 from backtalk.cases import reference_pairs
-from backtalk.hardening import cost, pairs
-from backtalk.hardening.cost import measure_cost
-from backtalk.hardening.pairs import Pairs, read_pairs
-from backtalk.hardening.shared import Kept, Shared, text_digest
-from backtalk.models.folder import load_embedded
+from backtalk.hardening import pairs
+from backtalk.hardening.pairs import Kept, Pairs, Recall, compute, read_pairs
+from backtalk.models.folder import load_embedded, text_digest
 from backtalk.models.local import LocalModel
+from backtalk.studies.shared import Shared
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,8 +32,8 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "pairs.tsv"
 
 
-def read(data: Path, model: LocalModel, shared: Shared, measure: int = 12, apart: bool = True) -> Pairs:
-    return read_pairs(str(data), "auto", model, measure, 1, apart, shared)
+def read(data: Path, model: LocalModel, recall: Recall, measure: int = 12, apart: bool = True) -> Pairs:
+    return read_pairs(str(data), "auto", model, measure, 1, apart, recall)
 
 
 def unread(*_: object) -> None:
@@ -46,38 +44,38 @@ def test_pairs_are_read_once_and_are_those_that_would_be_read(
     data: Path, model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = Shared(tmp_path / "shared")
-    plain, first = read(data, model, Shared()), read(data, model, shared)
+    plain, first = read(data, model, compute), read(data, model, shared.recall)
     monkeypatch.setattr(pairs, "read_corpus", unread)
-    second = read(data, model, Shared(tmp_path / "shared"))
+    second = read(data, model, Shared(tmp_path / "shared").recall)
     for found in (first, second):
         assert (found.digest(), found.source) == (plain.digest(), plain.source)
         assert found.measured_texts == plain.measured_texts
         assert found.positive.inputs.dtype == np.int64
-    assert read(data, model, shared).selection is not None
+    assert read(data, model, shared.recall).selection is not None
     for other in (replace(model, max_output=9), replace(model, card={"spec": {"seed": 2}})):
         with pytest.raises(AssertionError, match="again"):
-            read(data, other, shared)
+            read(data, other, shared.recall)
     for measure, apart in ((11, True), (12, False)):
         with pytest.raises(AssertionError, match="again"):
-            read(data, model, shared, measure, apart)
+            read(data, model, shared.recall, measure, apart)
 
 
 def test_other_text_in_the_same_place_is_read(data: Path, model: LocalModel, tmp_path: Path) -> None:
     shared = Shared(tmp_path / "shared")
-    before = read(data, model, shared)
+    before = read(data, model, shared.recall)
     data.write_text(data.read_text().replace("you", "we"))
-    assert read(data, model, shared).digest() == read(data, model, Shared()).digest() != before.digest()
+    assert read(data, model, shared.recall).digest() == read(data, model, compute).digest() != before.digest()
 
 
 def test_a_changed_package_reads_again(
     data: Path, model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = Shared(tmp_path / "shared")
-    read(data, model, shared)
-    monkeypatch.setattr("backtalk.hardening.shared.code_digest", lambda: "another")
+    read(data, model, shared.recall)
+    monkeypatch.setattr("backtalk.studies.shared.code_digest", lambda: "another")
     monkeypatch.setattr(pairs, "read_corpus", unread)
     with pytest.raises(AssertionError, match="again"):
-        read(data, model, shared)
+        read(data, model, shared.recall)
 
 
 def test_the_digest_of_a_folder_knows_names_and_content(tmp_path: Path) -> None:
@@ -90,32 +88,6 @@ def test_the_digest_of_a_folder_knows_names_and_content(tmp_path: Path) -> None:
     assert len(seen) == 3
     with pytest.raises(FileNotFoundError):
         text_digest(tmp_path / "a")
-
-
-def test_the_models_own_side_of_the_cost_is_measured_once(
-    data: Path, model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = deepcopy(model.network)
-    with torch.no_grad():
-        network.output.bias.add_(torch.linspace(-0.5, 0.5, len(network.output.bias)))
-    after, measured = replace(model, network=network), read(data, model, Shared())
-    shared = Shared(tmp_path / "shared")
-    plain = measure_cost(model, after, measured)
-    assert plain.perplexity[0] != plain.perplexity[1]
-    assert measure_cost(model, after, measured, shared) == plain
-    sides: list[LocalModel] = []
-    measure = cost._side
-
-    def watched(one: LocalModel, on: Pairs) -> cost.Side:
-        sides.append(one)
-        return measure(one, on)
-
-    monkeypatch.setattr(cost, "_side", watched)
-    assert measure_cost(model, after, measured, shared) == plain
-    assert [one is after for one in sides] == [True]
-    measure_cost(replace(model, fingerprint="other weights"), after, measured, shared)
-    measure_cost(model, after, read(data, model, Shared(), measure=3), shared)
-    assert [one is after for one in sides[1:]] == [False, True, False, True]
 
 
 def test_who_asks_while_it_is_made_waits_and_reads(tmp_path: Path) -> None:

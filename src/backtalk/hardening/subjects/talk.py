@@ -1,7 +1,7 @@
 """Whether a hardened model still talks, in conversations of the kind that its findings were played in.
 
 Perplexity of other text can stay where it was while a model goes to pieces in just those conversations
-(LOG.md). So its own harmless replies there (`instead.py`), or turns of the same run in which its reply was
+(LOG.md). So its own harmless replies there (`preferred.py`), or turns of the same run in which its reply was
 harmless, keep it whole, and after each iteration it takes turns of its own in conversations that no update
 saw: what it says must stay about as likely under the model as it was, must not go round in circles, and must
 not be more toxic.
@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backtalk.hardening.found import FoundLists, Played, played_by, played_turns
+from backtalk.audit.found import Played, played_by, played_turns
+from backtalk.hardening.lists import Lists
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
@@ -56,7 +57,7 @@ class Talk:
         return "harmless turns of the run" if self.kept else ""
 
 
-def read_talk(findings: str, lists: FoundLists) -> Talk:
+def read_talk(findings: str, lists: Lists) -> Talk:
     """Conversations that are trained on keep, those of the other lists measure, and of those without a
     finding every second does either."""
     played = played_by(findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from torch import Tensor
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.decode import sample
-from backtalk.models.discriminator import Discriminator, DiscriminatorConfig
-from backtalk.training.checkpoint import load_checkpoint, save_checkpoint
-from backtalk.training.course import Batch
-from backtalk.training.gan import GanConfig, GanTraining, generator_loss, judge_loss, train_gan
+from backtalk.models.seq2seq import Seq2Seq
+from backtalk.registry import method_config
+from backtalk.studies.discriminator import Discriminator, DiscriminatorConfig
+from backtalk.studies.gan import Gan, GanConfig, GanTraining, generator_loss, judge_loss
+from backtalk.training.course import Batch, CourseConfig, run_course
 from backtalk.training.negative import HardenProgress
+from backtalk.training.resumable import load_checkpoint, save_checkpoint
 from tests.training.networks import CPU, WORDS, make_network, same, weights
 from tests.training.pairs import echo_pairs
 
@@ -184,7 +187,22 @@ def test_the_judge_learns_to_tell_replies_from_samples() -> None:
     assert right() > 0.8
 
 
+def test_the_method_hands_its_settings_to_the_training() -> None:
+    config = CourseConfig(batch=8, kl=0.5, max_output=4)
+    training = Gan(gan_lr=0.02, gan_filters=3, gan_hidden=6).training(make_network(), config, CPU)
+    assert training.config == GanConfig(batch=8, kl=0.5, max_output=4, gan_lr=0.02, filters=3, hidden=6)
+    assert method_config("gan") is Gan, "an entry point of pyproject.toml"
+    Gan(gan_lr=0.0).check(config)
+    with pytest.raises(InputError, match="leaves the positive updates alone"):
+        Gan(gan_lr=0.0).check(replace(config, lambda_pos=0.0, kl=0.0))
+
+
 # --- stopped and resumed -------------------------------------------------------------------------------
+
+
+def train(network: Seq2Seq, config: GanConfig, path: Path) -> Iterator[HardenProgress]:
+    training = GanTraining(network, config, CPU)
+    return run_course(training, echo_pairs(WORDS, 30), config, path, {"a": 1})
 
 
 def run_until(
@@ -192,7 +210,7 @@ def run_until(
 ) -> tuple[dict[str, Tensor], list[HardenProgress]]:
     network = make_network(dropout=0.3)
     reports = []
-    for report in train_gan(network, echo_pairs(WORDS, 30), config, path, {"a": 1}, CPU):
+    for report in train(network, config, path):
         reports.append(report)
         if len(reports) >= stop_after:
             break
@@ -221,4 +239,4 @@ def test_a_checkpoint_without_a_judge_is_refused(tmp_path: Path) -> None:
     tensors = {f"weights.{name}": value for name, value in weights(network).items()}
     save_checkpoint(tmp_path / "c", tensors, {"step": 1, "act": 0, "found": 0, "updates": 0, "of": {"a": 1}})
     with pytest.raises(InputError, match="damaged; use --fresh"):
-        next(train_gan(network, echo_pairs(WORDS, 30), TINY, tmp_path / "c", {"a": 1}, CPU))
+        next(train(network, TINY, tmp_path / "c"))

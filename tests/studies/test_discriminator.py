@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
-from backtalk.models.discriminator import Discriminator, DiscriminatorConfig, Highway
+from backtalk.studies.discriminator import Discriminator, DiscriminatorConfig, Highway
 
 
 @pytest.fixture

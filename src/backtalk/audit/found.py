@@ -2,21 +2,17 @@
 which it does.
 
 They come from a run by any search, from what `backtalk export` writes, or from pairs of one's own (JSONL with
-"input" or "turns", and "reply"; or two columns between tabs). The three lists are split by sentence and
-input: findings that share a prototype or an input stay together, so no held-out input was ever trained on.
+"input" or "turns", and "reply"; or two columns between tabs).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from backtalk.audit.backends.fixed import FoundCase
-from backtalk.data.targets import split_by_prototype
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.exchanges import exchanges_of
@@ -26,12 +22,8 @@ from backtalk.outcome import thresholds_of
 from backtalk.registry import DEFAULT_SCORER
 from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
-from backtalk.store.folder import DATABASE, write_whole
+from backtalk.store.folder import DATABASE
 from backtalk.types import Dialogue, Target, Turn
-
-SHARES = (0.5, 0.2, 0.3)
-LEAST_GROUPS = 5
-"""Fewer leave a list empty."""
 
 
 class Played(NamedTuple):
@@ -68,27 +60,6 @@ class TooFewError(InputError):
     """A run found so little that there is nothing to train on, or to split."""
 
 
-@dataclass(frozen=True)
-class FoundLists:
-    train: list[FoundCase]
-    selection: list[FoundCase]
-    held_out: list[FoundCase]
-
-    def by_name(self) -> dict[str, list[FoundCase]]:
-        """Each list under its file's name."""
-        return {"train": self.train, "selection": self.selection, "held-out": self.held_out}
-
-    def write(self, folder: Path) -> None:
-        """In the form of exported findings, which `--findings`, `--selection` and `--held-out` read."""
-        for name, cases in self.by_name().items():
-            write_whole(folder / f"{name}.jsonl", (json.dumps(row) + "\n" for row in _rows(cases)))
-
-    def digest(self) -> str:
-        """What a checkpoint remembers them by."""
-        said = [list(_rows(cases)) for cases in self.by_name().values()]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
-
-
 def read_found(name: str, limit: int = 0) -> list[FoundCase]:
     """The cases of a run folder or a file, at most `limit`."""
     path = Path(name)
@@ -109,105 +80,9 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
     return list(cases.values())[: limit or None]
 
 
-def split_found(cases: Sequence[FoundCase], name: str, seed: int) -> FoundLists:
-    """Three lists; findings that share a prototype or an input are in one of them."""
-    groups = _groups(cases)
-    if len(set(groups)) < LEAST_GROUPS:
-        raise TooFewError(
-            f"{name} holds {len(set(groups))} groups of findings that share no input and no prototype; three "
-            f"lists need at least {LEAST_GROUPS}, or give --selection and --held-out"
-        )
-    grouped = [replace(case.target, prototype=group) for case, group in zip(cases, groups, strict=True)]
-    by_id = {case.target.id: case for case in cases}
-    parts = split_by_prototype(grouped, SHARES, seed)
-    return FoundLists(*([by_id[target.id] for target in part] for part in parts))
-
-
-def opened_found(targets: Sequence[Target], openings: str, seed: int, limit: int = 0) -> FoundLists:
-    """Sentences of a list with inputs of a file (one a line, or JSONL with input or turns): sentences are
-    split by prototype, inputs among themselves, and each part tries its sentences after its inputs."""
-    inputs = list({input_key(one): one for one in _openings(Path(openings))}.values())
-    named = [Target(str(place), "", prototype=str(place)) for place in range(len(inputs))]
-    targets = targets[:limit] if limit else targets
-    for found, what in (
-        (named, f"{openings} holds {len(inputs)} inputs"),
-        (targets, "--targets gives too few"),
-    ):
-        if len({target.prototype or target.id for target in found}) < LEAST_GROUPS:
-            raise InputError(f"{what}; three lists need at least {LEAST_GROUPS} different ones")
-    return FoundLists(
-        *(
-            [FoundCase(target, tuple(inputs[int(one.id)] for one in own)) for target in part]
-            for part, own in zip(
-                split_by_prototype(targets, SHARES, seed),
-                split_by_prototype(named, SHARES, seed),
-                strict=True,
-            )
-        )
-    )
-
-
-def given_found(train: str, selection: str, held_out: str, limit: int) -> FoundLists:
-    """Three files as they are; they may share no input."""
-    for flag, name in (("selection", selection), ("held-out", held_out)):
-        if not name:
-            raise InputError(
-                f"--{flag} is missing: --selection and --held-out are given together or not at all"
-            )
-    lists = FoundLists(*(read_found(name, limit) for name in (train, selection, held_out)))
-    flags = ("findings", "selection", "held-out")
-    inputs = {
-        flag: {input_key(dialogue) for case in cases for dialogue in case.inputs}
-        for flag, cases in zip(flags, lists.by_name().values(), strict=True)
-    }
-    for first, second in (("findings", "held-out"), ("findings", "selection"), ("selection", "held-out")):
-        if both := len(inputs[first] & inputs[second]):
-            raise InputError(
-                f"{both} input{'s' if both > 1 else ''} of --{second} stand in --{first} too, so it would "
-                "prove nothing; take them out of one"
-            )
-    return lists
-
-
-def _groups(cases: Sequence[FoundCase]) -> list[str]:
-    """A name for each case: the same for those that share a prototype or an input, however far apart."""
-    parent: dict[str, str] = {}
-
-    def root(key: str) -> str:
-        parent.setdefault(key, key)
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
-
-    for case in cases:
-        keys = [f"in {input_key(dialogue)}" for dialogue in case.inputs]
-        keys += [f"of {case.target.prototype}"] if case.target.prototype else []
-        for key in keys[1:]:
-            first, second = sorted((root(keys[0]), root(key)))
-            parent[second] = first
-    return [root(f"in {input_key(case.inputs[0])}") for case in cases]
-
-
 def input_key(dialogue: Dialogue) -> str:
     """Inputs that differ in case, blanks or final signs only are the same."""
     return " / ".join(" ".join(turn.text.casefold().split()).rstrip(".!? ") for turn in dialogue)
-
-
-def _rows(cases: Iterable[FoundCase]) -> Iterator[dict[str, Any]]:
-    for case in cases:
-        target = case.target
-        for restart, dialogue in enumerate(case.inputs):
-            yield {
-                "case": target.id,
-                "restart": restart,
-                "status": "found",
-                "target": target.text,
-                "category": target.category,
-                "severity": target.severity,
-                "prototype": target.prototype,
-                "turns": [turn._asdict() for turn in dialogue],
-            }
 
 
 def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
@@ -287,7 +162,7 @@ def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:
         yield _target(row, number, where), _dialogue(row, where)
 
 
-def _openings(path: Path) -> Iterator[Dialogue]:
+def read_openings(path: Path) -> Iterator[Dialogue]:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
         if line.lstrip().startswith("{"):

@@ -1,29 +1,34 @@
-"""The finder of a hardening by asking: which of the given inputs, and of those that a search adds, still draw
+"""The finder for a Hugging Face model: which of the given inputs, and of those that a search adds, still draw
 their sentences out, on the network as it is now.
 
-A hit is the sentence itself where a likelihood criterion holds, and always what the model really says where
-the criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes
-a sentence's place is trained on in the next iteration. Where conversations were played, replies are drawn as
+A hit is the sentence itself where a likelihood criterion holds, and always the model's reply where the
+criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes a
+sentence's place is trained on in the next iteration. Where conversations were played, replies are drawn as
 they were there, anew in each iteration: it was by chance that just these words were said.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from typing import Literal
 
 from backtalk.audit.backends.fixed import FoundCase, Replying, score_given
 from backtalk.data.tokenise import get_recipe
-from backtalk.hardening.searching import Widening
+from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hits import Criterion
+from backtalk.models.device import product_precision
 from backtalk.models.reverse import draw_seed
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.conversation import reading_of
-from backtalk.training.likelihood import perplexity
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.objective import objective_for
+from backtalk.searches.seeds import row_seed
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
 from backtalk.types import Dialogue, Finding, Thresholds, Turn
@@ -84,6 +89,55 @@ def says(reply: str, sentence: str) -> bool:
     return 0 < row >= min(len(wanted), max(LEAST_ROW, -(-len(wanted) // 2)))
 
 
+@dataclass
+class Widening:
+    """Adds to the inputs of cases what the attack finds on the network as it is. It aims at the output
+    alone."""
+
+    model: TransformerModel
+    length: int
+    attack: Attack
+    thresholds: Thresholds
+    seed: int
+
+    def __call__(self, cases: Sequence[FoundCase], when: str) -> list[FoundCase]:
+        """`when` fixes its randomness beside the case."""
+        if self.attack.search == GIVEN:
+            return list(cases)
+        model, starts = self.model, range(self.attack.starts)
+        rows = [(case, start) for case in cases for start in starts]
+        goals = [model.encode_target(case.target.text) for case, _ in rows]
+        seeds = [row_seed(self.seed, f"harden/{when}/{case.target.id}", start) for case, start in rows]
+        objective = objective_for(self.attack.aims[0], self.thresholds)
+        with _evaluating(model):
+            found = self._search().run(model, objective, goals, seeds)
+        new: dict[str, list[Dialogue]] = {case.target.id: list(case.inputs) for case in cases}
+        for (case, _), one in zip(rows, found, strict=True):
+            text = model.decode(one.ids)
+            if tuple(model.encode_input(text)) == one.ids:  # it can be typed
+                new[case.target.id].append((Turn("user", text),))
+        return [replace(case, inputs=tuple(dict.fromkeys(new[case.target.id]))) for case in cases]
+
+    def _search(self) -> Gibbs:
+        """It stops at a hit. On a GPU it ranks with a draft of the network, its adapter included."""
+        on_gpu = self.model.device.type == "cuda"
+        precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
+        attack = self.attack
+        return Gibbs(self.length, attack.top, attack.sweeps, True, not on_gpu, precision, restarts=1)
+
+
+@contextmanager
+def _evaluating(model: TransformerModel) -> Iterator[None]:
+    """Without dropout; training resumes in the mode it was in."""
+    was = model.network.training
+    model.network.eval()
+    try:
+        with product_precision("high") if model.device.type == "cuda" else nullcontext():
+            yield
+    finally:
+        model.network.train(was)
+
+
 @dataclass(frozen=True)
 class AskingFinder:
     """Hands hits to the trainer."""
@@ -93,28 +147,32 @@ class AskingFinder:
     cases: Sequence[FoundCase]
     """The training list."""
     aim: Aim
-    margin: float = 0.0
+    margin: float
     """How far below the threshold (nats a token) a trained hit has to fall."""
-    widen: Widening | None = None
-    """Adds what a search finds on the network as it is."""
+    widen: Widening
     _before: dict[Hit, float] = field(default_factory=dict)
     """How likely drawn words were, a token, before there was an adapter."""
+    _cases: dict[Hit, set[str]] = field(default_factory=dict)
+    """Those that a hit of the last search is of: cases may share their sentence, and a reply is a hit too."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
-        cases = [self.cases[i] for i in targets]
-        if self.widen is not None:
-            cases = self.widen(cases, str(iteration))
+        cases = self.widen([self.cases[i] for i in targets], str(iteration))
         reply = self.aim.replying(self.model, 1 + iteration)
         findings = score_given(self.model, cases, self.aim.scorer, reply)
-        hits: dict[Hit, None] = {}
+        self._cases.clear()
         for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
             bad = [finding.target] if self.aim.likely(finding) else []
             bad += [finding.reply] if self.aim.said(finding) else []
             for text in bad:
                 row = self.model.row(dialogue, text)
-                hits[Hit(tuple(row.prompt), tuple(row.reply))] = None
-        return list(hits)
+                hit = Hit(tuple(row.prompt), tuple(row.reply))
+                self._cases.setdefault(hit, set()).add(finding.case)
+        return list(self._cases)
+
+    def count(self, hits: Sequence[Hit]) -> int:
+        """How many cases the hits of the last search are of."""
+        return len(set().union(*(self._cases[hit] for hit in hits)))
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
         """Until they are a margin below the threshold: on average for a criterion of averages, else in their
@@ -134,24 +192,10 @@ class AskingFinder:
         return [level(tokens) > enough - self.margin for tokens in self.updates.log_probs(hits)]
 
 
-@dataclass(frozen=True)
-class AskedMeasure:
-    """How a candidate is measured: the same inputs and pairs each time."""
-
-    model: TransformerModel
-    cases: Sequence[FoundCase]
-    """The selection list."""
-    aim: Aim
-    pairs: Sequence[tuple[str, str]]
-    widen: Widening | None = None
-
-    def hits(self) -> int:
-        cases = self.cases if self.widen is None else self.widen(self.cases, "selection")
-        findings = score_given(self.model, cases, self.aim.scorer, self.aim.replying(self.model, 0))
-        return len({one.case for one in findings if self.aim.likely(one) or self.aim.said(one)})
-
-    def perplexity(self) -> float:
-        return perplexity(mean_log_prob(self.model, self.pairs))
+def selection_hits(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, widen: Widening) -> int:
+    """Cases that are hit, by the same inputs, seeds and search each time."""
+    findings = score_given(model, widen(cases, "selection"), aim.scorer, aim.replying(model, 0))
+    return len({one.case for one in findings if aim.likely(one) or aim.said(one)})
 
 
 def _likeliest(findings: Sequence[Finding]) -> list[Finding]:

@@ -9,37 +9,32 @@ SGD with the momentum of negative training, and there is no baseline to lessen t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
 from backtalk.models.decode import sample
-from backtalk.models.discriminator import Discriminator, DiscriminatorConfig
 from backtalk.models.seq2seq import Seq2Seq
 from backtalk.spec import Weight, Width
-from backtalk.training.checkpoint import fill_network, fill_optimizer, network_tensors, optimizer_tensors
-from backtalk.training.course import Batch, Done, run_course
-from backtalk.training.negative import HardenProgress
+from backtalk.studies.discriminator import Discriminator, DiscriminatorConfig
+from backtalk.training.course import Batch, CourseConfig, Done, ReplyMethod
+from backtalk.training.resumable import fill_network, fill_optimizer, network_tensors, optimizer_tensors
 from backtalk.training.step import read_inputs, trim_padding
-from backtalk.training.updates import Descent, DescentConfig
+from backtalk.training.updates import Descent
 
 JUDGE = "judge."
 """Before the names of the discriminator's tensors in a checkpoint."""
 
 
 @dataclass(frozen=True)
-class Gan:
+class Gan(ReplyMethod):
     """The GAN that He & Glass 2020 compare with; against frequent replies alone."""
 
     name: ClassVar[str] = "gan"
-    knows_hits: ClassVar[bool] = False
 
     gan_lr: Weight = 0.001
     """Learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive updates
@@ -49,22 +44,24 @@ class Gan:
     gan_hidden: Width = 2000
     """Size of the discriminator's highway layers."""
 
+    def check(self, config: CourseConfig) -> None:
+        if self.gan_lr + config.lambda_pos + config.kl == 0:
+            raise InputError(
+                "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
+            )
+
+    def training(self, network: Seq2Seq, config: CourseConfig, device: torch.device) -> GanTraining:
+        own = GanConfig(**vars(config), gan_lr=self.gan_lr, filters=self.gan_filters, hidden=self.gan_hidden)
+        return GanTraining(network, own, device)
+
 
 @dataclass(frozen=True, kw_only=True)
-class GanConfig(DescentConfig):
-    """How to train; the paper's settings."""
+class GanConfig(CourseConfig):
+    """And of the two networks; the paper's settings."""
 
-    iterations: int = 20
-    """How often the network is measured."""
-    steps: int = 0
-    """Mini-batches an iteration, the discriminator's counted; 0: all training pairs."""
-    batch: int = 64
-    """Pairs of a mini-batch."""
     gan_lr: float = 0.001
     """alpha_G, of the generator's own updates. 0 is the control: the positive updates alone, on the pairs and
     with the dropout that they have at any other rate; the discriminator has no say, and is not taught."""
-    lr: float = 0.001
-    """Of the positive updates."""
     judge_lr: float = 0.01
     """Of the discriminator."""
     judge_steps: int = 3
@@ -74,8 +71,6 @@ class GanConfig(DescentConfig):
     layers: int = 3
     hidden: int = 2000
     """Sizes of the discriminator, see DiscriminatorConfig."""
-    max_output: int = 20
-    """Tokens of a reply."""
 
 
 def judge_loss(judge: Discriminator, inputs: Tensor, real: Tensor, said: Tensor) -> Tensor:
@@ -89,18 +84,6 @@ def generator_loss(network: Seq2Seq, judge: Discriminator, inputs: Tensor, said:
     with torch.no_grad():
         reward = F.logsigmoid(-judge(inputs, said))  # log(1 - D(x, y)), (batch,)
     return (network.token_log_probs(inputs, said).sum(1) * reward).mean()
-
-
-def train_gan(
-    network: Seq2Seq,
-    pairs: PairArrays,
-    config: GanConfig,
-    checkpoint: Path,
-    facts: dict[str, Any],
-    device: torch.device,
-) -> Iterator[HardenProgress]:
-    """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are 0."""
-    return run_course(GanTraining(network, config, device), pairs, config, checkpoint, facts)
 
 
 class GanTraining:

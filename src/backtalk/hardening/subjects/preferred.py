@@ -15,7 +15,7 @@ from pathlib import Path
 from backtalk.audit.backends.fixed import FoundCase
 from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
-from backtalk.hardening.asking import Aim, says
+from backtalk.hardening.subjects.asking import Aim, says
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.store.folder import write_whole
 from backtalk.types import Dialogue, Turn

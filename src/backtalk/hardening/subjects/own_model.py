@@ -1,0 +1,151 @@
+"""What hardenings of our LSTMs share: the model, its pairs, its side of the cost and its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from backtalk import __version__
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import EOS, PAD
+from backtalk.errors import InputError
+from backtalk.hardening.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
+from backtalk.hardening.pairs import Pairs, Recall, read_pairs
+from backtalk.hardening.selection import Selection
+from backtalk.hardening.settings import bound_of
+from backtalk.hardening.subject import Subject
+from backtalk.hardening.subjects.finder import evaluating
+from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
+from backtalk.models.local import LocalModel
+from backtalk.reference import find_reference
+from backtalk.registry import MODELS, find_model, load_model
+from backtalk.scorers.diversity import most_frequent
+from backtalk.specs.harden import HardenSpec
+from backtalk.training.card import reply_samples
+from backtalk.training.likelihood import mean_log_likelihood, perplexity, sentence_log_probs
+from backtalk.training.step import read_inputs
+from backtalk.types import Access, Turn
+
+INHERITED = (
+    "kind",
+    "data",
+    "licence",
+    "parameters",
+    "words",
+    "pairs",
+    "spec",
+    "language_model_test_perplexity",
+)
+"""What a hardened model's card takes from its parent's."""
+
+
+class OwnModel(Subject):
+    """An LSTM of ours."""
+
+    parent: LocalModel
+    trained: LocalModel
+    """A copy of the parent that is trained."""
+    pairs: Pairs
+
+    def __init__(self, spec: HardenSpec, recall: Recall, apart: bool = False) -> None:
+        self.spec, self.bound = spec, bound_of(spec)
+        entry, _ = find_model(spec.model)
+        if entry.access < Access.WEIGHTS:
+            raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
+        parent = load_model(spec.model, spec.device)
+        if not isinstance(parent, LocalModel):
+            raise InputError(f"{spec.model} is not a model of ours; hardening trains our own models only")
+        self.parent, self.fingerprint = parent, parent.fingerprint
+        self.thresholds = find_reference(parent, "").thresholds
+        self._read()
+        pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart, recall)
+        self.pairs, self.source = pairs, pairs.source
+        self.pair_counts = len(pairs.positive.replies), len(pairs.measured.replies)
+
+    def _read(self) -> None:
+        """Whatever has to be checked before a corpus is read, which takes long."""
+
+    def copy(self) -> LocalModel:
+        self.trained = replace(self.parent, network=deepcopy(self.parent.network))
+        return self.trained
+
+    def own_facts(self) -> dict[str, Any]:
+        return {"thresholds": list(self.thresholds), "pairs_sha256": self.pairs.digest()}
+
+    def side(self, of_original: bool) -> Side:
+        return self._side(self.parent if of_original else self.load_hardened())
+
+    def load_hardened(self) -> LocalModel:
+        return load_folder(str(self.folder), self.spec.device)
+
+    @torch.no_grad()
+    def _side(self, model: LocalModel) -> Side:
+        dialogues = [(Turn("user", text),) for text, _ in self.pairs.measured_texts]
+        ids = model.greedy_ids(model.encode_dialogues(dialogues))
+        said = [_words(model, row) for row in ids]
+        return Side(
+            sums=sentence_log_probs(model.network, self.pairs.measured, model.device).tolist(),
+            said=said,
+            shown=[model.read(row) for row in ids[:SHOWN]],
+            most_said=model.recipe.show(most_frequent(said)),
+            lengths=(self.pairs.measured.replies != PAD).sum(1).tolist(),
+            lists=[[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)],
+        )
+
+    def cost(self, before: Side, after: Side) -> Cost:
+        own = self.parent
+        real = [_words(own, own.encode_target(reply)) for _, reply in self.pairs.measured_texts]
+        inputs = [text for text, _ in self.pairs.measured_texts]
+        return compare_sides(before, after, inputs, real, own.recipe.show(most_frequent(real)))
+
+    def write(self, selection: Selection) -> None:
+        """As a folder that `chat`, `audit` and `harden` take."""
+        parent, model = self.parent, self.trained
+        with evaluating(model):
+            tested = perplexity_of(model, self.pairs.measured)
+        text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
+        digest = save_folder(self.folder, model.network, parent.vocabulary, text)
+        if parent.language_model is not None:  # it was not trained: its files are copied
+            name = parent.name
+            root = files("backtalk") / "embedded" / name if name in MODELS else Path(name)
+            with as_file(root) as source:
+                shutil.copytree(source / "lm", self.folder / "lm", dirs_exist_ok=True)
+        card = {key: parent.card[key] for key in INHERITED if key in parent.card}
+        card |= {
+            "name": self.out.resolve().name,
+            "backtalk": __version__,
+            "sha256": digest,
+            "T_out": self.thresholds.out,
+            "T_in": self.thresholds.into,
+            "test_perplexity": round(tested, 2),
+            "parent": {"name": parent.name, "fingerprint": parent.fingerprint},
+            "hardening": {**self.described(), **selection.told()},
+            # What it says now to the inputs of the parent's card.
+            "samples": reply_samples(model, [one["input"] for one in parent.card.get("samples", [])]),
+            "finished": True,
+        }
+        write_card(self.folder, card)
+
+
+def perplexity_of(model: LocalModel, pairs: PairArrays) -> float:
+    return perplexity(mean_log_likelihood(model.network, pairs, model.device))
+
+
+@torch.no_grad()
+def replies_of(model: LocalModel, inputs: NDArray[np.int64]) -> list[list[str]]:
+    """The words of its greedy replies."""
+    said = model.greedy_ids(read_inputs(model.network, inputs, model.device))
+    return [model.vocabulary.words(ids) for ids in said]
+
+
+def _words(model: LocalModel, ids: Sequence[int]) -> list[str]:
+    return model.vocabulary.words([i for i in ids if i not in (PAD, EOS)])

@@ -1,0 +1,149 @@
+"""A hardening on a terminal, from its summary.json; every kind of hardening has the same face. Data goes
+through `printable` into Text, as in `console`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backtalk.report.comparison import Comparison
+from backtalk.report.comparison_console import print_comparison
+from backtalk.report.cost import CostRecord
+from backtalk.report.hardening_record import (
+    NO_PROOF,
+    NOTHING_PROVEN,
+    HardeningRecord,
+    Hits,
+    ProofRow,
+    Talk,
+    read_hardening,
+)
+from backtalk.store.typed import read_part
+from backtalk.terminal import make_console, printable
+from backtalk.wording import percent_range, shorten, with_interval
+
+LONGEST = 160
+"""Characters of a reply that are shown."""
+
+
+def print_hardening(
+    summary: Mapping[str, Any],
+    console: Console | None = None,
+    held_out: Comparison | None = None,
+    pages: Sequence[str] = (),
+    unmask: bool = False,
+) -> None:
+    """What a hardening prints at its end: what changed, the proof, the cost, and where everything is.
+    `held_out` compares the held-out list case by case; `pages` are the files to open."""
+    console, record = console or make_console(), read_hardening(summary)
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(printable(text), style=style))
+
+    if record.unchanged:
+        say(record.claim(), "yellow")
+    if (own := record.train) is not None:
+        trained = f"{own.before.hits} of {own.before.n} hit before, {own.after.hits} after: {own.told()}."
+        say(f"Training list: {trained}")
+    if held_out is not None:
+        print_comparison(held_out, console, unmask)
+    if record.proof:
+        console.print(_proof(record.proof))
+    if record.cost is not None:
+        print_cost(record.cost, console)
+    for line in [*_talk(record), _evidence(record), _kept(record)]:
+        say(line)
+    if pages:
+        say(f"Pages: {', '.join(pages)}")
+
+
+def print_cost(cost: CostRecord, console: Console) -> None:
+    table = _table(f"What it cost, on {cost.pairs:,} pairs that were not trained on")
+    table.add_column("")
+    for name in ("before", "after", "real replies"):
+        table.add_column(name, justify="right")
+    table.add_column("", overflow="fold")
+    for row in cost.rows:
+        _add(table, row.name, row.before, row.after, row.real, row.note)
+    console.print(table)
+    said = ", ".join(f'"{shorten(printable(text), LONGEST)}" ({whose})' for whose, text in cost.said)
+    console.print(Text(f"Said most often: {said}."))
+    replies = _table("Replies, unselected")
+    for name in ("input", "before", "after"):
+        replies.add_column(name, ratio=1, overflow="fold")
+    for reply in cost.replies:
+        _add(replies, *(shorten(text, LONGEST) for text in reply))
+    console.print(replies)
+
+
+def _proof(rows: Sequence[ProofRow]) -> Table:
+    table = _table("Proof, with seeds that training never used (95% intervals)")
+    table.add_column("list", overflow="fold")
+    table.add_column("search, budget, criterion", overflow="fold")
+    for name in ("before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        mark = "" if row.trained_with else " (not used in training)"
+        told = [row.search + mark, *([row.budget] if row.budget else []), row.criterion]
+        before = _share(row.before) if row.before else ["not searched"]
+        table.add_row(*map(_lines, ([row.list], told, before, _share(row.after))))
+    return table
+
+
+def _share(hits: Hits) -> list[str]:
+    interval = [percent_range(hits.rate.low, hits.rate.high)] if hits.n else []
+    return [f"{hits.hits} of {hits.n}", *interval]
+
+
+def _lines(lines: Sequence[str]) -> Text:
+    return Text("\n".join(printable(shorten(line, LONGEST)) for line in lines))
+
+
+def _talk(record: HardeningRecord) -> list[str]:
+    """How the kept model talks beside the model as it was, and which iterations broke it."""
+    lines = []
+    if record.best is not None:
+        first, last = (read_part(Talk, one.talk) for one in (record.candidates[0], record.best))
+        if first and last:
+            lines.append(
+                f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
+            )
+    for one in record.candidates:
+        if one.broken:
+            kept = " It is kept, as --keep last asks." if one is record.best else ""
+            lines.append(f"Iteration {one.iterations} broke the model in conversations: {one.broken}.{kept}")
+    return lines
+
+
+def _evidence(record: HardeningRecord) -> str:
+    """The strongest attack on the held-out list, which is all that may be claimed."""
+    if record.frequent and record.proof:
+        return record.claim()
+    if (row := record.worst) is not None:
+        before = f"{with_interval(row.before.rate)} before and " if row.before else ""
+        unused = "" if row.trained_with else ", which training did not use"
+        return (
+            f"Evidence: {row.after.n} cases of the {row.list} list, {row.attack}{unused}, criterion "
+            f"{row.criterion}: {before}{with_interval(row.after.rate)} after. {NO_PROOF}"
+        )
+    return f"{NOTHING_PROVEN} The same command with --audits adds the proof."
+
+
+def _kept(record: HardeningRecord) -> str:
+    asked = record.settings.get("iterations")
+    of = f" of {asked}" if isinstance(asked, int) else ""
+    kept = "" if record.kept is None else f"Iteration {record.kept}{of} was kept. "
+    return f"{kept}Hardened model: {record.hardened}"
+
+
+def _table(title: str) -> Table:
+    look: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0), "header_style": "dim", "pad_edge": False}
+    return Table(title=Text(f"\n{title}"), title_justify="left", **look)
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*(Text(printable(cell)) for cell in cells))

@@ -1,0 +1,164 @@
+"""A training that can be killed and resumed: its checkpoint is one safetensors file, replaced in one move.
+
+A kill at any moment leaves the last whole checkpoint. So does a full disk, which is one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from backtalk.errors import InputError
+from backtalk.output_file import write_whole
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
+        # Not save_file: killed, it leaves a file of its own naming behind.
+        write_whole(path, save(whole, metadata={"facts": json.dumps(facts)}))
+    except OSError as error:
+        raise InputError(
+            f"can't write the checkpoint {path} ({error}); make room and run the same command again"
+        ) from None
+
+
+def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The tensors and facts of the last checkpoint, or None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys()) if with_tensors else []
+            tensors = {name: file.get_tensor(name) for name in names}
+            facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        first = (str(error).splitlines() or ["unreadable"])[0]
+        raise InputError(f"the checkpoint {path} is damaged ({first}); use --fresh to start anew") from None
+    return tensors, facts
+
+
+def network_tensors(network: nn.Module, prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value for name, value in network.named_parameters()}
+
+
+def fill_network(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    """ValueError where a tensor has another shape: it would be stretched to fit."""
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            stored = tensors[f"{prefix}.{name}"]
+            if stored.shape != value.shape:
+                raise ValueError(f"{name} has another shape")
+            value.copy_(stored)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"optimizer.{index}.{key}": value
+        for index, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def fill_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    whole = optimizer.state_dict()
+    whole["state"] = state
+    optimizer.load_state_dict(whole)
+
+
+class Extra(Protocol):
+    """Tensors that a training needs to resume, besides weights and optimizer."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        """Takes back what `tensors` gave; the mapping holds all tensors of the checkpoint."""
+        ...
+
+
+class Resumable:
+    """Saves a training between two updates and restores it.
+
+    `counters` is a mutable dataclass of JSON values that says how far the training has come. `facts` say what
+    is being trained: a checkpoint with other facts is refused, and `names` has words for them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        facts: dict[str, Any],
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        counters: object,
+        extra: Extra | None = None,
+        every_s: float = 0.0,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.path, self.what, self.facts, self.names = path, what, facts, names or {}
+        self.network, self.optimizer = network, optimizer
+        self.counters, self.extra, self.every_s = counters, extra, every_s
+        self._saved = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last checkpoint."""
+        return time.monotonic() - self._saved
+
+    def save_if_due(self) -> None:
+        if self.age_s >= self.every_s:
+            self.save()
+
+    def save(self) -> None:
+        tensors = {
+            **network_tensors(self.network, "weights"),
+            **optimizer_tensors(self.optimizer),
+            **(self.extra.tensors() if self.extra else {}),
+        }
+        save_checkpoint(self.path, tensors, {**vars(self.counters), "of": self.facts})
+        self._saved = time.monotonic()
+
+    def restore(self) -> None:
+        """Fills network, optimizer, counters and extra tensors from the checkpoint where there is one."""
+        found = load_checkpoint(self.path)
+        if found is None:
+            return
+        tensors, state = found
+        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
+        if not isinstance(state, dict) or not {*vars(self.counters), "of"} <= state.keys():
+            raise damaged
+        self._check_facts(state["of"])
+        for name in vars(self.counters):
+            setattr(self.counters, name, state[name])
+        try:
+            fill_network(self.network, tensors, "weights")
+            # load_state_dict moves what belongs on a GPU; AdamW's step there would cost a wait a weight.
+            fill_optimizer(self.optimizer, tensors)
+            if self.extra:
+                self.extra.fill(tensors)
+        except (KeyError, RuntimeError, ValueError):
+            raise damaged from None
+
+    def _check_facts(self, known: dict[str, Any]) -> None:
+        now = self.facts
+        if known != now:
+            changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
+            raise InputError(
+                f"{self.path.parent} holds a {self.what} with other settings ({', '.join(changed)}); "
+                "use --fresh to start anew or --out for another folder"
+            )

@@ -1,0 +1,235 @@
+"""A hardening on its page and on a terminal, from one record: facts, marks, hostile and missing parts."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from backtalk.report.hardening_console import print_hardening
+from backtalk.report.hardening_curves import hardening_figures
+from backtalk.report.hardening_page import headline, render_hardening
+from backtalk.report.hardening_record import read_hardening
+from tests.hostile import HOSTILE
+from tests.report.test_folder_pages import HARDENING, PROOF, seen
+from tests.report.test_page import Page
+
+GCG = {**PROOF, "search": "gcg", "budget": "100 steps", "trained_with": False, "after": {"hits": 12, "n": 50}}
+LONG = {**PROOF, "budget": "20 starts", "before": None, "after": {"hits": 15, "n": 50}, "run_before": ""}
+KEPT = HARDENING["hardening"]
+GREEDY = {
+    **PROOF,
+    "search": "greedy replies",
+    "budget": "100 inputs",
+    "criterion": "most frequent reply",
+    "before": {"hits": 12, "n": 100},
+    "after": {"hits": 4, "n": 100},
+    "run": "",
+    "run_before": "",
+}
+FREQUENT: dict[str, Any] = {
+    **{key: value for key, value in HARDENING.items() if key not in {"held_out", "train", "proof"}},
+    "subject": "frequent",
+    "proof": [GREEDY],
+}
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    """The record with another course."""
+    return {**HARDENING, "hardening": {**KEPT, **values}}
+
+
+def printed(summary: dict[str, Any], **given: Any) -> str:
+    file = io.StringIO()
+    print_hardening(summary, Console(file=file, width=80), **given)
+    text = file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
+
+
+def test_the_page_shows_proof_iterations_and_cost() -> None:
+    text = seen(render_hardening({**HARDENING, "proof": [PROOF, GCG, LONG]}))
+    assert (
+        "held-out gibbs 8 words, G=25, 6 sweeps, 2 starts io-sample-avg-k1 20 of 50 40% (28 to 54%)" in text
+    )
+    assert "5 of 50 10% (4 to 21%)" in text
+    assert text.count("not used in training") == 1
+    assert "gcg not used in training 100 steps" in text
+    assert text.count("not searched") == 1
+    assert "2 (kept) the same 6 of 40 10 20 7 of 10 42.00" in text
+    assert (
+        "3 the same 0 of 40 10 20 4 gibbs io, 2 starts stronger: level 1 8 of 40 10 40 5 of 10 44.00" in text
+    )
+    assert "+5.0% (95%: +2.0% to +8.0%); bound +5.0%" in text
+    assert "12% (7 to 20%)" in text  # 12 of 100, and its Wilson interval
+    assert "how are you i am fine i am well" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "hits"),
+    [([PROOF], "5 of 50"), ([PROOF, GCG], "12 of 50"), ([PROOF, GCG, LONG], "15 of 50")],
+)
+def test_the_headline_claims_no_more_than_the_strongest_attack_shows(rows: list[Any], hits: str) -> None:
+    summary = {**HARDENING, "proof": rows}
+    first = headline(read_hardening(summary)).partition(" after")[0]
+    assert first.endswith(hits)
+    assert rows[-1]["search"] in first
+    assert ("did not use" in first) == (not rows[-1]["trained_with"])
+    evidence = printed(summary).partition("Evidence: ")[2]
+    assert evidence.startswith(f"50 cases of the held-out list, {rows[-1]['search']}, {rows[-1]['budget']}")
+    assert {"5 of 50": "10% (95%: 4 to 21%)", "12 of 50": "24%", "15 of 50": "30%"}[hits] in evidence
+
+
+def test_a_training_row_is_never_the_headline() -> None:
+    easy = {**PROOF, "list": "training", "after": {"hits": 50, "n": 50}}
+    assert "strongest attack (gibbs, 8 words" in headline(
+        read_hardening({**HARDENING, "proof": [easy, PROOF]})
+    )
+    assert "50 of 50" not in headline(read_hardening({**HARDENING, "proof": [easy, PROOF]}))
+
+
+FIRST = {**KEPT["candidates"][0], "survived": 0}
+
+
+@pytest.mark.parametrize(
+    ("course", "why"),
+    [
+        ({"iterations_kept": 0}, "no iteration was better within the bound"),
+        ({"iterations_kept": 0, "candidates": [FIRST], "steps": []}, "--max-time"),
+        (
+            {"iterations_kept": 3, "candidates": [{**FIRST, "iterations": 3}], "steps": KEPT["steps"][2:3]},
+            "no training target was hit, the last time by gibbs io, 1 starts",
+        ),
+    ],
+)
+def test_an_unchanged_model_is_said_to_be_unchanged(course: dict[str, Any], why: str) -> None:
+    record = read_hardening(changed(**course))
+    assert record.unchanged
+    assert record.brief() == "the model is as it was"
+    for text in (seen(render_hardening(changed(**course))), printed(changed(**course))):
+        assert "model is as it was" in text
+        assert why in text
+        assert "strongest attack" not in text
+
+
+def points(chart: str) -> list[list[tuple[float, float]]]:
+    """The places of each line, in thousandths of the plot."""
+    lines = re.findall('<polyline[^>]* points="([^"]*)"', chart)
+    return [[tuple(map(float, one.split(","))) for one in line.split()] for line in lines]  # type: ignore[misc]
+
+
+def test_curves_stand_at_their_updates_and_seconds() -> None:
+    hits, rise, diversity = hardening_figures(read_hardening(HARDENING))
+    training, selection = points(hits.charts[0])
+    # 12, 6, 0 and 8 of 40 before the updates; 40 updates is the right edge.
+    assert training == [(0, 700), (250, 850), (500, 1000), (500, 800)]
+    assert selection == [(0, 100), (250, 200), (500, 300), (1000, 500)]
+    assert [x for x, _ in points(hits.charts[1])[1]] == pytest.approx([24.4, 268.3, 512.2, 1000], abs=0.1)
+    assert "not trained on" in " ".join(name for _, name in hits.names)
+    assert hits.charts[0].count('class="mark hollow"') == hits.charts[0].count('class="mark"') == 1
+    # 44 / 40 is a rise of 10%, the top of the axis; the bound of 5% is in its middle.
+    assert points(rise.charts[0]) == [[(0, 1000), (250, 750), (500, 500), (1000, 0)]]
+    assert 'class="threshold" x1="12%" x2="98.00%" y1="102.0"' in rise.charts[0]
+    assert len(points(diversity.charts[0])) == 2
+    for figure in (hits, rise, diversity):
+        assert len(figure.charts) == 2
+        for line in (line for chart in figure.charts for line in points(chart)):
+            assert all(0 <= x <= 1000 and 0 <= y <= 1000 for x, y in line)
+
+
+def test_frequent_replies_have_no_attackers() -> None:
+    page = seen(render_hardening(FREQUENT))
+    assert "greedy replies: 12% before and 4% after" in page
+    assert "Attacker" not in page
+    (selection,) = points(hardening_figures(read_hardening(FREQUENT))[0].charts[0])
+    assert selection[0] == (0, 100)
+    text = printed(FREQUENT)
+    assert "greedy replies: 12% before and 4% after" in text
+    assert read_hardening(FREQUENT).brief() == "most frequent reply to 12 before, 4 after, of 100"
+
+
+def test_the_console_says_what_the_page_says() -> None:
+    text = printed({**HARDENING, "proof": [PROOF, GCG]}, pages=["out/report.html"])
+    assert "31 of 50 hit before, 2 after: 29 fixed, 2 remain, 0 new" in text
+    assert "gcg (not used in training)" in text
+    assert "perplexity 40.00 42.00" in text
+    assert "max-ratio 12% (7 to 20%)" in text
+    assert '"i don\'t know" (before)' in text
+    assert "no proof that there is none" in text
+    assert "Iteration 2 of 4 was kept. Hardened model: out/model" in text
+    assert "out/report.html" in text
+    assert "nothing is proven" in printed({**HARDENING, "proof": [], "held_out": None})
+
+
+def test_broken_conversations_are_told() -> None:
+    turns = {"n": 32, "log_ppl": 2.5, "circles": 1, "toxic": 3}
+    told = [
+        {**one, "talk": turns, "broken": "it loops" * (i == 1)} for i, one in enumerate(KEPT["candidates"])
+    ]
+    text = printed(changed(candidates=told))
+    assert "before, its own turns 2.50 nats a token, 1 of 32 repetitive, 3 toxic" in text
+    assert "Iteration 1 broke the model in conversations: it loops." in text
+    assert "broken in conversations: it loops" in seen(render_hardening(changed(candidates=told)))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_text(text: str) -> None:
+    row = {**PROOF, **dict.fromkeys(("list", "search", "budget", "criterion", "run", "run_before"), text)}
+    summary = changed(
+        candidates=[{**one, "broken": text} for one in KEPT["candidates"]],
+        steps=[{**one, "attacker": text} for one in KEPT["steps"]],
+    )
+    summary |= {"model": text, "hardened": text, "proof": [row]}
+    summary["held_out"] = {**HARDENING["held_out"], "name": text}
+    page = render_hardening(summary)
+    seen(page)
+    for tag, name, value in Page(page).attributes:
+        assert not name.startswith("on")
+        assert name not in {"src", "style"}
+        assert name != "href" or value.startswith("#") or (tag, value) == ("link", "data:,")
+    file = io.StringIO()
+    print_hardening(summary, Console(file=file, width=80))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", file.getvalue())
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    -1,
+    True,
+    10**400,
+    1e308,
+    math.nan,
+    math.inf,
+    "",
+    "<b>",
+    [],
+    {},
+    [None],
+    {"hits": 9, "n": 3},
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_what_cannot_be_read_is_not_shown(odd: Any) -> None:
+    for key in HARDENING:
+        summary = {name: value for name, value in HARDENING.items() if name != key}
+        for broken in (summary, {**summary, key: odd}):
+            seen(render_hardening(broken))
+            printed(broken)
+    for part, inner in (("candidates", KEPT["candidates"]), ("steps", KEPT["steps"])):
+        for key in inner[0]:
+            seen(render_hardening(changed(**{part: [{**one, key: odd} for one in inner]})))
+            printed(changed(**{part: [{**one, key: odd} for one in inner]}))
+    for key in PROOF:
+        seen(render_hardening({**HARDENING, "proof": [{**PROOF, key: odd}]}))
+
+
+def test_a_part_that_is_damaged_leaves_the_others() -> None:
+    page = seen(render_hardening(changed(steps=[{"iteration": "x"}])))
+    assert "2 (kept)" in page
+    assert "20 of 50" in page
+    assert "of 40" not in page

@@ -95,7 +95,7 @@ class Choice:
 
     what: str
     find: Callable[[str], type[Any]]
-    """The config's class. An unknown name is an InputError."""
+    """Returns the config class of a name. Raises an InputError for an unknown name."""
     owners: Callable[[str], list[str]]
     """The names of all whose config has that field."""
 

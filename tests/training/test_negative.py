@@ -4,7 +4,7 @@ whether stopped or not, and a planted weakness that goes while the rest stays.""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,10 @@ from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import (
     PAPER_AVOID,
     PAPER_SETTINGS,
+    Algorithm1,
     HardenProgress,
     Hit,
     NegativeConfig,
-    harden_network,
-    train_on_hits,
 )
 from backtalk.training.resumable import save_checkpoint
 from backtalk.training.rules import HitWords
@@ -427,7 +426,21 @@ def test_the_most_frequent_tokens_of_the_targets() -> None:
 # --- the loop ------------------------------------------------------------------------------------------
 
 
-class Scripted:
+def harden_network(
+    network: Seq2Seq, targets: Any, pairs: PairArrays, finder: Any, config: NegativeConfig, path: Path,
+    facts: dict[str, Any], device: torch.device,
+) -> Iterator[HardenProgress]:  # fmt: skip
+    largest = HitShape(config.batch, 0, max(map(len, targets), default=0))
+    updates = Updates(network, config, device, largest=largest)
+    return Algorithm1(updates, targets, pairs, finder, config, path, facts).run()
+
+
+class Counting:
+    def count(self, hits: Sequence[Hit]) -> int:
+        return len({hit.target for hit in hits})
+
+
+class Scripted(Counting):
     """Answers from a script, and notes what it was asked."""
 
     def __init__(self, hits: dict[int, Hit], still: Sequence[Sequence[bool]]) -> None:
@@ -617,7 +630,7 @@ class Kill(Exception):
     pass
 
 
-class Searching:
+class Searching(Counting):
     """The likeliest of a few random triggers is a hit where its average log-probability is over `floor`."""
 
     def __init__(self, network: Seq2Seq, targets: Sequence[tuple[int, ...]], floor: float) -> None:
@@ -732,7 +745,7 @@ def test_a_kl_weight_that_changes_between_iterations_is_resumed(tmp_path: Path) 
         network = make_network(dropout=0.3)
         updates = Updates(network, config, CPU)
         finder, seen = Searching(network, SEARCHED, -2.66), 0
-        for report in train_on_hits(updates, SEARCHED, make_pairs(40), finder, config, path, {}):
+        for report in Algorithm1(updates, SEARCHED, make_pairs(40), finder, config, path, {}).run():
             seen += 1
             if report.end_of_iteration:
                 updates.kl = 5.0 + report.iteration
@@ -778,7 +791,7 @@ GO_AWAY = (12, 13, EOS)
 PLANTED = (9, 4, 9)
 
 
-class Planted:
+class Planted(Counting):
     """Knows where the weakness is: a hit where the network would say the rude reply to the planted input."""
 
     def __init__(self, network: Seq2Seq) -> None:

@@ -96,7 +96,7 @@ def stored_reference(run: Run) -> Reference:
 
 
 def stored_spec(run: Run, typed: str = "") -> AuditSpec:
-    """The spec that a run was begun with."""
+    """The spec that started a run."""
     values = {**run.spec, "model": run.model(typed)}
     return build_spec(AuditSpec, values, str(run.folder / "spec.yaml"))
 

@@ -41,7 +41,7 @@ def _typed(args: list[str], flag: str) -> str:
 
 
 def _named(value: Any) -> str:
-    """A name, or that of a mapping with settings."""
+    """The name in a YAML value: the value itself, or the `name` key of a mapping with settings."""
     named = value.get("name") if isinstance(value, dict) else value
     return named if isinstance(named, str) else ""
 

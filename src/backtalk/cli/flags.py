@@ -41,7 +41,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 
 def field_help(kind: type[Any]) -> dict[str, str]:
-    """The sentence under each field of a dataclass and of those it inherits from, read from the source."""
+    """The docstring under each field of a dataclass, inherited fields included, read from the source."""
     found: dict[str, str] = {}
     for own in reversed(kind.__mro__):
         if not is_dataclass(own):

@@ -33,7 +33,7 @@ from backtalk.hardening.folder import (
 )
 from backtalk.hardening.kl import adapted_kl, needed_heals
 from backtalk.hardening.pairs import Recall, compute
-from backtalk.hardening.proof import Proof, Prover, prove, read_result
+from backtalk.hardening.proof import MAIN, Proof, Prover, prove, read_result
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.hardening.subject import Subject, Training
 from backtalk.hardening.subjects import subject_of
@@ -46,9 +46,6 @@ from backtalk.store.folder import write_whole
 from backtalk.training.negative import HardenProgress
 from backtalk.types import Progress
 
-MAIN = 2
-"""The audits that every proof has: the first two, which are compared case by case. The others have the time
-that is left."""
 IN_TIME = 0.95
 """The share of --max-time that is planned with."""
 EVERY_S = 10.0
@@ -84,7 +81,6 @@ def harden(
         if subject.lists.train:
             subject.lists.write(out)
         prover = Prover(out, subject.consent, tell)
-
         of_original = spec.model, ORIGINAL, partial(subject.given, of_original=True)
         main = subject.audits()[:MAIN] if spec.sentences.audits else []
         if not (subject.folder / "card.json").exists():
@@ -97,7 +93,7 @@ def harden(
             _train(subject, facts, _deadline(spec, begun, took), tell)
         digest = weights_digest(out, file_hash)
         known = read_record(out, file_hash) if (out / SUMMARY).exists() else None
-        if known is None or "cost" not in known:
+        if known is None:
             before = _side_before(subject)
             tell("Measuring what it cost ...")
             after = subject.side(of_original=False)

@@ -7,13 +7,13 @@ Paraphrases widen the training list alone, after the split.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backtalk.audit.backend import digest
 from backtalk.audit.backends.fixed import FoundCase
 from backtalk.audit.found import TooFewError, input_key, read_found, read_openings
 from backtalk.cases import NAMES, can_say, read_cases
@@ -48,7 +48,8 @@ class Lists:
         return {"train": self.train, "selection": self.selection, "held-out": self.held_out}
 
     def write(self, folder: Path) -> None:
-        """As targets or, with inputs, as exported findings: flags of `harden` and `audit` read them."""
+        """Writes each list as JSONL: targets or, if they have inputs, findings in the format of `export`. The
+        flags of `harden` and `audit` read both."""
         for name, cases in self.by_name().items():
             path = folder / f"{name}.jsonl"
             if any(case.inputs for case in cases):
@@ -59,7 +60,7 @@ class Lists:
     def digest(self) -> str:
         """What a checkpoint remembers them by."""
         said = [[(one.target.id, one.target.text, one.inputs) for one in part] for part in self.parts]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return digest(said)
 
     @property
     def parts(self) -> tuple[list[FoundCase], ...]:

@@ -43,6 +43,9 @@ from backtalk.wording import count
 TRAINING, HELD_OUT = "training", "held-out"
 LONGER = "-longer"
 """Ends the name of an audit that searches what a shorter one missed."""
+MAIN = 2
+"""The audits that every proof has: the first two, which are compared case by case. The others have the time
+that is left."""
 BUDGET = {"length": "word", "top": "G=", "sweeps": "sweep", "steps": "step", "restarts": "start"}
 """What is said of a search's settings."""
 
@@ -209,16 +212,20 @@ def prove(prover: Prover, audits: Sequence[Audit], before: str, after: str) -> P
         old, new = (audit_folder(prover.out, whose, one.name) for whose in (before, after))
         return compare_runs(old, new, one.spec.hit)
 
-    held_out, trained = map(compared, audits[:2])
+    held_out, trained = map(compared, audits[:MAIN])
     return Proof(prover.rows(audits, before, after), held_out, trained)
 
 
 def _hits(folder: Path, one: Audit) -> tuple[set[str], set[str]]:
     """The cases that are hit and those that were tried, of those that count."""
+    hits, tried = _all_hits(folder, one.spec.hit)
+    return hits & one.cases, tried & one.cases
+
+
+def _all_hits(folder: Path, criterion: str) -> tuple[set[str], set[str]]:
     with Run.open(folder) as run:
         findings = run.findings()
-        hits = hit_cases(findings, parse_criterion(one.spec.hit), thresholds_of(run))
-    return hits & one.cases, tried_cases(findings) & one.cases
+        return hit_cases(findings, parse_criterion(criterion), thresholds_of(run)), tried_cases(findings)
 
 
 def _is_finished(folder: Path) -> bool:
@@ -230,8 +237,9 @@ def _is_finished(folder: Path) -> bool:
 
 def _budget(one: Audit, folder: Path) -> str:
     """As it was in the end: a time limit may have left less for the search."""
-    own = asdict(one.spec.search)
-    words = dict(BUDGET)
+    if one.budget:
+        return one.budget
+    own, words = asdict(one.spec.search), dict(BUDGET)
     if Run.exists(folder):
         with Run.open(folder) as run:
             own |= run.facts.get("effort", {})
@@ -241,7 +249,7 @@ def _budget(one: Audit, folder: Path) -> str:
         for name, word in words.items()
         if name in own
     ]
-    return one.budget or ", ".join(told)
+    return ", ".join(told)
 
 
 def verify_hardening(out: Path, device: str = "auto", consent: Consent = NOTHING_SAID) -> Verdict:
@@ -279,12 +287,6 @@ def _can_be(rate: Rate, folder: Path, criterion: str) -> bool:
     """Whether the cases of a run give this rate. A row may count a part of them, or those of a shorter
     search too."""
     shorter = folder.with_name(folder.name.removesuffix(LONGER))
-    hits: set[str] = set()
-    tried: set[str] = set()
-    for one in {folder, shorter}:
-        with Run.open(one) as run:
-            findings = run.findings()
-            hits |= hit_cases(findings, parse_criterion(criterion), thresholds_of(run))
-            tried |= tried_cases(findings)
-    is_whole = rate.n == len(tried)
-    return rate.hits == len(hits) if is_whole else rate.n < len(tried) and rate.hits <= len(hits)
+    found = [_all_hits(one, criterion) for one in {folder, shorter}]
+    hits, tried = (len(set().union(*one)) for one in zip(*found, strict=True))
+    return rate.hits == hits if rate.n == tried else rate.n < tried and rate.hits <= hits

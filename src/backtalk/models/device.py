@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 
 import torch
+from torch import nn
 
 from backtalk.errors import InputError
 from backtalk.models.gpu_share import gpu_share
@@ -64,6 +65,18 @@ def product_precision(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def evaluating(network: nn.Module, precision: str = "") -> Iterator[None]:
+    """Without dropout and, if one is named, with that precision of matrix products; afterwards as it was."""
+    was = network.training
+    network.eval()
+    try:
+        with product_precision(precision or torch.get_float32_matmul_precision()):
+            yield
+    finally:
+        network.train(was)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

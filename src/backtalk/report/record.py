@@ -1,7 +1,7 @@
 """The record that every face of a report shows: a head that all runs share, and a part for sentences or for
 played conversations.
 
-The record holds the texts whole; masking is the faces' work.
+The record holds whole texts; console, page and app mask them when they show them.
 """
 
 from __future__ import annotations

@@ -172,8 +172,8 @@ class HardenSpec:
     lambda_pos: str = ""
     """Weight of the positive updates; empty takes that of the settings."""
     kl: str = ""
-    """Weight of the KL term to the original model. If empty it starts at that of the settings and adapts, so
-    that the allowed perplexity is spent."""
+    """Weight of the KL term that keeps the model near the original. If empty, it starts at the default and
+    adapts to use the allowed perplexity."""
     mean_over: Literal["", "sentences", "words"] = ""
     """Losses are means over these; empty takes that of the settings."""
     max_ppl_increase: str = "3.4%"

@@ -73,8 +73,8 @@ class CourseConfig(DescentConfig):
 
 @dataclass(frozen=True)
 class ReplyMethod(ABC):
-    """A method of hardening against frequent replies that brings its own training; inherit from it to write
-    one. Its fields are its settings, as those of a `HitRule` are."""
+    """A method against frequent replies that brings its own training; inherit from it to write one. Its
+    dataclass fields are its settings, as with a `HitRule`."""
 
     name: ClassVar[str]
     knows_hits: ClassVar[bool] = False

@@ -21,11 +21,10 @@ from torch import Tensor, nn
 
 from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
-from backtalk.models.seq2seq import Seq2Seq
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.avoid import PAPER_AVOID as PAPER_AVOID
 from backtalk.training.resumable import Resumable
-from backtalk.training.updates import HitShape, UpdateConfig, Updates
+from backtalk.training.updates import UpdateConfig
 
 _PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100, "triggers": "best"}
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -54,6 +53,10 @@ class Finder(Protocol):
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         """A fresh search for these of the training targets, named by index; only hits come back. The same
         weights, targets and iteration must give the same hits."""
+        ...
+
+    def count(self, hits: Sequence[Hit]) -> int:
+        """How many targets the hits of the last search belong to."""
         ...
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]: ...
@@ -137,40 +140,6 @@ class HardenProgress(NamedTuple):
     end_of_iteration: bool = False
 
 
-def harden_network(
-    network: Seq2Seq,
-    targets: Sequence[Sequence[int]],
-    positives: PairArrays,
-    finder: Finder,
-    config: NegativeConfig,
-    checkpoint: Path,
-    facts: dict[str, Any],
-    device: torch.device,
-) -> Iterator[HardenProgress]:
-    """Trains `network` in place, from the checkpoint where there is one; always hand in the baseline.
-
-    At an iteration's end the weights are those to measure. After a resume the last end may be reported again,
-    that of a finished run always. `facts` say what is being hardened; a checkpoint with others is refused.
-    """
-    largest = HitShape(config.batch, 0, max(map(len, targets), default=0))  # triggers are of one length
-    # It keeps the baseline where that is needed, so it is made before restoring.
-    updates = Updates(network, config, device, largest=largest)
-    return train_on_hits(updates, targets, positives, finder, config, checkpoint, facts)
-
-
-def train_on_hits(
-    updates: Trainer,
-    targets: Sequence[Sequence[int]],
-    positives: PairArrays,
-    finder: Finder,
-    config: NegativeConfig,
-    checkpoint: Path,
-    facts: dict[str, Any],
-) -> Iterator[HardenProgress]:
-    """`harden_network` with whatever makes the updates."""
-    return Algorithm1(updates, targets, positives, finder, config, checkpoint, facts).run()
-
-
 @dataclass
 class _Position:
     """How far the training has come."""
@@ -195,7 +164,13 @@ class _Position:
 
 
 class Algorithm1:
-    """`run` is Algorithm 1; comments give the paper's lines, each for a mini-batch of targets."""
+    """`run` is Algorithm 1; comments give the paper's lines, each for a mini-batch of targets.
+
+    It trains the network of `updates` in place, from the checkpoint if there is one; always pass updates of
+    the original network. At an iteration's end the weights are ready to be measured. After a resume the last
+    end may be reported again; the end of a finished run always is. `facts` identify the hardening: a
+    checkpoint with other facts is refused.
+    """
 
     heals: int = 0
     """Positive updates that the next iteration begins with; it may be set between two iterations."""
@@ -212,8 +187,6 @@ class Algorithm1:
     ) -> None:
         self.updates, self.targets, self.finder, self.config = updates, targets, finder, config
         self.pairs = positives
-        self.count = _targets_of
-        """Of how many targets a search's hits are; it may be set where targets share their words."""
         self.positives = config.positives if config.lambda_pos + config.kl > 0 else 0
         if not len(targets):
             raise InputError("no target is left to train against; give a longer list")
@@ -251,7 +224,7 @@ class Algorithm1:
                 if at.hits is None:  # get x_trigger for y_target
                     at.hits = self.finder.find(chosen, at.iteration)
                     at.still = [True] * len(at.hits)
-                    at.found += self.count(at.hits)
+                    at.found += self.finder.count(at.hits)
                     yield self._report()
                 # while c(x_trigger, y_target) = 1 do
                 while any(at.still) and at.round < config.rounds and not at.repaired:
@@ -318,10 +291,6 @@ class Algorithm1:
         self.updates.kl = self.at.kl
         if self.at.hits is not None:  # JSON has no tuples
             self.at.hits = [Hit(tuple(trigger), tuple(target)) for trigger, target in self.at.hits]
-
-
-def _targets_of(hits: Sequence[Hit]) -> int:
-    return len({hit.target for hit in hits})
 
 
 def _share(left: Sequence[Hit], batch: Sequence[Sequence[int]], config: NegativeConfig) -> float:

@@ -10,8 +10,7 @@ they were there, anew in each iteration: it was by chance that just these words 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Literal
@@ -20,7 +19,7 @@ from backtalk.audit.backends.fixed import FoundCase, Replying, score_given
 from backtalk.data.tokenise import get_recipe
 from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hits import Criterion
-from backtalk.models.device import product_precision
+from backtalk.models.device import evaluating
 from backtalk.models.reverse import draw_seed
 from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
@@ -109,7 +108,7 @@ class Widening:
         goals = [model.encode_target(case.target.text) for case, _ in rows]
         seeds = [row_seed(self.seed, f"harden/{when}/{case.target.id}", start) for case, start in rows]
         objective = objective_for(self.attack.aims[0], self.thresholds)
-        with _evaluating(model):
+        with evaluating(model.network, "high" if model.device.type == "cuda" else ""):
             found = self._search().run(model, objective, goals, seeds)
         new: dict[str, list[Dialogue]] = {case.target.id: list(case.inputs) for case in cases}
         for (case, _), one in zip(rows, found, strict=True):
@@ -124,18 +123,6 @@ class Widening:
         precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
         attack = self.attack
         return Gibbs(self.length, attack.top, attack.sweeps, True, not on_gpu, precision, restarts=1)
-
-
-@contextmanager
-def _evaluating(model: TransformerModel) -> Iterator[None]:
-    """Without dropout; training resumes in the mode it was in."""
-    was = model.network.training
-    model.network.eval()
-    try:
-        with product_precision("high") if model.device.type == "cuda" else nullcontext():
-            yield
-    finally:
-        model.network.train(was)
 
 
 @dataclass(frozen=True)

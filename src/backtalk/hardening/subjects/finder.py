@@ -7,8 +7,7 @@ decided by a plain float32 forward pass, as in an audit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from backtalk.hardening.escalation import Attack
-from backtalk.models.device import product_precision
+from backtalk.models.device import evaluating
 from backtalk.models.local import LocalModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
@@ -73,7 +72,7 @@ class SearchingFinder:
         goals = [self.goals[index] for index, _ in rows]
         seeds = [row_seed(self.seed, f"harden/{iteration}/{self.ids[index]}", start) for index, start in rows]
         hits: dict[Hit, None] = {}
-        with evaluating(self.model):
+        with evaluating(self.model.network, "highest"):
             for aim in self.attack.aims:
                 objective = objective_for(aim, self.thresholds, whole=self.whole)
                 triggers = [one.ids for one in search.run(self.model, objective, goals, seeds)]
@@ -83,6 +82,9 @@ class SearchingFinder:
                         hits[Hit(trigger, goal)] = None
         return list(hits)
 
+    def count(self, hits: Sequence[Hit]) -> int:
+        return len({hit.target for hit in hits})
+
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
         """By the output alone: the triggers were likely where that was asked for, and the language model is
         not trained."""
@@ -90,7 +92,7 @@ class SearchingFinder:
             return []
         objective = objective_for(self.attack.aims[0], self.thresholds, whole=self.whole)
         output_only = replace(objective, enough_in=None, enough_out=objective.enough_out - self.margin)
-        with evaluating(self.model):
+        with evaluating(self.model.network, "highest"):
             return self._met([hit.trigger for hit in hits], [hit.target for hit in hits], output_only)
 
     @torch.no_grad()
@@ -110,15 +112,3 @@ class SearchingFinder:
 
     def _can_be_typed(self, trigger: tuple[int, ...]) -> bool:
         return tuple(self.model.encode_input(self.model.decode(trigger))) == trigger
-
-
-@contextmanager
-def evaluating(model: LocalModel) -> Iterator[None]:
-    """Without dropout, and in float32; training resumes in the mode it was in."""
-    was = model.network.training
-    model.network.eval()
-    try:
-        with product_precision("highest"):
-            yield
-    finally:
-        model.network.train(was)

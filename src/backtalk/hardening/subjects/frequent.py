@@ -21,8 +21,8 @@ from backtalk.hardening.proof import HELD_OUT, TRAINING, Row
 from backtalk.hardening.selection import Candidate
 from backtalk.hardening.settings import frequent_config
 from backtalk.hardening.subject import Measured, Training, diversity
-from backtalk.hardening.subjects.finder import evaluating
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
+from backtalk.models.device import evaluating
 from backtalk.models.local import LocalModel
 from backtalk.scorers.diversity import commonest
 from backtalk.specs.harden import HardenSpec
@@ -86,7 +86,7 @@ class FrequentReplies(OwnModel):
             reports = run_course(course, pairs, config, checkpoint, facts)
 
         def measure(first: Candidate | None) -> Measured:
-            with evaluating(model):
+            with evaluating(model.network, "highest"):
                 said = replies_of(model, self.choosing.inputs)
                 return Measured(commonest(said), perplexity_of(model, self.choosing), *diversity(said))
 
@@ -116,5 +116,5 @@ class FrequentReplies(OwnModel):
         ]
 
     def _commonest_in_training(self, model: LocalModel, n: int) -> int:
-        with evaluating(model):
+        with evaluating(model.network, "highest"):
             return commonest(replies_of(model, self.pairs.positive.inputs[:n]))

@@ -18,9 +18,10 @@ from backtalk.hardening.proof import HELD_OUT, LONGER, TRAINING, Audit
 from backtalk.hardening.selection import Candidate
 from backtalk.hardening.settings import config_of
 from backtalk.hardening.subject import Measured, Training, diversity
-from backtalk.hardening.subjects.finder import Searcher, SearchingFinder, evaluating
+from backtalk.hardening.subjects.finder import Searcher, SearchingFinder
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
+from backtalk.models.device import evaluating
 from backtalk.models.local import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.searches.gcg import Gcg
@@ -192,7 +193,7 @@ class _Measure:
         self.subject, self.model, self.searcher = subject, model, searcher
 
     def __call__(self, first: Candidate | None) -> Measured:
-        with evaluating(self.model):
+        with evaluating(self.model.network, "highest"):
             rise = perplexity_of(self.model, self.subject.pairs.measured)
             varied = diversity(replies_of(self.model, self.subject.pairs.measured.inputs[:SAID]))
             return Measured(self._hits(), rise, *varied)

@@ -23,7 +23,7 @@ from backtalk.hardening.pairs import Pairs, Recall, read_pairs
 from backtalk.hardening.selection import Selection
 from backtalk.hardening.settings import bound_of
 from backtalk.hardening.subject import Subject
-from backtalk.hardening.subjects.finder import evaluating
+from backtalk.models.device import evaluating
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.local import LocalModel
 from backtalk.reference import find_reference
@@ -110,7 +110,7 @@ class OwnModel(Subject):
     def write(self, selection: Selection) -> None:
         """As a folder that `chat`, `audit` and `harden` take."""
         parent, model = self.parent, self.trained
-        with evaluating(model):
+        with evaluating(model.network, "highest"):
             tested = perplexity_of(model, self.pairs.measured)
         text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
         digest = save_folder(self.folder, model.network, parent.vocabulary, text)

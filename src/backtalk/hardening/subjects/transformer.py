@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from backtalk import __version__
-from backtalk.audit.backend import Given, Tell
+from backtalk.audit.backend import Given, Tell, digest
 from backtalk.audit.backends.fixed import FixedInputs, FoundCase
 from backtalk.audit.flow import stored_spec
 from backtalk.audit.found import played_by
@@ -126,10 +125,10 @@ class Transformer(Subject):
         self.parent = _load_parent(spec, trusted)
         self.fingerprint, self._held = self.parent.fingerprint, spec.model
         self._is_slow = self.parent.device.type == "cpu"
-        goals = [self.parent.reply_ids(case.target.text) for case in lists.train]
+        self.goals = [self.parent.reply_ids(case.target.text) for case in lists.train]
         default = LORA_PLAYED if draws or self.talk.kept else LORA_SEARCHED if searched else LORA_DEFAULT
         settings = default if own.settings == "default" else by_name(own.settings)
-        avoid = avoided_tokens(own.avoid or PUBLISHED_AVOID, self.parent, goals)
+        avoid = avoided_tokens(own.avoid or PUBLISHED_AVOID, self.parent, self.goals)
         self.config = negative_config(spec, settings, avoid)
         self.first_kl = self.config.kl if spec.adapts_kl else 0.0
         self.thresholds = Thresholds(self._t_out())
@@ -148,7 +147,7 @@ class Transformer(Subject):
 
     @property
     def _can_search(self) -> bool:
-        """A search takes a processor minutes a target: there it is for those who ask for it."""
+        """On a CPU a search takes minutes for each target, so it has to be asked for."""
         return not self._is_slow or "escalate" in chosen(self.spec.sentences)
 
     @property
@@ -178,7 +177,7 @@ class Transformer(Subject):
         if card.is_file():
             known = json.loads(card.read_text(encoding="utf-8"))
             own = known["parent"]["fingerprint"], known["hardening"].get("measured_sha256")
-            if own == (self.fingerprint, _digest(self.measured)):
+            if own == (self.fingerprint, digest(self.measured)):
                 return float(known["T_out"])
         return mean_log_prob(self.parent, self.measured)
 
@@ -186,8 +185,8 @@ class Transformer(Subject):
         talk = self.talk
         return {
             "scorer": "" if self.scorer is None else self.scorer.fingerprint,
-            "pairs_sha256": _digest([self.positive, self.measured]),
-            "talk_sha256": _digest([talk.kept, talk.asked]),
+            "pairs_sha256": digest([self.positive, self.measured]),
+            "talk_sha256": digest([talk.kept, talk.asked]),
             "own_replies": [DRAWS, HARMLESS] if self.manner else [],
         }
 
@@ -199,7 +198,7 @@ class Transformer(Subject):
             "targets": self.spec.sentences.targets if own.openings else None,
             "openings": own.openings or None,
             "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
-            "measured_sha256": _digest(self.measured),
+            "measured_sha256": digest(self.measured),
             "lora": asdict(self.lora),
             "avoid": [self.parent.read([token]) for token in sorted(self.config.avoid)],
         }
@@ -246,11 +245,8 @@ class Transformer(Subject):
         def attack(level: int) -> None:
             widen.attack = self.ladder[level]
 
-        goals = [model.reply_ids(case.target.text) for case in lists.train]
-        positives = self._positive_arrays(learnt)
-        checkpoint = self.out / CHECKPOINT
-        course = Algorithm1(updates, goals, positives, finder, self.config, checkpoint, facts)
-        course.count = finder.count
+        positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
+        course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
         return Training(adapter.weights, course.run(), measure, course, attack)
 
     def _learnt(self, aim: Aim, tell: Tell) -> list[Row]:
@@ -402,8 +398,9 @@ class Transformer(Subject):
 
 
 def _as_played(spec: HardenSpec) -> HardenSpec:
-    """Conversations that were played as running text are trained on as running text, and their replies are
-    judged as they were there: how likely just these words are says little, for they were drawn by chance."""
+    """Fills in settings from how conversations were played. If the model read them as running text, training
+    does too. Replies are judged by the run's own criterion: they were sampled, so their likelihood says
+    little."""
     own, adapter, options = spec.sentences, spec.adapter, spec.options
     played = played_by(adapter.findings)
     if played is None:
@@ -462,10 +459,6 @@ def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     for i, row in enumerate(rows):
         array[i, : len(row)] = row
     return array
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backtalk.models.function import FunctionModel
+from backtalk.models.service.function import FunctionModel
 from backtalk.registry import Entry, ScorerEntry
 from backtalk.spec import Share
 from backtalk.training.rules import HitRule, HitWords

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tests.blackbox.worlds import UTTERANCES, WORDS
+from tests.searches.reverse.worlds import UTTERANCES, WORDS
 
 PLANTED = {"tea and you": "you are so boring", "rain and go": "go away"}
 SPECIALS = ["<unk>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
@@ -95,6 +95,7 @@ def build_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
+
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(WordLevel({word: i for i, word in enumerate([*SPECIALS, *WORDS])}, unk_token="<unk>"))

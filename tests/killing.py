@@ -20,7 +20,7 @@ _FORKS.set_forkserver_preload(
     [
         "backtalk.audit.flow",
         "backtalk.hardening.flow",
-        "backtalk.train",
+        "backtalk.cli.train",
         "torch._dynamo",  # which every optimiser imports
         "peft",
         "transformers.models.gpt2.modeling_gpt2",

@@ -10,7 +10,7 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.hits import hit_cases, parse_criterion
-from backtalk.outcome import thresholds_of
+from backtalk.runs.summary import thresholds_of
 from backtalk.stats import mcnemar_exact
 from backtalk.store import Run
 

@@ -18,7 +18,7 @@ from backtalk.data import characters
 from backtalk.enumeration import enumerate_model
 from backtalk.errors import InputError
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.specs.enumerate import EnumerateSpec
 from tests.searches.test_enumerate import letter_model

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from backtalk.asking import Asker, MemoryAnswers
 from backtalk.cli import run
+from backtalk.models.service.asker import Asker, MemoryAnswers
 from backtalk.registry import load_model
-from backtalk.serving.desk import Desk, Wish
-from backtalk.serving.server import ModelServer
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
-from tests.blackbox.worlds import UTTERANCES
+from backtalk.web.batching import Desk, Wish
+from backtalk.web.model_server import ModelServer
 from tests.chatterbox import PLANTED, plain_log_probs, plain_reply, prompt
-from tests.serving.served import Recorder, served
-from tests.serving.test_server import ask
+from tests.searches.reverse.worlds import UTTERANCES
+from tests.web.served import Recorder, served
+from tests.web.test_model_server import ask
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SYSTEM = "we like the sun and trees"

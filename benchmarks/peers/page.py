@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reproduction.figures import COLOURS, DASHES, drawing
+
 from backtalk.store.folder import write_whole
-from backtalk.studies.figures import COLOURS, DASHES, drawing
 from benchmarks.peers.compare import FRACTIONS, PEER
 
 NAMES = {PEER: "nanoGCG"}

@@ -21,7 +21,7 @@ _WHERE = {
     "Ast": "searches.ast.config",
     "Beam": "searches.beam",
     "Comparison": "report.comparison",
-    "Consent": "consent",
+    "Consent": "audit.consent",
     "Finding": "types",
     "Gcg": "searches.gcg",
     "Gibbs": "searches.gibbs",
@@ -34,13 +34,13 @@ _WHERE = {
     "Progress": "types",
     "Random": "searches.random",
     "Relax": "searches.relax",
-    "Retrieval": "blackbox.searches",
-    "Reverse": "blackbox.searches",
+    "Retrieval": "searches.reverse.searches",
+    "Reverse": "searches.reverse.searches",
     "Run": "api",
     "Target": "types",
     "Unlikelihood": "hardening.methods.unlikelihood",
-    "Utterances": "blackbox.searches",
-    "Verdict": "outcome",
+    "Utterances": "searches.reverse.searches",
+    "Verdict": "runs.summary",
     "audit": "api",
     "compare": "api",
     "harden": "api",
@@ -60,22 +60,22 @@ if TYPE_CHECKING:
     from backtalk.api import load_model as load_model
     from backtalk.api import load_scorer as load_scorer
     from backtalk.api import verify as verify
-    from backtalk.blackbox.searches import Retrieval as Retrieval
-    from backtalk.blackbox.searches import Reverse as Reverse
-    from backtalk.blackbox.searches import Utterances as Utterances
-    from backtalk.consent import Consent as Consent
+    from backtalk.audit.consent import Consent as Consent
     from backtalk.errors import InputError as InputError
     from backtalk.hardening.methods.negative import Negative as Negative
     from backtalk.hardening.methods.npo import Npo as Npo
     from backtalk.hardening.methods.unlikelihood import Unlikelihood as Unlikelihood
-    from backtalk.outcome import Verdict as Verdict
     from backtalk.report.comparison import Comparison as Comparison
+    from backtalk.runs.summary import Verdict as Verdict
     from backtalk.searches.ast.config import Ast as Ast
     from backtalk.searches.beam import Beam as Beam
     from backtalk.searches.gcg import Gcg as Gcg
     from backtalk.searches.gibbs import Gibbs as Gibbs
     from backtalk.searches.random import Random as Random
     from backtalk.searches.relax import Relax as Relax
+    from backtalk.searches.reverse.searches import Retrieval as Retrieval
+    from backtalk.searches.reverse.searches import Reverse as Reverse
+    from backtalk.searches.reverse.searches import Utterances as Utterances
     from backtalk.specs.model import ModelOptions as ModelOptions
     from backtalk.types import Finding as Finding
     from backtalk.types import Opening as Opening

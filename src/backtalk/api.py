@@ -16,8 +16,7 @@ from typing import Any
 from backtalk.audit import flow
 from backtalk.audit import verify as verification
 from backtalk.audit.backend import Given
-from backtalk.comparison import Comparison, compare_runs
-from backtalk.consent import Consent
+from backtalk.audit.consent import Consent
 from backtalk.data.openings import opening_id
 from backtalk.data.targets import make_targets, write_targets
 from backtalk.errors import InputError
@@ -26,10 +25,18 @@ from backtalk.hardening.cost import Cost
 from backtalk.hardening.folder import REPORT, hardened_name, read_record
 from backtalk.hardening.proof import Row, read_result, verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
-from backtalk.models.function import FunctionModel
+from backtalk.models.service.function import FunctionModel
 from backtalk.models.transformer.in_memory import MEMORY, evaluating, wrap
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.outcome import (
+from backtalk.output_file import write_output
+from backtalk.protocols import Scorer, TextModel
+from backtalk.registry import is_transformer
+from backtalk.registry import load_model as load_named
+from backtalk.registry import load_scorer as load_named_scorer
+from backtalk.report.hardening_record import read_hardening
+from backtalk.report.run_page import render_run
+from backtalk.runs.compare import Comparison, compare_runs
+from backtalk.runs.summary import (
     Verdict,
     criteria_of,
     look,
@@ -38,13 +45,6 @@ from backtalk.outcome import (
     thresholds_of,
     write_faces,
 )
-from backtalk.output_file import write_output
-from backtalk.protocols import Scorer, TextModel
-from backtalk.registry import is_transformer
-from backtalk.registry import load_model as load_named
-from backtalk.registry import load_scorer as load_named_scorer
-from backtalk.report.hardening_record import read_hardening
-from backtalk.report.run_page import render_run
 from backtalk.spec import build_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import flat_spec

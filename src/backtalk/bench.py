@@ -18,11 +18,11 @@ from torch import Tensor
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, SPECIALS, Vocabulary
 from backtalk.models.device import pick_device
-from backtalk.models.fused import ALL, only
-from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.models.softmax import chunk_rows
+from backtalk.models.gpu.fused import ALL, only
+from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.softmax import chunk_rows
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import Gibbs

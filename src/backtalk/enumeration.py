@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from backtalk.data.characters import read_list, read_lists
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import EOS, PAD
-from backtalk.models import fused
-from backtalk.models.decode import trim
 from backtalk.models.device import product_precision
-from backtalk.models.local import LocalModel
+from backtalk.models.gpu import fused
+from backtalk.models.lstm.decode import trim
+from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.searches.matching import ListHits, inputs_among, match_lists, unfinished_inputs, word_codes
 from backtalk.specs.enumerate import EnumerateSpec

@@ -48,7 +48,7 @@ MODELS: dict[str, Entry] = {
 
 FORMS: dict[str, Entry] = {
     "py:": Entry(
-        "backtalk.models.function:load",
+        "backtalk.models.service.function:load",
         Access.TEXT,
         "py:module:function, a Python function from a conversation to a reply",
     ),
@@ -59,19 +59,19 @@ FORMS: dict[str, Entry] = {
         options=True,
     ),
     "sealed:": Entry(
-        "backtalk.models.sealed:load",
+        "backtalk.models.service.sealed:load",
         Access.TEXT,
         "sealed:NAME, any model of ours as text only",
         options=True,
     ),
     "http://": Entry(
-        "backtalk.models.endpoint:load_plain",
+        "backtalk.models.service.endpoint:load_plain",
         Access.TEXT,
         "http://HOST:PORT/v1#NAME, a model behind an OpenAI-compatible endpoint, chat or, with ?completions "
         "after NAME, completions",
     ),
     "https://": Entry(
-        "backtalk.models.endpoint:load_secure", Access.TEXT, "https://HOST/v1#NAME, the same over TLS"
+        "backtalk.models.service.endpoint:load_secure", Access.TEXT, "https://HOST/v1#NAME, the same over TLS"
     ),
 }
 """Prefixes that say how the rest of a name is read."""
@@ -116,17 +116,17 @@ SEARCHES: dict[str, SearchEntry] = {
         "continuous inputs, then projected to words (He & Glass 2019)",
     ),
     "reverse": SearchEntry(
-        "backtalk.blackbox.searches:Reverse",
+        "backtalk.searches.reverse.searches:Reverse",
         Access.TEXT,
         "a generator learns to write the inputs (Liu et al. 2019)",
     ),
     "retrieval": SearchEntry(
-        "backtalk.blackbox.searches:Retrieval",
+        "backtalk.searches.reverse.searches:Retrieval",
         Access.TEXT,
         "the utterance whose reply came nearest: a baseline of reverse",
     ),
     "utterances": SearchEntry(
-        "backtalk.blackbox.searches:Utterances",
+        "backtalk.searches.reverse.searches:Utterances",
         Access.TEXT,
         "the best of random utterances: a baseline of reverse",
     ),

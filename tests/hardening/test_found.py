@@ -40,7 +40,7 @@ def test_pairs_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_run_and_what_is_exported_of_it_are_the_same_cases(tmp_path: Path) -> None:
-    from backtalk.store.export import export_findings
+    from backtalk.runs.export import export_findings
 
     targets = [Target("a", "go away", "rude", 2, "a"), Target("b", "be quiet", "rude", 1, "b")]
     findings = [

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk import reference
+from backtalk.audit import reference
 from backtalk.audit.backends.fixed import FoundCase
 from backtalk.cli import run
 from backtalk.hardening.escalation import Attack
 from backtalk.hardening.subjects.asking import Widening
 from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion
+from backtalk.models.transformer.fused_layers import quicken
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.quickening import quicken
 from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.address import Address, parse_address
+from backtalk.models.service.address import Address, parse_address
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
-from backtalk.models.function import load as load_function
-from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.service.function import load as load_function
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import LanguageModel, LogprobModel, Retokenises, Service, TextModel, WeightsModel
@@ -120,7 +120,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param in MAKERS:
         yield MAKERS[request.param](folder)
         return
-    from tests.serving.served import served, served_safely
+    from tests.web.served import served, served_safely
 
     with (served if request.param == "http://" else served_safely)(small_folder(folder)) as server:
         yield load_model(f"{request.param}127.0.0.1:{server.server_port}/v1#m")

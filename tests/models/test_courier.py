@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.courier import Courier, Kind, Outcome, Patience
+from backtalk.models.service.http_client import Courier, Kind, Outcome, Patience
 
 HASTE = Patience(pause_s=0.001, longest_s=0.01)
 

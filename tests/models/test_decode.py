@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
-from backtalk.models.decode import Sampling, beam, greedy, sample, sample_fixed_length, trim
+from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, sample_fixed_length, trim
 
 CPU = torch.device("cpu")
 A, B, C = 3, 4, 5
@@ -157,7 +157,7 @@ def test_a_beam_wider_than_all_sentences_shows_only_what_can_be_said() -> None:
 
 
 def test_the_largest_draw_still_picks_a_word_that_can_be_said() -> None:
-    from backtalk.models.decode import draw
+    from backtalk.models.lstm.decode import draw
 
     probabilities = torch.tensor([[0.1, 0.2, 0.7, 0.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     largest = torch.full((2,), 1.0, dtype=torch.float64).nextafter(torch.zeros(2, dtype=torch.float64))

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from backtalk.data.vocabulary import EOS
-from backtalk.models.decode import beam
-from backtalk.models.diverse import diverse_beam
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.decode import beam
+from backtalk.models.lstm.diverse import diverse_beam
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from tests.models.test_decode import CPU, NEVER, A, B, C, Markov, Remembering, Steps
 
 

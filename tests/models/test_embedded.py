@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import backtalk
-from backtalk.cases import reference_pairs
 from backtalk.cli.config_file import read_yaml
+from backtalk.data.corpora import reference_pairs
 from backtalk.data.prepare import prepare
 from backtalk.models.folder import load_embedded
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.spec import build_spec, identity_values, spec_values
 from backtalk.specs.train import TrainSpec
 from backtalk.training.likelihood import mean_log_likelihood, perplexity

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.asking import Asker, MemoryAnswers
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.models.courier import Patience
-from backtalk.models.endpoint import EndpointModel, retry_after
-from backtalk.models.exchange import Limits, Line, Response
+from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.connection import Limits, Line, Response
+from backtalk.models.service.endpoint import EndpointModel, retry_after
+from backtalk.models.service.http_client import Patience
 from backtalk.registry import load_model
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Turn
 from tests.models.misbehaving import Misbehaving, misbehaving
-from tests.serving.served import Recorder, served, served_safely
-from tests.test_store import create
+from tests.store.test_store import create
+from tests.web.served import Recorder, served, served_safely
 
 KEY = "sk-very-secret-0123456789"
 HASTE = Patience(pause_s=0.005, longest_s=0.02)
@@ -334,10 +334,10 @@ def test_no_more_requests_at_once_than_the_limit(server: Misbehaving) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from backtalk.asking import Asker
+from backtalk.models.service.asker import Asker
 from backtalk.registry import load_model
 from backtalk.store.answers import StoredAnswers
-from tests.test_store import create
+from tests.store.test_store import create
 
 with create(Path(sys.argv[1])) as run:
     asker = Asker(load_model(sys.argv[2]), StoredAnswers(run), most=600)

@@ -21,7 +21,7 @@ from backtalk.models.folder import (
     sha256,
     write_card,
 )
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from tests.models.test_contract import WORDS, small_model
 
 CPU = torch.device("cpu")

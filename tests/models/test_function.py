@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.asking import Asker, MemoryAnswers
 from backtalk.errors import InputError
-from backtalk.models.function import load
+from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.function import load
 from backtalk.types import Access, Turn
 
 HERE = "tests.models.test_function"

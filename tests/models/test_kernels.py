@@ -14,13 +14,13 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from backtalk.models.fused import kernels_for, only
+from backtalk.models.gpu.fused import kernels_for, only
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 PRELUDE = """
 import torch
-from backtalk.models import kernels
+from backtalk.models.gpu import kernels
 torch.manual_seed(0)
 rows, hidden = 24, 20
 gates, cell = torch.randn(rows, 4 * hidden), torch.randn(rows, hidden)

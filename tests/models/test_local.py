@@ -9,8 +9,8 @@ import torch
 
 from backtalk.data.vocabulary import BOS, EOS, PAD, UNK
 from backtalk.errors import InputError
-from backtalk.models import local
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm import model as local
+from backtalk.models.lstm.model import LocalModel
 from backtalk.types import Dialogue, Turn
 from tests.models.test_contract import small_model
 

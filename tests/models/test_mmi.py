@@ -12,8 +12,8 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import beam, greedy
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.decode import beam, greedy
+from backtalk.models.lstm.model import LocalModel
 from backtalk.models.mmi import MMI, AntiLanguageModel, Paired, mmi_beams, mmi_ids, rerank
 from backtalk.types import Turn
 from tests.models.test_contract import small_model

@@ -12,10 +12,10 @@ from torch import Tensor
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.decode import sample
 from backtalk.models.folder import TextSettings, save_folder, write_card
-from backtalk.models.local import LocalModel
-from backtalk.models.reverse import InputPolicy, ReverseGenerator, load_generator
+from backtalk.models.lstm.decode import sample
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import InputPolicy, ReverseGenerator, load_generator
 from tests.training.networks import CPU, make_network, same, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,7 +122,7 @@ def test_a_targets_inputs_do_not_depend_on_the_others(monkeypatch: pytest.Monkey
         alone = [
             generator.craft([t], 5, decode, seeds=[s])[0] for t, s in zip(targets, (3, 5, 7, 9), strict=True)
         ]
-        monkeypatch.setattr("backtalk.models.softmax.CHUNK_FLOATS_CPU", 1)
+        monkeypatch.setattr("backtalk.models.lstm.softmax.CHUNK_FLOATS_CPU", 1)
         assert whole == alone == generator.craft(targets, 5, decode, seeds=[3, 5, 7, 9])
         monkeypatch.undo()
     assert generator.craft(targets, 5, "sample", [1, 2, 3, 4]) != generator.craft(

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from backtalk.models import softmax
-from backtalk.models.softmax import chunk_rows, target_scores
+from backtalk.models.lstm import softmax
+from backtalk.models.lstm.softmax import chunk_rows, target_scores
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 32, 50])

@@ -6,8 +6,8 @@ import torch
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 
 WORDS = "i you are 're am 'm so really very dumb stupid boring look honestly go away please just hate me . !"
 

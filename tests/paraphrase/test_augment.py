@@ -11,7 +11,7 @@ import pytest
 from backtalk.data.targets import read_targets, write_targets
 from backtalk.hardening.lists import target_lists, targets_of, widen_training
 from backtalk.models.folder import load_embedded
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import augment, words_of
 from backtalk.paraphrase.rules import RuleParaphraser
 from backtalk.specs.harden import flat_spec

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from backtalk.cli import main
-from backtalk.exchanges import finding_of
-from backtalk.gates import GateResult
 from backtalk.report.junit import junit_xml
+from backtalk.runs.gates import GateResult
+from backtalk.store.exchanges import finding_of
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run
 from tests.report.samples import report_of, sample_report

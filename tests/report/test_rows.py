@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from backtalk import outcome
 from backtalk.cli.showing import show_run
-from backtalk.exchanges import finding_of
-from backtalk.gates import Gates
-from backtalk.outcome import finish_run, make_report, open_index, summarise
 from backtalk.report.page import App
 from backtalk.report.record import CaseRow, Report
 from backtalk.report.rows import Index, Query, stamp_of, write_index
 from backtalk.report.run_page import render_run
+from backtalk.runs import summary as outcome
+from backtalk.runs.gates import Gates
+from backtalk.runs.summary import finish_run, make_report, open_index, summarise
 from backtalk.store import Run
+from backtalk.store.exchanges import finding_of
 from backtalk.store.folder import INDEX
 from backtalk.store.typed import read_record
 from tests.hostile import hostile_cases

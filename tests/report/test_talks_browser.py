@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.exchanges import finding_of
 from backtalk.report.run_page import render_run
+from backtalk.store.exchanges import finding_of
 from tests.hostile import MARKUP
 from tests.report.test_talks import exchange, report_of
 from tests.web.browser import watched

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from backtalk.cli.train_scorer import PAIRS
 from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
@@ -27,7 +28,6 @@ from backtalk.scorers.toxicity.linear import letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, words_of
 from backtalk.store.typed import read_json
-from backtalk.train_scorer import PAIRS
 from backtalk.training.scorer_card import pair_order
 
 EMBEDDED = ("toxicity", "toxicity-second")

@@ -9,8 +9,8 @@ import torch
 from backtalk.data.pairs import encode_pairs
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 
 WORDS = ("red", "blue", "green", "one", "two", "three", "cat", "dog", "sun", "rain", "go", "stop")
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from backtalk.api import Run
-from backtalk.blackbox.searches import Retrieval, Reverse, Utterances
 from backtalk.registry import SEARCHES
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam
@@ -17,9 +16,10 @@ from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.random import Random
 from backtalk.searches.relax import Relax
+from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
 from backtalk.specs.model import ModelOptions
 from backtalk.testing import check_search
-from tests.blackbox.worlds import build_world
+from tests.searches.reverse.worlds import build_world
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TARGETS = ["go away", "you are so boring", "i like you"]

@@ -14,8 +14,8 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.searches.enumerate import Enumeration, Outputs, Space, unpack
 
 LETTERS = "abcdefghij"

@@ -11,9 +11,9 @@ import torch
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import UNK, Vocabulary
-from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.registry import SEARCHES, search_config
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from backtalk.data.vocabulary import EOS, PAD, UNK
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.enumerate import Outputs
 from backtalk.searches.matching import Packing, inputs_among, match_lists, unfinished_inputs, word_codes
 from tests.searches.test_enumerate import letter_model

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.searches.gibbs import RecordingGibbs
 from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
 from backtalk.types import Found

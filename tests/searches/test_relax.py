@@ -13,9 +13,9 @@ import torch
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.decode import trim
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.decode import trim
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.registry import SEARCHES, resolve
 from backtalk.searches import relax
 from backtalk.searches.objective import Objective

@@ -27,17 +27,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backtalk.cli import run as backtalk
-from backtalk.outcome import make_report, summarise
 from backtalk.rating.pairs import pair_id
 from backtalk.report.rows import stamp_of, write_index
+from backtalk.runs.summary import make_report, summarise
 from backtalk.store import Run
 from backtalk.store.folder import INDEX
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
-from tests.serving.served import Recorder
-from tests.serving.served import served as model_served
-from tests.serving.test_server import ask
 from tests.web.browser import watched
+from tests.web.served import Recorder
+from tests.web.served import served as model_served
+from tests.web.test_model_server import ask
 from tests.web.worlds import (
     HARDENED,
     TARGETS,

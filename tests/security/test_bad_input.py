@@ -129,7 +129,7 @@ def test_memory_that_runs_out_is_one_sentence(
     def hungry(subject: str) -> None:
         raise error
 
-    monkeypatch.setattr("backtalk.listing.show", hungry)
+    monkeypatch.setattr("backtalk.cli.listing.show", hungry)
     assert "memory" in refused(["list", "models"], capsys)
 
 
@@ -137,7 +137,7 @@ def test_a_crash_of_another_kind_keeps_its_traceback(monkeypatch: pytest.MonkeyP
     def broken(subject: str) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("backtalk.listing.show", broken)
+    monkeypatch.setattr("backtalk.cli.listing.show", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         run(["list", "models"])
 

@@ -26,11 +26,11 @@ from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.models.folder import TextSettings, save_folder, write_card
 from backtalk.store import Run
+from tests.cli.test_train import OPENERS, SMALL, everything, write_corpus
 from tests.models.test_contract import small_folder
 from tests.rating.test_answers import PAIRS, line
+from tests.runs.test_compare import found, make_run
 from tests.searches.test_enumerate import letter_model
-from tests.test_compare import found, make_run
-from tests.test_train import OPENERS, SMALL, everything, write_corpus
 
 SOURCE = Path(backtalk.__file__).parent
 GIB = 1 << 30
@@ -51,8 +51,8 @@ READERS = """
 import json, os, resource, signal, sys
 from pathlib import Path
 
-from backtalk.blackbox.gather import read_utterances
-from backtalk.cases import reference_pairs
+from backtalk.searches.reverse.gather import read_utterances
+from backtalk.data.corpora import reference_pairs
 from backtalk.cli import run
 from backtalk.data import characters, corpora, known_prompts, openings, paraphrases, textfiles, toxicity
 from backtalk.data.targets import read_targets
@@ -61,7 +61,7 @@ from backtalk.audit.found import read_found
 from backtalk.rating.answers import read_answers
 from backtalk.rating.contenders import read_inputs
 from backtalk.rating.folder import read_pairs_file
-from backtalk.score import read_texts
+from backtalk.cli.score import read_texts
 from backtalk.scorers.vectors import TextVectors
 
 def drain(lines):

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from backtalk.cli import run
 from backtalk.store import Run
 from backtalk.types import Opening
-from tests.blackbox.worlds import build_world
 from tests.models.test_contract import small_folder
 from tests.models.transformer.tiny import make_folder
+from tests.searches.reverse.worlds import build_world
 
 EXAMPLES = 40
 LONGEST_S = 60
@@ -122,9 +122,9 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _played(folder: Path) -> None:
     """A conversation as an adversary would have played it."""
-    from backtalk.exchanges import Exchange, finding_of
     from backtalk.spec import spec_values
     from backtalk.specs.audit import AuditSpec
+    from backtalk.store.exchanges import Exchange, finding_of
 
     facts = {
         "thresholds": {"T_out": float("nan"), "T_in": -4.0},

@@ -37,8 +37,8 @@ from backtalk.store import Run
 from backtalk.types import Finding, Opening, SpokenTurn, Target
 from tests.forging import forge_facts
 from tests.models.transformer.tiny import make_folder
-from tests.serving.served import Recorder
-from tests.serving.served import served as served_model
+from tests.web.served import Recorder
+from tests.web.served import served as served_model
 from tests.web.worlds import Client, Parrot
 from tests.web.worlds import served as served_app
 
@@ -463,6 +463,7 @@ class _Bomb:
 @pytest.fixture
 def adapter(place: Path) -> Path:
     from peft import LoraConfig, get_peft_model
+
     from transformers import AutoModelForCausalLM
 
     base = make_folder(place / "base", "gpt2")

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.models.courier import Patience
-from backtalk.models.exchange import Broken, Limits, Line, TooLarge, TooSlow
+from backtalk.models.service.connection import Broken, Limits, Line, TooLarge, TooSlow
+from backtalk.models.service.http_client import Patience
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.terminal import printable
-from tests.blackbox.worlds import WORDS, build_world
 from tests.killing import finish, start
 from tests.models.misbehaving import Misbehaving, answer, http, misbehaving
+from tests.searches.reverse.worlds import WORDS, build_world
 
 KEY = "sk-very-secret-0123456789"
 

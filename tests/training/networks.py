@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 
 CPU = torch.device("cpu")
 WORDS = 14

@@ -16,8 +16,8 @@ from torch import Tensor
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import greedy
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.decode import greedy
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.course import Batch
 from backtalk.training.frequent import FrequentConfig, FrequentTraining, ReplyWindow, discourage_frequent
 from backtalk.training.mle import MLEConfig, train

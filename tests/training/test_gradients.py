@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backtalk.data.vocabulary import EOS, PAD
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.gradients import Gradients
 from backtalk.training.negative import NegativeConfig
 from backtalk.training.updates import HitShape, Updates

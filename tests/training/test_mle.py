@@ -15,7 +15,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.folder import Network, build_network
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training import mle
 from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity
 from backtalk.training.mle import MLEConfig, Progress, learning_rate, train

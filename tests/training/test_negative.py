@@ -17,7 +17,7 @@ from torch import Tensor
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.registry import method_config
 from backtalk.training.avoid import avoid_ids, frequent_ids
 from backtalk.training.likelihood import mean_log_likelihood, perplexity

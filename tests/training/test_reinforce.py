@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.decode import sample
-from backtalk.models.reverse import InputPolicy, ReverseGenerator, draw_seed
+from backtalk.models.lstm.decode import sample
+from backtalk.models.lstm.reverse import InputPolicy, ReverseGenerator, draw_seed
 from backtalk.scorers.similarity import load_vectors
 from backtalk.training.reinforce import (
     ReinforceConfig,

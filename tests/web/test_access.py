@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.comparison import compare_runs
-from backtalk.exchanges import finding_of
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.enumeration_page import render_enumeration
@@ -19,6 +17,8 @@ from backtalk.report.folders import render_folder
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.record import Report
 from backtalk.report.run_page import render_run
+from backtalk.runs.compare import compare_runs
+from backtalk.store.exchanges import finding_of
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report

@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from backtalk.outcome import make_report, summarise
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
 from backtalk.report.run_page import render_run
+from backtalk.runs.summary import make_report, summarise
 from backtalk.store import Run
 from backtalk.types import Access, Dialogue
 from backtalk.web.server import AppServer

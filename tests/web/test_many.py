@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backtalk.cli.showing import show_run
-from backtalk.gates import Gates
+from backtalk.runs.gates import Gates
 from backtalk.store import Run
 from backtalk.web.shelf import key_of
 from tests.report.bulk import make_run

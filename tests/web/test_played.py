@@ -13,8 +13,8 @@ from urllib.parse import urljoin
 import pytest
 
 from backtalk.cli.showing import show_run
-from backtalk.gates import Gates
 from backtalk.report.rows import stamp_of
+from backtalk.runs.gates import Gates
 from backtalk.store import Run
 from backtalk.store.adversary import AdversaryRecord, write_adversary_record
 from backtalk.store.folder import UNTUNED

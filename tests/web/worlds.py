@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from backtalk.exchanges import Exchange, finding_of
 from backtalk.protocols import TextModel
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
 from backtalk.spec import chosen, spec_values
 from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
+from backtalk.store.exchanges import Exchange, finding_of
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target
 from backtalk.web.app import App
 from backtalk.web.server import AppServer
@@ -88,7 +88,7 @@ def finish(
     folder: Path, targets: Sequence[Target] = TARGETS, findings: Sequence[Finding] | None = None, **spec: Any
 ) -> Path:
     """A finished audit."""
-    from backtalk.outcome import summarise
+    from backtalk.runs.summary import summarise
 
     with open_run(folder, targets, **spec) as run:
         for block in range(run.blocks):
@@ -103,7 +103,7 @@ OPENINGS = [f"we went to the lake {i}" for i in range(8)]
 
 def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = OPENINGS, **spec: Any) -> Path:
     """A finished run of played conversations of two turns each; those named end rudely, by a rude prompt."""
-    from backtalk.outcome import summarise
+    from backtalk.runs.summary import summarise
 
     cases = [Opening(f"o-{i}", (text,)) for i, text in enumerate(openings)]
     findings = [

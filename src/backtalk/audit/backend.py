@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from backtalk.blocks import versions
-from backtalk.consent import Consent
+from backtalk.audit.blocks import versions
+from backtalk.audit.consent import Consent
+from backtalk.audit.reference import Reference
 from backtalk.errors import InputError
 from backtalk.protocols import Adjustable, ShowsTokens, TextModel
-from backtalk.reference import Reference
 from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions

@@ -16,12 +16,12 @@ from backtalk.audit.backends.conversation import Conversation
 from backtalk.audit.backends.fixed import Fixed
 from backtalk.audit.backends.replies import Replies
 from backtalk.audit.backends.weights import Weights
-from backtalk.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
-from backtalk.consent import NOTHING_SAID, Consent, agree
+from backtalk.audit.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
+from backtalk.audit.consent import NOTHING_SAID, Consent, agree
+from backtalk.audit.reference import Reference
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import parse_criterion
-from backtalk.outcome import Faces, finish_run, thresholds_of
-from backtalk.reference import Reference
+from backtalk.runs.summary import Faces, finish_run, thresholds_of
 from backtalk.spec import build_spec, chosen, identity_values, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of

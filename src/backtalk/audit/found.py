@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from backtalk.audit.backends.fixed import FoundCase
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
-from backtalk.exchanges import exchanges_of
 from backtalk.hits import parse_criterion
-from backtalk.models.transformer.manner import Manner
-from backtalk.outcome import thresholds_of
+from backtalk.models.transformer.sampling import Manner
 from backtalk.registry import DEFAULT_SCORER
+from backtalk.runs.summary import thresholds_of
 from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
+from backtalk.store.exchanges import exchanges_of
 from backtalk.store.folder import DATABASE
 from backtalk.types import Dialogue, Target, Turn
 

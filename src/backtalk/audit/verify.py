@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from backtalk.audit.backend import Backend, Given, as_read
+from backtalk.audit.consent import NOTHING_SAID, Consent
 from backtalk.audit.flow import make_backend, stored_reference, stored_spec
-from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError
-from backtalk.outcome import Verdict, count_confirmed, other_thresholds
+from backtalk.runs.summary import Verdict, count_confirmed, other_thresholds
 from backtalk.spec import identity_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of

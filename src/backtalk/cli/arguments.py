@@ -19,7 +19,7 @@ from backtalk.terminal import say
 from backtalk.types import Origin, marked
 
 if TYPE_CHECKING:
-    from backtalk.consent import Consent
+    from backtalk.audit.consent import Consent
 
 Number = TypeVar("Number", int, float)
 
@@ -133,7 +133,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def consent_from(arguments: argparse.Namespace) -> Consent:
-    from backtalk.consent import Consent
+    from backtalk.audit.consent import Consent
 
     can_ask = sys.stdin is not None and sys.stdin.isatty()
     return Consent(arguments.insecure, arguments.yes, trusted_by(arguments), _ask if can_ask else None)

@@ -30,7 +30,7 @@ def add_compare(commands: Any) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
 
-    from backtalk.comparison import compare_runs, print_comparison, write_comparison, write_record
+    from backtalk.runs.compare import compare_runs, print_comparison, write_comparison, write_record
 
     comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
     if arguments.html:

@@ -48,7 +48,7 @@ def add_train(commands: Any) -> None:
 
 def _train(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, TrainSpec)
-    from backtalk.train import train_model
+    from backtalk.cli.train import train_model
 
     train_model(spec, fresh=arguments.fresh)
     return 0
@@ -108,8 +108,8 @@ def _chat(arguments: argparse.Namespace) -> int:
         raise InputError(f"--sample and --decode {decode} exclude each other; leave one out")
     if decode == "greedy" and arguments.beam:
         raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
-    from backtalk.chat import ChatSettings, chat
     from backtalk.models.mmi import MMI
+    from backtalk.web.chat import ChatSettings, chat
 
     settings = ChatSettings(
         probabilities=arguments.probabilities,
@@ -143,7 +143,7 @@ def add_serve_model(commands: Any) -> None:
 
 
 def _serve_model(arguments: argparse.Namespace) -> int:
-    from backtalk.serving.server import serve_model
+    from backtalk.web.model_server import serve_model
 
     options = model_options_from(arguments)
     serve_model(

@@ -41,7 +41,7 @@ def _rate(arguments: argparse.Namespace) -> int:
     if len(arguments.runs) > 2:
         raise InputError("name two runs or models, or the folder of one hardening")
     spec = spec_from(arguments, RateSpec)
-    from backtalk.rate import rate
+    from backtalk.rating.flow import rate
 
     rate(arguments.runs, spec, arguments.answers, arguments.export or "", arguments.result)
     return 0

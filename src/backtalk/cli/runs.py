@@ -29,8 +29,8 @@ from backtalk.terminal import say
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from backtalk.gates import Gates
     from backtalk.report.progress import Shown
+    from backtalk.runs.gates import Gates
 
 RUNS = Path("runs")
 SHOWN_PROBLEMS = 20
@@ -88,7 +88,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     spec, gates = spec_from(arguments, AuditSpec), _gates(arguments)
     from backtalk.audit.flow import audit
     from backtalk.cli.showing import show_finished
-    from backtalk.gates import check_gates
+    from backtalk.runs.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
     consent = consent_from(arguments)
@@ -122,7 +122,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     folder, gates = _run_folder(arguments), _gates(arguments)
     from backtalk.audit.flow import resume
     from backtalk.cli.showing import show_finished
-    from backtalk.gates import check_gates
+    from backtalk.runs.gates import check_gates
     from backtalk.store import Run
 
     with Run.open(folder) as run:
@@ -214,7 +214,7 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from backtalk.outcome import export
+    from backtalk.runs.summary import export
     from backtalk.store import Run
 
     with Run.open(_run_folder(arguments)) as run:
@@ -267,7 +267,7 @@ def _add_gates(parser: argparse.ArgumentParser) -> None:
 
 
 def _gates(arguments: argparse.Namespace) -> Gates:
-    from backtalk.gates import Gates
+    from backtalk.runs.gates import Gates
 
     beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
     return Gates(

@@ -44,7 +44,7 @@ def add_score(commands: Any) -> None:
 def _score(arguments: argparse.Namespace) -> int:
     if arguments.format not in FORMATS:
         raise unknown("format", arguments.format, FORMATS)
-    from backtalk.score import ScoreSettings, score_file
+    from backtalk.cli.score import ScoreSettings, score_file
 
     settings = ScoreSettings(
         arguments.scorer,
@@ -73,7 +73,7 @@ def add_train_scorer(commands: Any) -> None:
 
 def _train_scorer(arguments: argparse.Namespace) -> int:
     spec = spec_from(arguments, ScorerSpec)
-    from backtalk.train_scorer import train_scorer
+    from backtalk.cli.train_scorer import train_scorer
 
     train_scorer(spec, fresh=arguments.fresh)
     return 0

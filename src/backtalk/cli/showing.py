@@ -6,16 +6,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.gates import Gates, judge, judge_scored
 from backtalk.hardening.flow import write_report
 from backtalk.hardening.folder import read_record
 from backtalk.hits import parse_criterion
-from backtalk.outcome import PAGE, Faces, look, refuse_unscored, thresholds_of, write_faces
 from backtalk.output_file import write_output
 from backtalk.report.console import print_report
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.junit import junit_xml
 from backtalk.report.rows import stamp_of
+from backtalk.runs.gates import Gates, judge, judge_scored
+from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, thresholds_of, write_faces
 from backtalk.store import Run
 from backtalk.terminal import make_console
 

@@ -14,13 +14,13 @@ from backtalk.spec import refuse_set
 from backtalk.specs.study import StudySpec
 
 STUDIES = {
-    "ast": "backtalk.studies.ast",
-    "egregious": "backtalk.studies.egregious",
-    "hardening": "backtalk.studies.hardening",
-    "lora": "backtalk.studies.lora",
-    "negative": "backtalk.studies.negative",
-    "reverse": "backtalk.studies.reverse",
-    "transformers": "backtalk.studies.transformers",
+    "ast": "reproduction.ast.study",
+    "egregious": "reproduction.egregious.study",
+    "hardening": "reproduction.hardening.study",
+    "lora": "reproduction.lora.study",
+    "negative": "reproduction.negative.study",
+    "reverse": "reproduction.reverse.study",
+    "transformers": "reproduction.transformers.study",
 }
 SUMMARISED = ("egregious", "reverse")
 """Those whose results beside the page are too brief to go on from."""

@@ -27,7 +27,7 @@ def add_list(commands: Any) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.subject is not None and arguments.subject not in SUBJECTS:
         raise unknown("subject", arguments.subject, SUBJECTS)
-    from backtalk.listing import show
+    from backtalk.cli.listing import show
 
     for subject in [arguments.subject] if arguments.subject else SUBJECTS:
         show(subject)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -256,3 +257,11 @@ FORMATS: dict[str, Format] = {
     ),
     "next-word-clean": Format(_next_word_clean, _YOURS, "the same without the wrong characters, for testing"),
 }
+
+
+def reference_pairs(path: str) -> list[tuple[str, str]]:
+    """(input, reply) pairs of a file, or the test pairs that ship with the embedded model."""
+    if path:
+        return read_corpus(path).pairs()
+    with as_file(files("backtalk") / "embedded" / "chitchat" / "test_pairs.jsonl") as shipped:
+        return read_corpus(str(shipped), "pairs-jsonl").pairs()

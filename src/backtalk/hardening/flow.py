@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit.backend import Tell, teller
-from backtalk.comparison import write_comparison
 from backtalk.hardening.cost import Cost, Side
 from backtalk.hardening.escalation import Step, is_done, level_of
 from backtalk.hardening.folder import (
@@ -40,6 +39,7 @@ from backtalk.hardening.subjects import subject_of
 from backtalk.models.transformer.fingerprint import file_hash
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
+from backtalk.runs.compare import write_comparison
 from backtalk.spec import parse_duration
 from backtalk.specs.harden import HardenSpec, stored_values
 from backtalk.store.folder import write_whole

@@ -15,11 +15,11 @@ from typing import Any
 
 from backtalk.audit.backend import digest
 from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.cases import NAMES, can_say, read_cases
 from backtalk.audit.found import TooFewError, input_key, read_found, read_openings
-from backtalk.cases import NAMES, can_say, read_cases
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.errors import InputError
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import Augmentation, augment, words_of
 from backtalk.protocols import Paraphraser
 from backtalk.spec import refuse_set

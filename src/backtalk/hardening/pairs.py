@@ -20,14 +20,13 @@ import torch
 from torch import Tensor
 
 from backtalk.audit.found import input_key
-from backtalk.cases import reference_pairs
-from backtalk.data.corpora import Corpus, read_corpus
+from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
 from backtalk.data.pairs import PairArrays, encode_pairs
 from backtalk.data.splits import split
 from backtalk.errors import InputError
 from backtalk.hardening.lists import Lists
 from backtalk.models.folder import text_digest
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.specs.harden import HardenSpec
 from backtalk.types import Turn
 

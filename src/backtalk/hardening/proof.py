@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit.backend import Given, Tell
+from backtalk.audit.consent import NOTHING_SAID, Consent
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
-from backtalk.comparison import compare_runs
-from backtalk.consent import NOTHING_SAID, Consent
 from backtalk.errors import InputError, NothingDone
 from backtalk.hardening.cost import Cost
 from backtalk.hardening.folder import (
@@ -31,9 +30,10 @@ from backtalk.hardening.folder import (
     read_record,
 )
 from backtalk.hits import hit_cases, parse_criterion, tried_cases
-from backtalk.outcome import Verdict, thresholds_of
 from backtalk.registry import is_transformer
 from backtalk.report.comparison import Comparison
+from backtalk.runs.compare import compare_runs
+from backtalk.runs.summary import Verdict, thresholds_of
 from backtalk.specs.audit import AuditSpec
 from backtalk.stats import Rate
 from backtalk.store import Run, typed

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from backtalk.errors import InputError, unknown
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.spec import refuse_set
 from backtalk.specs.harden import HardenSpec, check_parts

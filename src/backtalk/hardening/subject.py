@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import nn
 
 from backtalk.audit.backend import Given, Tell
-from backtalk.consent import Consent
+from backtalk.audit.consent import Consent
 from backtalk.hardening.cost import Cost, Side
 from backtalk.hardening.escalation import Attack
 from backtalk.hardening.folder import MODEL

@@ -23,9 +23,9 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
-from backtalk.models.language_model import LanguageModelConfig, LSTMLanguageModel
-from backtalk.models.local import LocalModel
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.output_file import write_whole
 from backtalk.spec import check_values
 from backtalk.specs.train import TrainSpec

@@ -18,9 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import Beam, Rows, Stepper, beam, greedy, trim
-from backtalk.models.language_model import LSTMLanguageModel
-from backtalk.models.local import BATCH, LocalModel
+from backtalk.models.lstm.decode import Beam, Rows, Stepper, beam, greedy, trim
+from backtalk.models.lstm.language_model import LSTMLanguageModel
+from backtalk.models.lstm.model import BATCH, LocalModel
 
 S = TypeVar("S", bound=Rows)
 L = TypeVar("L", bound=Rows)

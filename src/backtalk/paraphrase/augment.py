@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, zip_longest
 
-from backtalk.cases import can_say
-from backtalk.models.local import LocalModel
+from backtalk.audit.cases import can_say
+from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import Paraphraser
 from backtalk.types import Target
 from backtalk.wording import count as counted

@@ -15,9 +15,9 @@ from pathlib import Path
 from backtalk.data.paraphrases import persons
 from backtalk.data.vocabulary import EOS, UNK
 from backtalk.errors import InputError
-from backtalk.models.diverse import diverse_beam
 from backtalk.models.folder import load_folder
-from backtalk.models.local import BATCH, LocalModel
+from backtalk.models.lstm.diverse import diverse_beam
+from backtalk.models.lstm.model import BATCH, LocalModel
 from backtalk.paraphrase.distance import edit_distance, most_different
 from backtalk.types import Turn
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from backtalk.cases import read_cases
+from backtalk.audit.cases import read_cases
 from backtalk.data.targets import write_targets
 from backtalk.data.tokenise import Recipe
 from backtalk.errors import InputError
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import augment
 from backtalk.paraphrase.model import load_paraphraser
 from backtalk.paraphrase.rules import RuleParaphraser

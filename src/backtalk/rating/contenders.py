@@ -14,7 +14,7 @@ from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS
 from backtalk.hardening.pairs import held_out_texts
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
 from backtalk.store import Run

@@ -11,10 +11,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from backtalk.exchanges import Exchange
 from backtalk.report.replies import Replies
 from backtalk.report.spread import BudgetPoint, Cloud
 from backtalk.report.topics import TopicUse, WordUse
+from backtalk.store.exchanges import Exchange
 
 END = "(end)"
 """How the end-of-turn token is labelled."""

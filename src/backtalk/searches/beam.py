@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.decode import draw
+from backtalk.models.lstm.decode import draw
 from backtalk.protocols import Continues, Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import allowed_words

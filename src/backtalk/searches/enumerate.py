@@ -17,11 +17,11 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.free_memory import free_bytes
-from backtalk.models.fused import kernels_for
-from backtalk.models.local import LocalModel
-from backtalk.models.scoring import SHRINK_BELOW
-from backtalk.models.seq2seq import DecoderState, Memory, Seq2Seq
+from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.models.gpu.fused import kernels_for
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.scoring import SHRINK_BELOW
+from backtalk.models.lstm.seq2seq import DecoderState, Memory, Seq2Seq
 
 ROWS = {"cpu": 4_000, "cuda": 2_000_000}
 """The most inputs decoded as one batch, at 200 hidden units; on a processor 30,000 are half as fast."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from backtalk.data.vocabulary import EOS, UNK
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.enumerate import Outputs, unpack
 from backtalk.stats import Rate
 

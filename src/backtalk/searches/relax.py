@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import greedy, trim
-from backtalk.models.free_memory import free_bytes
-from backtalk.models.local import LocalModel
-from backtalk.models.scoring import score_targets
-from backtalk.models.seq2seq import DecoderState, Seq2Seq
+from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.models.lstm.decode import greedy, trim
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.scoring import score_targets
+from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss

@@ -8,7 +8,6 @@ be copied and read from a disk that can't be written.
 """
 
 from backtalk.store.catalogue import find_run, identity_of, latest_run, new_run_folder
-from backtalk.store.export import export_findings
 from backtalk.store.run import Run
 
-__all__ = ["Run", "export_findings", "find_run", "identity_of", "latest_run", "new_run_folder"]
+__all__ = ["Run", "find_run", "identity_of", "latest_run", "new_run_folder"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from backtalk.models.warming import warm_up
+from backtalk.models.gpu.warming import warm_up
 from backtalk.training.gradients import Loss
 
 WARM_UP = (3, 1)

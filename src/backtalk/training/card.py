@@ -12,7 +12,7 @@ import torch
 from backtalk import __version__
 from backtalk.data.prepare import Prepared
 from backtalk.models.folder import Network, load_folder, open_folder, write_card
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.specs.train import TrainSpec
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Turn

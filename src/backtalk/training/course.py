@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.negative import HardenProgress
 from backtalk.training.resumable import Extra, Resumable
 from backtalk.training.updates import DescentConfig

@@ -23,8 +23,8 @@ from torch import Tensor
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import greedy
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.decode import greedy
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.course import Batch, CourseConfig, Done, run_course, steps_of
 from backtalk.training.negative import HardenProgress
 from backtalk.training.step import read_inputs

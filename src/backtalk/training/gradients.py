@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from backtalk.models.warming import warm_up
+from backtalk.models.gpu.warming import warm_up
 
 Loss = Callable[..., Tensor]
 Key = tuple[str, tuple[torch.Size, ...]]

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
-from backtalk.models.decode import sample
-from backtalk.models.reverse import InputPolicy, ReverseGenerator, draw_seed, pick_log_probs
+from backtalk.models.lstm.decode import sample
+from backtalk.models.lstm.reverse import InputPolicy, ReverseGenerator, draw_seed, pick_log_probs
 from backtalk.training.resumable import Resumable
 
 Ask = Callable[[Sequence[str]], list[str | None]]

@@ -26,9 +26,9 @@ from backtalk.data.tokenise import Recipe, get_recipe
 from backtalk.data.vocabulary import Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
-from backtalk.models.local import LocalModel
-from backtalk.models.reverse import ReverseGenerator, load_generator
-from backtalk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
+from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.mle import MLEConfig, Progress, train
 
 __all__ = ["PretrainConfig", "ReverseGenerator", "load_generator", "pretrain"]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from backtalk.data.vocabulary import PAD
 from backtalk.models.folder import Network
-from backtalk.models.seq2seq import Seq2Seq
-from backtalk.models.warming import warm_up
+from backtalk.models.gpu.warming import warm_up
+from backtalk.models.lstm.seq2seq import Seq2Seq
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Step = Callable[[IntArray, IntArray, float], Tensor]

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.seq2seq import Seq2Seq
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.gradients import Gradients, Loss
 from backtalk.training.rules import HitRule, HitWords
 from backtalk.training.step import read_inputs, trim_padding

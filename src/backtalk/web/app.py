@@ -17,7 +17,6 @@ from urllib.parse import parse_qs
 from backtalk.errors import InputError
 from backtalk.report.folders import NotYet
 from backtalk.report.run_page import Offer
-from backtalk.serving.wire import Problem, read_object
 from backtalk.store.records import finite
 from backtalk.terminal import printable
 from backtalk.web.judging import next_pair, take_answer
@@ -25,6 +24,7 @@ from backtalk.web.pages import Pages, read_static
 from backtalk.web.shelf import UNSHOWABLE, Item, Shelf
 from backtalk.web.talk import Talker
 from backtalk.web.views import Views, link, proofs_of
+from backtalk.web.wire import Problem, read_object
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 

@@ -18,8 +18,8 @@ import secrets
 from email.message import Message
 from urllib.parse import parse_qsl, quote, urlencode
 
-from backtalk.serving.local import HOST
-from backtalk.serving.wire import Problem
+from backtalk.web.local import HOST
+from backtalk.web.wire import Problem
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -12,8 +12,8 @@ from backtalk.errors import InputError
 from backtalk.rating.answers import CHOICES, Answer, append_answers, check_rater, now, standing
 from backtalk.rating.asking import own_answers
 from backtalk.rating.folder import Ratings, claimed, read_ratings
-from backtalk.serving.wire import Problem
 from backtalk.terminal import printable
+from backtalk.web.wire import Problem
 
 _ONE_AT_A_TIME = threading.Lock()
 """Two tabs wait for each other; another process that rates is an error, as it always was."""

@@ -6,7 +6,7 @@ import signal
 import webbrowser
 from pathlib import Path
 
-from backtalk.consent import Consent, agree
+from backtalk.audit.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model

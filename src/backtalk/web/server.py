@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.serving.local import HOST, LocalHandler, LocalServer
-from backtalk.serving.wire import Problem, read_body
 from backtalk.store.faults import UNREADABLE
 from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.guard import HEADERS, Guard
+from backtalk.web.local import HOST, LocalHandler, LocalServer
+from backtalk.web.wire import Problem, read_body
 
 IDLE_S = 60
 """A connection that says nothing for this long is closed."""

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from backtalk.chat import answer
 from backtalk.errors import InputError
-from backtalk.models.decode import Sampling
+from backtalk.models.lstm.decode import Sampling
 from backtalk.protocols import LogprobModel, TextModel
-from backtalk.serving.wire import Problem
 from backtalk.terminal import printable
 from backtalk.types import Dialogue, Turn
+from backtalk.web.chat import answer
+from backtalk.web.wire import Problem
 from backtalk.wording import chance
 
 MOST_TURNS = 100

@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from backtalk.comparison import compare_runs
 from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
 from backtalk.models.transformer.fingerprint import file_hash
-from backtalk.outcome import open_index, with_others
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
@@ -23,9 +21,11 @@ from backtalk.report.record import Report
 from backtalk.report.rows import Index, Query
 from backtalk.report.run_page import Offer, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
-from backtalk.serving.wire import Problem
+from backtalk.runs.compare import compare_runs
+from backtalk.runs.summary import open_index, with_others
 from backtalk.store import Run
 from backtalk.web.shelf import Item
+from backtalk.web.wire import Problem
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 ABOVE = 3

@@ -13,7 +13,7 @@ from backtalk.models.transformer import grouped
 from backtalk.models.transformer.attending import register
 from backtalk.models.transformer.grouped import attend, grouped_attention
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.manner import Manner
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.specs.model import ModelOptions
 from tests.models.transformer.tiny import LINES, make_folder

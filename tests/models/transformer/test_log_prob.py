@@ -10,8 +10,8 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row, token_logits
 from backtalk.protocols import LogprobModel
 from backtalk.specs.model import ModelOptions

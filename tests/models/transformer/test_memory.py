@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.free_memory import free_bytes
+from backtalk.models.gpu.free_memory import free_bytes
 from backtalk.models.transformer import memory
 from backtalk.models.transformer.memory import footprint, is_out_of_memory, run_batches
 from tests.models.transformer.tiny import make_network

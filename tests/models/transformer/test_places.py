@@ -9,8 +9,8 @@ import torch
 
 from backtalk.models.transformer import memory, stepping
 from backtalk.models.transformer.generation import continue_by_library
-from backtalk.models.transformer.manner import Manner
-from backtalk.models.transformer.places import Layers, Storage
+from backtalk.models.transformer.kv_slots import Layers, Storage
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.stepping import Stepper, Task
 from tests.models.transformer.tiny import make_network, reading
 

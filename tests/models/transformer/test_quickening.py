@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from backtalk.models.transformer.draft import draft_of
+from backtalk.models.transformer.fused_layers import quicken
 from backtalk.models.transformer.low_rank import is_adapted, quicken_adapter
 from backtalk.models.transformer.norms import quicken_norms
-from backtalk.models.transformer.quickening import quicken
 from backtalk.models.transformer.rotation import _in_place_of, quicken_rotation
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import make_network

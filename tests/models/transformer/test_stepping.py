@@ -10,8 +10,8 @@ import torch
 
 from backtalk.models.transformer.generation import continue_by_library, continue_texts
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig

@@ -75,7 +75,7 @@ def test_the_kernel_can_be_compiled(numbers: str) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from backtalk.models.tail_kernel import _tail_kernel
+    from backtalk.models.gpu.tail_kernel import _tail_kernel
 
     fixed = {"SHARING": 3, "SIZE": 64, "BLOCK_Q": 64, "BLOCK_K": 32, "BLOCK_D": 64, "PRECISION": "ieee"}
     given = {name: f"*{numbers}" if name.endswith("_ptr") else "i32" for name in _tail_kernel.arg_names}
@@ -89,7 +89,7 @@ def test_the_kernel_is_the_reference() -> None:
     """In Triton's interpreter, which must be chosen before Triton is imported."""
     check = f"""
 import torch
-from backtalk.models.tail_kernel import tail_attention
+from backtalk.models.gpu.tail_kernel import tail_attention
 from backtalk.models.transformer.tails import plain_tails
 from tests.models.transformer.test_tails import some
 for shape in {SHAPES}:

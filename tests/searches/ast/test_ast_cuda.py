@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from backtalk.models.transformer import like_length
+from backtalk.models.transformer.fused_layers import quicken
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import quicken
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.defender import Defender

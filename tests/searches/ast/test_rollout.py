@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.transformer import quickening
+from backtalk.models.transformer import fused_layers as quickening
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts
 from backtalk.searches.ast.conversation import Conversation

@@ -15,18 +15,18 @@ from functools import cached_property
 from typing import Any
 
 from backtalk.audit.backend import Again, Backend, Given, Tell, digest, noting, teller
-from backtalk.blocks import end_work, open_run, work_through
-from backtalk.consent import Consent
+from backtalk.audit.blocks import end_work, open_run, work_through
+from backtalk.audit.consent import Consent
+from backtalk.audit.reference import Reference, likely_prompt, pairs_fingerprint, played_pairs
 from backtalk.data.known_prompts import read_prompts, read_weak
 from backtalk.data.openings import OpeningLists, read_openings
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.outcome import summarise
 from backtalk.protocols import TextModel
-from backtalk.reference import Reference, likely_prompt, pairs_fingerprint, played_pairs
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
+from backtalk.runs.summary import summarise
 from backtalk.searches.ast.adversary import Speaker
 from backtalk.searches.ast.attackers import Attackers, earlier_training, saved_adversary, steps_left
 from backtalk.searches.ast.config import Ast

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from backtalk.audit.backend import Again, Backend, Tell, digest
+from backtalk.audit.reference import Reference
 from backtalk.errors import InputError
-from backtalk.outcome import thresholds_of
 from backtalk.protocols import LogprobModel, Scorer
-from backtalk.reference import Reference
 from backtalk.registry import load_scorer
+from backtalk.runs.summary import thresholds_of
 from backtalk.store import Run
 from backtalk.types import Access, Case, Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
 

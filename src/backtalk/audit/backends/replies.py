@@ -16,22 +16,22 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.asking import BATCH, Asker, MemoryAnswers, at_once
 from backtalk.audit.backend import Again, Backend, Given, Tell, noting, teller
-from backtalk.blackbox.aims import Asked, Scorers, load_scorers, measure_reference
-from backtalk.blackbox.gather import Utterances, read_utterances
-from backtalk.blackbox.plan import Plan
-from backtalk.blackbox.rerank import measure_winners, rerank, unmeasurable
-from backtalk.blackbox.training import Trainer
-from backtalk.cases import read_cases
-from backtalk.consent import Consent, agree
+from backtalk.audit.cases import read_cases
+from backtalk.audit.consent import Consent, agree
+from backtalk.audit.reference import Reference, asked_pairs, measure_reference, pairs_fingerprint
 from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
-from backtalk.models.endpoint import EndpointModel
-from backtalk.models.local import LocalModel
-from backtalk.outcome import criteria_of, thresholds_of
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.service.asker import BATCH, Asker, MemoryAnswers, at_once
+from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
-from backtalk.reference import Reference, asked_pairs, pairs_fingerprint
+from backtalk.runs.summary import criteria_of, thresholds_of
+from backtalk.searches.reverse.aims import Asked, Scorers, load_scorers
+from backtalk.searches.reverse.gather import Utterances, read_utterances
+from backtalk.searches.reverse.plan import Plan
+from backtalk.searches.reverse.rerank import measure_winners, rerank, unmeasurable
+from backtalk.searches.reverse.training import Trainer
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers

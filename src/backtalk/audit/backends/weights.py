@@ -11,16 +11,16 @@ from itertools import islice
 from typing import Any
 
 from backtalk.audit.backend import Again, Backend, Given, Tell, device_of
-from backtalk.cases import can_say, read_cases
-from backtalk.consent import Consent
-from backtalk.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
+from backtalk.audit.cases import can_say, read_cases
+from backtalk.audit.consent import Consent
+from backtalk.audit.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
+from backtalk.audit.reference import Reference, bounded, find_reference, with_judge
 from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.outcome import thresholds_of
 from backtalk.protocols import TextModel, WeightsModel
-from backtalk.reference import Reference, bounded, find_reference, with_judge
 from backtalk.registry import is_transformer
+from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
 from backtalk.searches.on_weights import WeightsSearch, WordSearch

@@ -20,9 +20,9 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hits import Criterion
 from backtalk.models.device import evaluating
-from backtalk.models.reverse import draw_seed
-from backtalk.models.transformer.manner import Manner
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.sampling import Manner
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.conversation import reading_of
 from backtalk.searches.gibbs import Gibbs

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from backtalk.hardening.escalation import Attack
 from backtalk.models.device import evaluating
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs

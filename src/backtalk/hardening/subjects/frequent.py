@@ -23,7 +23,7 @@ from backtalk.hardening.settings import frequent_config
 from backtalk.hardening.subject import Measured, Training, diversity
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
 from backtalk.models.device import evaluating
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.scorers.diversity import commonest
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate

@@ -8,7 +8,7 @@ from typing import Any
 
 from backtalk.audit.backend import Tell
 from backtalk.audit.backends.weights import search_block
-from backtalk.effort import measure_rate
+from backtalk.audit.effort import measure_rate
 from backtalk.errors import InputError
 from backtalk.hardening.escalation import Attack, make_ladder, without_input
 from backtalk.hardening.folder import CHECKPOINT
@@ -22,7 +22,7 @@ from backtalk.hardening.subjects.finder import Searcher, SearchingFinder
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
-from backtalk.models.local import LocalModel
+from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from backtalk import __version__
+from backtalk.audit.reference import find_reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
@@ -25,8 +26,7 @@ from backtalk.hardening.settings import bound_of
 from backtalk.hardening.subject import Subject
 from backtalk.models.device import evaluating
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
-from backtalk.models.local import LocalModel
-from backtalk.reference import find_reference
+from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import MODELS, find_model, load_model
 from backtalk.scorers.diversity import most_frequent
 from backtalk.specs.harden import HardenSpec

@@ -18,12 +18,12 @@ from typing import Any
 from backtalk.audit.found import Played, played_by, played_turns
 from backtalk.hardening.lists import Lists
 from backtalk.hits import parse_criterion
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
 from backtalk.protocols import Scorer
 from backtalk.registry import load_reward
-from backtalk.repeats import loops
+from backtalk.scorers.repetition import loops
 from backtalk.store import Run
 from backtalk.training.lora import Adapter
 from backtalk.types import Dialogue, Turn

@@ -26,9 +26,10 @@ from safetensors import SafetensorError
 from backtalk import __version__
 from backtalk.audit.backend import Given, Tell, digest
 from backtalk.audit.backends.fixed import FixedInputs, FoundCase
+from backtalk.audit.consent import Consent
 from backtalk.audit.flow import stored_spec
 from backtalk.audit.found import played_by
-from backtalk.consent import Consent
+from backtalk.audit.reference import Reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
@@ -55,15 +56,14 @@ from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS, own_replies
 from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, read_talk, talking_of
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.folder import write_card
-from backtalk.models.transformer.manner import Manner
+from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import quicken_model
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
-from backtalk.outcome import thresholds_of
 from backtalk.protocols import Scorer
-from backtalk.reference import Reference
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
+from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.diversity import most_frequent
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.on_weights import TOKENS

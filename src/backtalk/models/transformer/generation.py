@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.decode import Sampling, draw, uniform
-from backtalk.models.transformer.manner import Drawing
+from backtalk.models.lstm.decode import Sampling, draw, uniform
+from backtalk.models.transformer.sampling import Drawing
 from backtalk.models.transformer.scoring import pad_left, pad_right
 from backtalk.models.transformer.stepping import Stepper, Task
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from backtalk.models.decode import Sampling, draw, uniform
 from backtalk.models.device import wide
+from backtalk.models.lstm.decode import Sampling, draw, uniform
 from backtalk.models.transformer.gradient import embedding_gradient, to_one_hot
 from backtalk.models.transformer.memory import Footprint, run_parts
 from backtalk.models.transformer.reading import Reader

@@ -89,8 +89,9 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _open(source: Source, device: torch.device, options: ModelOptions, own_code: bool) -> tuple[Any, Any]:
     try:
-        from transformers import AutoConfig, AutoTokenizer
         from transformers.utils import logging
+
+        from transformers import AutoConfig, AutoTokenizer
     except ImportError as error:
         raise needs_extra(error) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.free_memory import free_bytes
+from backtalk.models.gpu.free_memory import free_bytes
 from backtalk.models.transformer.like_length import end_of_part
 
 SHARE = 0.6

@@ -13,9 +13,9 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.like_length import PASS_TOKENS
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.memory import WRITTEN_TOKENS, Footprint, footprint, run_batches
 from backtalk.models.transformer.reading import Tally
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import (
     Batch,
     Row,

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.models.device import wide
-from backtalk.models.softmax import target_scores
-from backtalk.models.transformer.places import Layers, layers_of
+from backtalk.models.lstm.softmax import target_scores
+from backtalk.models.transformer.kv_slots import Layers, layers_of
 from backtalk.models.transformer.scoring import before_output
 
 CLOSE, CLOSE_IN_HALF = 1e-5, 1e-2

@@ -109,8 +109,9 @@ def _convert(file: Path, copy: Path) -> None:
 def _write_copy(file: Path, folder: Path) -> None:
     try:
         import gguf  # noqa: F401  # transformers reads the file with it
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
+
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         if error.name == "gguf":
             raise InputError(f"smollm2 needs gguf to be converted; {INSTALL}") from None

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from backtalk.models.gpu.warming import warm_up
 from backtalk.models.transformer.grouped import grouped_attention
-from backtalk.models.transformer.manner import Drawing, Manner
+from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.memory import is_out_of_memory
-from backtalk.models.transformer.places import Layers, Prompts, Storage, cache_in_places, read_prompts
+from backtalk.models.transformer.sampling import Drawing, Manner
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
-from backtalk.models.warming import warm_up
 
 LEAST = {"cpu": 0, "cuda": 64}
 """Rows and lengths are filled up to this, to one and a half of it, twice, three times, four times, six times

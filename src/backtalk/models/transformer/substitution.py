@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from backtalk.models.device import wide
+from backtalk.models.transformer.kv_slots import Layers, own_cache
 from backtalk.models.transformer.memory import Footprint, run_parts
-from backtalk.models.transformer.places import Layers, own_cache
 from backtalk.models.transformer.reading import Reader
 from backtalk.models.transformer.sequences import NO_TOKEN, Sequences
 from backtalk.models.transformer.tails import behind

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backtalk.models.fused import kernels_for
+from backtalk.models.gpu.fused import kernels_for
 from backtalk.models.transformer.attending import attending
-from backtalk.models.transformer.places import Layers
+from backtalk.models.transformer.kv_slots import Layers
 
 NAME = "backtalk_tails"
 OTHERWISE = ("sliding_window", "softcap", "position_bias", "s_aux")

@@ -74,8 +74,9 @@ class SequenceScorer:
 def load(name: str, device: str = "auto") -> SequenceScorer:
     """`name` is a hub name or a folder, with #LABEL where the label is said."""
     try:
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
         from transformers.utils import logging
+
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
     except ImportError:
         raise InputError("a Hugging Face scorer needs transformers; pip install 'backtalk[judge]'") from None
     where, asked = (name, "") if Path(name).is_dir() else name.partition("#")[::2]

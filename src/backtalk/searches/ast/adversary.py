@@ -17,10 +17,10 @@ import numpy as np
 from torch import nn
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.fused_layers import Quickened, quicken_model
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.manner import Manner
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import Quickened, quicken_model
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, RunningText
 from backtalk.searches.ast.defender import room_of

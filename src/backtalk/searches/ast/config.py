@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.manner import Manner
-from backtalk.repeats import LOOPING
+from backtalk.models.transformer.sampling import Manner
+from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.reward import RewardConfig
 from backtalk.spec import (
     Above,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from backtalk.models.transformer.manner import Manner
+from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.quickening import quicken_model
+from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, Reading, reading_of
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backtalk.models.reverse import draw_seed
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.reward import Turned
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backtalk.repeats import LOOPING
+from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.reward import Turned
 from backtalk.stats import standard_error
 

@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from backtalk.exchanges import Exchange, exchanges_of, finding_of
-from backtalk.models.reverse import draw_seed
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.adversary import Speaker
 from backtalk.searches.ast.config import Ast
@@ -17,6 +16,7 @@ from backtalk.searches.ast.defender import MOST_SCORED, Defender
 from backtalk.searches.ast.reward import reward_of
 from backtalk.searches.ast.rollout import DEFENDER, Game
 from backtalk.searches.seeds import row_seed
+from backtalk.store.exchanges import Exchange, exchanges_of, finding_of
 from backtalk.types import Finding, Opening
 
 

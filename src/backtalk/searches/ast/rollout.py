@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backtalk.models.reverse import draw_seed
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
-from backtalk.repeats import repeated
+from backtalk.scorers.repetition import repeated
 from backtalk.searches.ast.adversary import Speaker
 from backtalk.searches.ast.conversation import Conversation
 from backtalk.searches.ast.defender import Defender

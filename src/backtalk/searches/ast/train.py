@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backtalk.errors import InputError
-from backtalk.models.reverse import draw_seed
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig

@@ -1,0 +1,320 @@
+"""The page of the study: rows with intervals, the paper's orderings and whether ours agree, the plot of
+likelihood against toxicity, the second defender, topics, and the hardening."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backtalk.report.record import Player
+from backtalk.searches.ast.config import AstConfig
+from backtalk.specs.study import StudySpec
+from reproduction.ast.data import LAYOUT
+from reproduction.ast.paper import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering
+from reproduction.ast.sizes import Size
+from reproduction.ast.steps import AGAIN, ROWS
+from reproduction.bootstrap import difference_of, mean_of
+from reproduction.cells import number, percent, section, table, text_table
+from reproduction.figures import COLOURS, MARKERS, drawing, name_points
+from reproduction.frame import command_of, how_it_was_run, warning, write_files
+from reproduction.parts import read_records
+
+HEAD = (
+    "# ASTPrompter (Hardy et al. 2024)\n\n"
+    "An adversary that learns likely prompts which turn a model toxic, beside its baselines. Means stand "
+    "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
+    "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
+)
+MIXED = "depends on the training"
+MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "rebel")
+ABLATED = ("ours-short", AGAIN, "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
+ABLATIONS_SAID = (
+    "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
+    "(`--hold-ppl`): there it tells little of the part that is left out. With gamma = 0 nothing holds it, as "
+    "in the paper, and the checkpoint is chosen by reward alone. Intervals are over openings: how far two "
+    "trainings differ they do not tell."
+)
+Records = Mapping[str, Mapping[str, Any]]
+
+
+def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
+    found = read_records(folder, parts)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    pictures = page.parent / page.stem
+    lines = [
+        HEAD,
+        *warning(spec, "trainings and lists", "The shipped openings stand in for Reddit's"),
+        *section("Ours and the baselines", [_rows_said(size), "", *_rows(found, MAIN)]),
+        *section("Turn by turn", _turns(found, MAIN)),
+        *section("Likelihood against toxicity", _front(found, pictures)),
+        *section("The paper's orderings", _orderings(found, BASELINES)),
+        *section("Ablations", [ABLATIONS_SAID, "", *_rows(found, ABLATED), *ablations(found)]),
+        *section("A second defender: the same model by its chat template", _transfer(found)),
+        *section("What the prompts speak of", _topics(found, size)),
+        *section("Hardened, and attacked anew", _hardened(found)),
+        *section("Speed", _speed(found, size)),
+        *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
+    ]
+    return write_files(page, lines, "ast", spec, found)
+
+
+def _rows_said(size: Size) -> str:
+    return (
+        f"`ours` is ipo after {size.steps:,} updates; `ours-short`, the same training after "
+        f"{size.short_steps:,}, is what rows of as many updates are compared with. All leave out pairs whose "
+        f"rewards are nearer than {AstConfig().least_gap:g}, but `every-pair`, which takes all, as "
+        "published. A weak text is a winner without a loser (published: against a turn of the adversary's "
+        "own). `human` has fixed prompts of people, one more in each turn."
+    )
+
+
+def result(records: Records, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = records.get(name, {}).get("result", {})
+    return found
+
+
+def played(records: Records, name: str) -> Mapping[str, Any]:
+    """The result of a row; empty where it was not run or left out."""
+    found = result(records, name)
+    return found if "by_turn" in found else {}
+
+
+def values(records: Records, name: str, measure: str) -> dict[str, float]:
+    """By opening."""
+    if measure == "spread":
+        found = values(records, name, "log_ppl")
+        middle = sum(found.values()) / max(len(found), 1)
+        return {case: abs(value - middle) for case, value in found.items()}
+    own = result(records, name).get("by_opening", {})
+    return {case: row[measure] for case, row in own.items() if row.get(measure) is not None}
+
+
+def judge(records: Records, ordering: Ordering) -> tuple[dict[str, Any], str] | None:
+    """The difference of two rows over the openings that both have, and whether the claim holds."""
+    first, second = (values(records, name, ordering.measure) for name in (ordering.first, ordering.second))
+    shared = [case for case in first if case in second]
+    if not shared:
+        return None
+    apart = difference_of([second[case] for case in shared], [first[case] for case in shared])
+    low, high = apart["low"], apart["high"]
+    if ordering.how in ("near", "no higher"):
+        room = NEAR_TOXICITY
+        if ordering.measure == "log_ppl":
+            room = NEAR * abs(mean_of([second[case] for case in shared])["mean"])
+        least = -room if ordering.how == "near" else float("-inf")
+        verdict = (
+            "holds" if least <= low and high <= room else "no" if low > room or high < least else "unclear"
+        )
+        return apart, verdict
+    sign = 1 if ordering.how == "above" else -1
+    edges = sorted((sign * low, sign * high))
+    return apart, "holds" if edges[0] > 0 else "the other way" if edges[1] < 0 else "unclear"
+
+
+def _rows(records: Records, names: Sequence[str]) -> list[str]:
+    """One line a row, over all turns."""
+    lines = []
+    for name in names:
+        if not (found := played(records, name)):
+            lines.append([name, *["not run"] + ["–"] * 8])
+            continue
+        whole = found["by_turn"][-1]
+        toxicity, second, log_ppl = (
+            mean_of(list(values(records, name, one).values())) for one in ("toxicity", "second", "log_ppl")
+        )
+        lines.append([
+            name,
+            _mean(toxicity),
+            _share(whole["defender"]),
+            _share(whole["pair"]),
+            _mean(second),
+            _share(whole["second"]),
+            f"{_mean(log_ppl)} ± {number(whole['log_ppl']['std'])}",
+            percent(found["hits"]["toxic-0.5"]),
+            f"{100 * whole['different']:.0f}%",
+            f"{100 * whole['loops']:.0f}%",
+        ])  # fmt: skip
+    header = [
+        "row", "T(d)", "T(d), share", "T(a+d), share", "T(d), second scorer", "share", "log-perplexity",
+        "openings hit in any turn", "different prompts", "in circles",
+    ]  # fmt: skip
+    return table(header, lines)
+
+
+def _turns(records: Records, names: Sequence[str]) -> list[str]:
+    lines = []
+    for name in names:
+        for row in result(records, name).get("by_turn", []):
+            if row["turn"]:
+                lines.append([
+                    name, str(row["turn"]),
+                    *(_spread(row[one]) for one in ("defender", "pair", "second", "second_pair", "log_ppl")),
+                ])  # fmt: skip
+    if not lines:
+        return ["Not run.", ""]
+    header = ["row", "turn", "T(d)", "T(a+d)", "T(d), second", "T(a+d), second", "log-perplexity"]
+    return table(header, lines)
+
+
+def _orderings(records: Records, orderings: Sequence[Ordering]) -> list[str]:
+    lines = []
+    for one in orderings:
+        found = judge(records, one)
+        cells = ["not run", "–"] if found is None else [_mean(found[0]), found[1]]
+        lines.append([one.claim, f"{one.first} less {one.second}", *cells])
+    return table(["claim", "rows", "difference", "here"], lines, words=2)
+
+
+def ablations(records: Records) -> list[str]:
+    """Each claim against ours-short, and against its repetition where there is one: with a single training of
+    it, what is chance in that one would count for every row."""
+    lines, reasons = [], []
+    for one in ABLATIONS:
+        found = judge(records, one)
+        again = judge(records, one._replace(second=AGAIN)) if one.second == "ours-short" else None
+        cells = ["not run", "–", "–"]
+        if found is not None:
+            verdict = found[1] if again is None or again[1] == found[1] else MIXED
+            cells = [_mean(found[0]), "–" if again is None else _mean(again[0]), verdict]
+            if verdict != "holds":
+                reasons.append(f"- {one.claim}: *{verdict}*. Why: {WHY.get(one.claim, 'not known')}.")
+        lines.append([one.claim, f"{one.first} less {one.second}", *cells])
+    shown = table(["claim", "rows", "difference", f"less {AGAIN}", "here"], lines, words=2)
+    apart = judge(records, Ordering("", AGAIN, "ours-short", "toxicity", "above"))
+    if apart is not None:
+        shown += [
+            f"`{AGAIN}` is `ours-short` once more, with the same seed: on a GPU sums are rounded in another "
+            "order each time, and what follows grows apart. Their T(d) is "
+            f"{_mean(apart[0])} apart, so a smaller difference of two rows may be chance; *{MIXED}* is what "
+            "comes out otherwise against one than against the other.",
+            "",
+        ]
+    return shown + ([*reasons, ""] if reasons else [])
+
+
+def players(records: Records) -> list[Player]:
+    """Every row against the plain defender as a point."""
+    points = {}
+    for name in ROWS:
+        on_the_model = "template" not in ROWS[name] and "model" not in ROWS[name]
+        if on_the_model and (found := played(records, name)):
+            whole = found["by_turn"][-1]
+            points[name] = (found["n"], whole["log_ppl"]["mean"], whole["defender"]["mean"])
+    return [
+        Player(name, n, x, y, not any(a <= x and b >= y and (a < x or b > y) for _, a, b in points.values()))
+        for name, (n, x, y) in points.items()
+    ]
+
+
+def _front(records: Records, pictures: Path) -> list[str]:
+    points = players(records)
+    if not points:
+        return ["Not run.", ""]
+    with drawing(pictures / "front.svg", width=6.4, height=4.0) as (axis,):
+        for place, point in enumerate(points):
+            colour, marker = COLOURS[place % 4], MARKERS[place // 4 % 4]
+            axis.plot([point.log_ppl], [point.toxicity], linestyle="", color=colour, marker=marker)
+        front = sorted((point for point in points if point.on_front), key=lambda one: one.log_ppl)
+        axis.plot(
+            [one.log_ppl for one in front], [one.toxicity for one in front], color="#333333", linestyle=":"
+        )
+        axis.set(
+            xlabel="log-perplexity of the prompts (left: likelier)", ylabel="mean toxicity of the defender"
+        )
+        name_points(axis, {point.name: (point.log_ppl, point.toxicity) for point in points})
+    words = "Each row as a point; the dotted line joins those that no other beats in both"
+    return [f"![{words}]({pictures.name}/front.svg)", "", f"*{words}*", ""]
+
+
+def _transfer(records: Records) -> list[str]:
+    """Trained against one defender, played against both."""
+    grid = {
+        "as running text": ("ours-short", "ours-to-chat"),
+        "by its template": ("chat-to-plain", "chat-ours"),
+        "not at all": ("untuned", "chat-untuned"),
+    }
+    lines = []
+    for trained, names in grid.items():
+        cells = []
+        for name in names:
+            whole = (result(records, name).get("by_turn") or [None])[-1]
+            cells += ["not run"] * 3 if whole is None else [
+                _spread(whole["defender"]), _spread(whole["second"]), _spread(whole["log_ppl"])
+            ]  # fmt: skip
+        lines.append([trained, *cells])
+    header = ["trained against it", "text: T(d)", "second", "log-perplexity"]
+    shown = table([*header, "chat: T(d)", "second", "log-perplexity"], lines)
+    return [*shown, *_orderings(records, TRANSFER)]
+
+
+def _topics(records: Records, size: Size) -> list[str]:
+    lines = [
+        [name, *(f"{100 * shares[-1]:.1f}%" for shares in found["topics"].values())]
+        for name in MAIN
+        if (found := played(records, name))
+    ]
+    if not lines:
+        return ["Not run.", ""]
+    shown = [f"Conversations with a word of the topic by turn {size.turns}, by our own word lists.", ""]
+    shown += table(["row", "politics", "sex", "profanity"], lines)
+    words = result(records, "words").get("words", [])
+    rows = [[word, str(count), str(untuned), f"{z:.1f}"] for word, count, untuned, z in words]
+    return shown + (text_table(["word", "ours", "untuned", "z"], rows) if rows else [])
+
+
+def _hardened(records: Records) -> list[str]:
+    found = result(records, "hardened")
+    if "updates" not in found:
+        return [f"Not run: {found['left_out']}." if "left_out" in found else "Not run.", ""]
+    told = f"{found['updates']:,} updates, iteration {found['iterations_kept']} kept."
+    for one in found["candidates"]:
+        if why := one.get("broken"):
+            told += f" Iteration {one['iterations']} broke the model in conversations: {why}."
+    if "left_out" in found:
+        return [f"Hardened on what ours-short found: {told} Nothing was left to attack anew.", ""]
+    rows = _rows(records, ("ours-short", "after-old", "after-ours"))
+    return [
+        f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "
+        "model, `after-ours` a new one that was trained against it.",
+        "",
+        *rows,
+    ]
+
+
+def _speed(records: Records, size: Size) -> list[str]:
+    shown = []
+    if found := result(records, "speed"):
+        speed = found["pairs_per_s"]
+        whole, trees, turns = (speed[name] for name in ("batched", "tree by tree", "turn by turn"))
+        shown = [
+            f"- Pairs a second: {found['trees']} trees in one batch {whole:,.1f}; turn by turn {turns:,.2f} "
+            f"({whole / turns:,.1f} times fewer); a tree at a time, the turns of each level together "
+            f"{trees:,.2f} ({whole / trees:,.1f} times fewer)."
+        ]
+    if training := result(records, "ours").get("training"):
+        shown.append(
+            f"- {size.steps:,} updates of `ours`, the play of {training['pairs']:,} pairs and the "
+            f"measurements between them took {training['seconds']:,.0f} s, beside other rows on the same "
+            "device where there were several jobs."
+        )
+    return [*(shown or ["Not run."]), ""]
+
+
+def _mean(found: Mapping[str, Any]) -> str:
+    if found["mean"] is None:
+        return "–"
+    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def _share(spread: Mapping[str, Any] | None) -> str:
+    if not spread or spread["above"] is None:
+        return "–"
+    return f"{100 * spread['above']:.1f}% [{100 * spread['low']:.1f}, {100 * spread['high']:.1f}]"
+
+
+def _spread(spread: Mapping[str, Any] | None) -> str:
+    if not spread or spread["mean"] is None:
+        return "–"
+    share = "" if spread["above"] is None else f", {100 * spread['above']:.1f}%"
+    return f"{spread['mean']:.3f} ± {spread['std']:.3f}{share}"

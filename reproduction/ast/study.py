@@ -1,0 +1,71 @@
+"""`backtalk study ast`: Hardy et al. 2024 from the openings to the last table, as a list of parts.
+
+Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page. A
+training that was killed goes on with the same command, from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backtalk.hardening.settings import LORA_PLAYED
+from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
+from backtalk.report.topics import RUDE
+from backtalk.specs.study import StudySpec
+from reproduction.ast.data import Texts, open_texts
+from reproduction.ast.page import write_page
+from reproduction.ast.sizes import SIZES, Size
+from reproduction.ast.steps import ROWS, harden_ours, learnt_words, play_row, settings_of, time_play
+from reproduction.parts import Part, claim_folder
+from reproduction.telling import run_and_tell
+
+MODEL = "smollm2"
+
+
+def run_study(spec: StudySpec) -> int:
+    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
+    folder = Path(spec.out)
+    claim_folder(folder)
+    size = SIZES[spec.size].limited(spec.limit)
+    texts = open_texts(spec.data, folder)
+    page = partial(write_page, spec=spec, size=size)
+    return run_and_tell(ast_parts(texts, size, spec.model or MODEL), spec, "ast", page)
+
+
+def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None = None) -> list[Part]:
+    """Every part of the study, in an order in which they can run; `more` are flags for every row."""
+    shown = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
+
+    def row(name: str) -> Part:
+        needs = [ROWS[name][flag] for flag in ("adversary", "train_from") if flag in ROWS[name]]
+        needs += ["hardened"] if ROWS[name].get("model") else []
+        run = partial(play_row, name=name, size=size, texts=texts, model=model, more=more or {})
+        settings = settings_of(name, size, texts, shown)
+        return Part(name, tuple(needs), run, settings, texts.files, (f"runs/{name}",))
+
+    hardened = Part(
+        "hardened",
+        ("ours-short",),
+        partial(harden_ours, size=size, model=model),
+        {
+            "iterations": size.iterations,
+            "model": shown,
+            "defaults": LORA_PLAYED,
+            "own_replies": [DRAWS, HARMLESS],
+        },
+        owns=("hardenings/hardened",),
+    )
+    speed = Part(
+        "speed",
+        (),
+        partial(time_play, size=size, texts=texts, model=model),
+        {"played": size.played, "depth": size.depth, "model": shown, "beside": ["trees", "turns"]},
+        texts.files,
+        alone=True,
+    )
+    words = Part("words", ("ours", "untuned"), learnt_words, {"masked_from": RUDE})
+    rows = [row(name) for name in ROWS]
+    place = list(ROWS).index("after-ours")
+    return [*rows[:place], hardened, *rows[place:], words, speed]

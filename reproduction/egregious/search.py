@@ -1,0 +1,181 @@
+"""Tables 3, 4 and 11: one gibbs-enum search of one model for one list and one hit, and what it amounts to.
+
+A search is an ordinary audit run under runs/, so it goes on after a kill block by block. Hits are counted by
+the paper's rule, the restart of lowest loss, and by any restart beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backtalk.audit.cases import can_say
+from backtalk.audit.flow import audit
+from backtalk.data.targets import write_targets
+from backtalk.hits import STANDARD, best_findings, rates
+from backtalk.models.device import pick_device
+from backtalk.models.lstm.model import LocalModel
+from backtalk.registry import load_model
+from backtalk.report.progress import shown
+from backtalk.runs.summary import thresholds_of
+from backtalk.specs.audit import flat_spec
+from backtalk.store import Run
+from backtalk.terminal import make_console
+from backtalk.types import Finding, Target
+from reproduction.egregious.data import (
+    SEED,
+    Data,
+    is_own,
+    mal_targets,
+    normal_targets,
+    own_sentences,
+    random_targets,
+)
+from reproduction.egregious.sizes import Size
+from reproduction.egregious.training import model_name
+from reproduction.parts import Result, Workplace
+
+RESTARTS_SHOWN = (1, 2, 5, 10)
+SHOWN_TARGETS = 40
+"""Targets of our own list that are kept with their words."""
+CURVE_TARGETS = 100
+
+
+def search_settings(size: Size, hit: str, restarts: int = 0, top: int = 0) -> dict[str, Any]:
+    """The paper's search: as published, <unk> allowed, every row to its end."""
+    return {
+        "search": "gibbs",
+        "hit": hit,
+        "length": size.length,
+        "top": top or size.top,
+        "sweeps": size.sweeps,
+        "restarts": restarts or size.restarts,
+        "as_published": True,
+        "with_unknown": True,
+        "seed": SEED,
+    }
+
+
+def open_model(place: Workplace, corpus: str, arch: str) -> LocalModel:
+    model = load_model(str(place.path(model_name(corpus, arch))), place.device)
+    assert isinstance(model, LocalModel)
+    return model
+
+
+def list_targets(data: Data, size: Size, model: LocalModel, corpus: str, name: str) -> list[Target]:
+    if name == "mal":
+        return mal_targets(data, model, size.mal)
+    if name == "random":
+        return random_targets(model, size.random)
+    return normal_targets(data.sources[corpus], model, size.normal)
+
+
+def search(
+    place: Workplace,
+    name: str,
+    model: LocalModel,
+    targets: Sequence[Target],
+    settings: Mapping[str, Any],
+    precision: str = "auto",
+) -> Result:
+    """Audits the targets in runs/NAME and sums it up; a list that can't be said gives an empty result."""
+    if not any(can_say(model, target.text) for target in targets):
+        return {"n": 0, "skipped": len(targets), "hit": settings["hit"], "hits": {}, "targets": {}, "own": []}
+    file, folder = place.path("lists", f"{name}.jsonl"), place.path("runs", name)
+    write_targets(file, targets)
+    values = {
+        **settings,
+        "model": model.name,
+        "targets": str(file),
+        "prune": pick_device(place.device).type
+        == "cpu",  # exact either way; on a GPU it costs more than it saves
+        "precision": precision,
+        "device": place.device,
+    }
+    with shown(make_console(stderr=True)) as tell:
+        audit(flat_spec(values, name), str(folder), fresh=_outdated(folder, model), progress=tell)
+    return sum_up(folder)
+
+
+def run_search(
+    place: Workplace,
+    data: Data,
+    size: Size,
+    corpus: str,
+    arch: str,
+    list_name: str,
+    settings: Mapping[str, Any],
+) -> Result:
+    model = open_model(place, corpus, arch)
+    targets = list_targets(data, size, model, corpus, list_name)
+    found = search(place, place.part, model, targets, settings)
+    return {"corpus": corpus, "arch": arch, "list": list_name, **found}
+
+
+def sum_up(folder: Path) -> Result:
+    """A finished run as numbers: no text but that of targets which stand in our own list."""
+    with Run.open(folder) as run:
+        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
+        restarts, words, seconds = run.spec["search"]["restarts"], run.facts["words"], run.seconds()
+        hit = run.spec["hit"]
+    by_best = rates(targets, findings, STANDARD, thresholds, "best")
+    by_any = rates(targets, findings, STANDARD, thresholds, "any")
+    counted = sorted({r for r in RESTARTS_SHOWN if r < restarts} | {restarts})
+    few = {r: [f for f in findings if f.restart < r] for r in counted}
+    best = best_findings(findings)
+    own = own_sentences()
+    found = [finding for finding in findings if finding.status == "found"]
+    met = {f.case: [c.name for c in STANDARD if c.holds(f, thresholds)] for f in best.values()}
+    return {
+        "hit": hit,
+        "n": len(best.keys() | {f.case for f in findings if f.status == "nothing"}),
+        "skipped": sum(finding.status == "skipped" for finding in findings),
+        "restarts": restarts,
+        "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
+        "hits": {name: {"best": by_best[name].as_dict(), "any": by_any[name].as_dict()} for name in by_best},
+        "by_restarts": {
+            str(r): {k: v.as_dict() for k, v in rates(targets, some, STANDARD, thresholds, "best").items()}
+            for r, some in few.items()
+        },
+        "targets": {
+            case: {key: finding.scores.get(key) for key in ("mean", "min", "greedy", "input_mean", "loss")}
+            | {"hits": met[case]}
+            for case, finding in best.items()
+        },
+        "own": [
+            {
+                "target": finding.target,
+                "trigger": finding.trigger,
+                "hits": met[finding.case],
+                "words": [word.lower() for word in words[finding.target]],  # as the model reads them
+                "token_log_probs": finding.series["token_log_probs"],
+            }
+            for finding in best.values()
+            if is_own(finding.target, own)
+        ][:SHOWN_TARGETS],
+        "mean_sweeps": _mean([len(f.series["loss_by_sweep"]) - 1 for f in found]),
+        "candidates": sum(finding.candidates for finding in findings),
+        "seconds": seconds,
+        "loss_by_sweep": mean_curve(found, "loss_by_sweep"),
+        "output_loss_by_sweep": mean_curve(found, "output_loss_by_sweep"),
+    }
+
+
+def mean_curve(findings: Sequence[Finding], series: str, targets: int = CURVE_TARGETS) -> list[float]:
+    """The mean by sweep, first restart of the first targets; a row that stopped keeps its last value."""
+    rows = [f.series[series] for f in findings if f.restart == 0 and f.series.get(series)][:targets]
+    longest = max(map(len, rows), default=0)
+    return [_mean([row[min(sweep, len(row) - 1)] for row in rows]) for sweep in range(longest)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _outdated(folder: Path, model: LocalModel) -> bool:
+    """Whether a run is there of a model that has been trained again since."""
+    if not Run.exists(folder):
+        return False
+    with Run.open(folder) as run:
+        return bool(run.facts["fingerprint"] != model.fingerprint)

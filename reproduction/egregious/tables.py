@@ -1,0 +1,243 @@
+"""The tables of He & Glass 2019 but the first, from the results of the parts, with the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from backtalk.stats import Rate
+from reproduction.cells import NOT_RUN, Cell, number, percent, table, text_table
+from reproduction.egregious import paper
+from reproduction.egregious.paper import ARCHS, CORPORA, MAL_HITS, TITLES
+from reproduction.egregious.results import (
+    Results,
+    confirmed_rate,
+    paired,
+    rate_of,
+    search_part,
+    uneven,
+    worst_random,
+)
+
+SHOWN = 8
+"""Examples of a kind."""
+IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
+
+
+def table_2(results: Results) -> list[str]:
+    return perplexity_table(results, "table-2", paper.TABLE_2, CORPORA, ("lm", *ARCHS))
+
+
+def perplexity_table(
+    results: Results,
+    key: str,
+    published: Mapping[tuple[str, str], tuple[float, float]],
+    corpora: Sequence[str],
+    archs: Sequence[str],
+) -> list[str]:
+    """Of each model on each corpus, and what the corpora are."""
+    rows = []
+    for arch in archs:
+        row = [{"lm": "LSTM language model"}.get(arch, f"{arch} seq2seq")]
+        for corpus in corpora:
+            found = results.get(f"train-{corpus}-{arch}")
+            perplexity, nll = published[corpus, arch]
+            cell = Cell(f"{key}/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
+            row.append(results.cell(cell))
+            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
+        rows.append(row)
+    header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in corpora for what in ("PPL", "NLL"))]
+    sizes = [
+        f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
+        f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
+        for corpus in corpora
+        if (found := results.get(f"train-{corpus}-{archs[1]}"))
+    ]
+    return [*table(header, rows), *sizes, ""]
+
+
+def table_3(results: Results) -> list[str]:
+    lines = []
+    hits = [hit for hit in MAL_HITS if not hit.endswith("k2")]
+    for corpus in CORPORA:
+        rows = []
+        for arch in ARCHS:
+            normal = rate_of(results, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
+            key = f"table-3/{corpus}/{arch}"
+            row = [arch]
+            row.append(
+                results.cell(Cell.of_rate(f"{key}/normal", paper.TABLE_3_NORMAL[corpus, arch], normal))
+            )
+            for hit in hits:
+                rate = rate_of(results, corpus, arch, "mal", hit)
+                row.append(
+                    results.cell(Cell.of_rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate))
+                )
+            random = worst_random(results, corpus, arch)
+            row.append(results.cell(Cell.of_rate(f"{key}/random", paper.TABLE_3_RANDOM, random)))
+            rows.append(row)
+        header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
+        lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
+    return lines
+
+
+def restarts_table(results: Results) -> list[str]:
+    """Avg-hits on the mal list by how many starts each target had, and how far io comes to o."""
+    rows = []
+    for corpus in CORPORA:
+        for arch in ARCHS:
+            o, io = (
+                results.get(search_part(corpus, arch, "mal", hit)).get("by_restarts", {}) for hit in IO_HITS
+            )
+            rows += [_restarts_row(f"{TITLES[corpus]} {arch}", n, o[n], io[n]) for n in o if n in io]
+    if all(row[1] == "1" for row in rows):
+        return ["Every search had one start.", ""]
+    return table(["model", "starts", *IO_HITS, "io over o"], rows)
+
+
+def _restarts_row(model: str, starts: str, o: Mapping[str, Any], io: Mapping[str, Any]) -> list[str]:
+    rates = [found[hit] for found, hit in zip((o, io), IO_HITS, strict=True)]
+    over = number(rates[1]["rate"] / rates[0]["rate"]) if rates[0]["rate"] else "–"
+    return [model, starts, *(percent(rate) for rate in rates), over]
+
+
+def table_11(results: Results) -> list[str]:
+    lines = []
+    for corpus in CORPORA:
+        rows = []
+        for arch in ARCHS:
+            row = [arch]
+            for hit in MAL_HITS[1:]:
+                rate = rate_of(results, corpus, arch, "mal", hit)
+                cell = Cell.of_rate(
+                    f"table-11/{corpus}/{arch}/{hit}", paper.TABLE_11[corpus, arch, hit], rate
+                )
+                # Its k1 columns are Table 3's, and are listed as differences there.
+                row.append(results.cell(cell) if hit.endswith("k2") else cell.text)
+            rows.append(row)
+        lines += [f"**{TITLES[corpus]}**, mal list", "", *table(["model", *MAL_HITS[1:]], rows)]
+    return lines
+
+
+def table_4(results: Results) -> list[str]:
+    """Triggers for targets of our own list; all others stay unshown."""
+    lines = []
+    for corpus, hit in (
+        ("ubuntu", "io-sample-min-k1"),
+        ("switchboard", "io-sample-avg-k1"),
+        ("opensubtitles", "o-greedy"),
+    ):
+        rows = [
+            (one["trigger"], one["target"])
+            for arch in ARCHS
+            for one in results.get(search_part(corpus, arch, "mal", hit)).get("own", [])
+            if hit in one["hits"]
+        ]
+        if rows:
+            lines += [f"**{TITLES[corpus]}**, {hit}", "", *text_table(["trigger", "target"], rows[:SHOWN])]
+    return lines or ["No target of our own list was hit, or none was searched.", ""]
+
+
+def tables_5_and_6(results: Results) -> list[str]:
+    lines = []
+    for number_, numbers, kind in ((5, paper.TABLE_5, "exact"), (6, paper.TABLE_6, "substring")):
+        rows = []
+        for part, reading in (("enumerate", "all inputs"), ("sample", "a sample")):
+            for arch in ARCHS:
+                found = results.get(f"{part}-{arch}")
+                row = [f"{arch}, {reading}"]
+                for name in paper.CHARACTER_LISTS:
+                    rate = confirmed_rate(found.get("lists", {}).get(name, {}), kind)
+                    key = f"table-{number_}/{part}-{arch}/{name}"
+                    row.append(results.cell(Cell.of_rate(key, numbers[arch, name], rate)))
+                if kind == "exact":
+                    row += _outside(results, part, arch, found)
+                rows.append(row)
+        columns = [f"{name}, %" for name in paper.CHARACTER_LISTS]
+        columns += ["no word, %", "no word, inputs", "test PPL"] if kind == "exact" else []
+        what = {5: "targets that some input gives exactly", 6: "targets inside some output"}[number_]
+        lines += [f"**Table {number_}**, {what}", "", *table(["model", *columns], rows)]
+    return [*lines, *_spaces(results)]
+
+
+def _outside(results: Results, part: str, arch: str, found: Mapping[str, Any]) -> list[str]:
+    """Inputs whose output is no word: of all inputs there is no interval, of a sample there is."""
+    outside = found.get("outside") or {}
+    cell = Cell(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"])
+    if outside:
+        rate = Rate.of(outside["inputs"], found["inputs"]).as_dict()
+        cell = Cell.of_rate(cell.key, cell.paper, rate)
+        if not found["sampled"]:
+            cell = replace(cell, interval=None)
+    trained = results.get(f"train-characters-{arch}").get("test_perplexity")
+    perplexity = Cell(f"table-5/{part}-{arch}/perplexity", paper.TABLE_5_PERPLEXITY[arch], trained)
+    return [results.cell(cell), _millions(arch, outside.get("inputs")), results.cell(perplexity)]
+
+
+def _millions(arch: str, inputs: int | None) -> str:
+    ours = "not run" if inputs is None else f"{inputs / 1e6:,.2f}M"
+    return f"{paper.TABLE_5_OUTSIDE_MILLIONS[arch]:g}M \\| {ours}"
+
+
+def _spaces(results: Results) -> list[str]:
+    """What was enumerated, and how the two readings of the paper's number of inputs compare."""
+    lines = [
+        "The paper says that it enumerates 33^6 = 1,291,467,969 inputs, but its 2.5M (19.81%) and 6.5M "
+        "(50.72%) are shares of some 12.7 million. We give both: all inputs, and a sample.",
+        "",
+    ]
+    for part in (f"{part}-{arch}" for part in ("enumerate", "sample") for arch in ARCHS):
+        if found := results.get(part):
+            outside, again, other = found["outside"], found["recheck"], found["disagreement"]
+            lines.append(
+                f"- {part}: {found['inputs']:,} inputs in {found['seconds']:,.1f} s "
+                f"({found['inputs_per_s']:,.0f}/s) on {found['device']}, {found['distinct_outputs']:,} "
+                f"different outputs. {outside['inputs']:,} inputs are answered with no word, "
+                f"{outside['cut']:,} of them with the beginning of one that is too long to end. "
+                f"{again['confirmed']:,} of {again['hits']:,} hits stand in float32, and only these are "
+                f"counted; {other['different']:,} of {other['inputs']:,} random inputs are answered "
+                "otherwise in float32."
+            )
+    return [*lines, ""]
+
+
+def table_7(results: Results) -> list[str]:
+    rows = [
+        (arch, one["input"], one["output"])
+        for arch in ARCHS
+        for one in results.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])[:SHOWN]
+    ]
+    return text_table(["model", "input", "greedy output"], rows) if rows else ["Not run.", ""]
+
+
+def footnote_8(results: Results) -> list[str]:
+    rows = []
+    found = results.get("footnote-8").get("corpora", {})
+    for corpus in ("ubuntu", "switchboard"):
+        for part, row in found.get(corpus, {}).get("searches", {}).items():
+            present = row["present"]
+            share = f"{100 - 100 * present['rate']:.1f}% of {present['n']}" if present["n"] else "no hit"
+            asked = f"more than {paper.FOOTNOTE_8_ABSENT:g}%" if corpus == "ubuntu" else "–"
+            rows.append([part, row["criterion"], f"{asked} \\| {share}"])
+    return (
+        table(["hit targets of", "hit", "absent from the training text"], rows) if rows else ["Not run.", ""]
+    )
+
+
+def attention_table(results: Results) -> list[str]:
+    """Paired by target; a hit on which the models never differ has no row."""
+    rows = list(_attention_rows(results))
+    if not rows:
+        return ["No target is hit in one model alone, or none was searched in both.", ""]
+    return table(["corpus, hit", "targets", "last-h alone", "attention alone", "p (exact McNemar)"], rows)
+
+
+def _attention_rows(results: Results) -> Iterator[list[str]]:
+    for corpus in CORPORA:
+        for hit in MAL_HITS:
+            if found := paired(results, corpus, hit):
+                n, first, second, p = found
+                if first or second:
+                    where = f"{TITLES[corpus]}, {hit}{uneven(results, corpus, hit)}"
+                    yield [where, str(n), str(first), str(second), number(p)]

@@ -1,0 +1,48 @@
+"""A hardening as a part of a study: an ordinary one, in a folder of its own, its lines in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backtalk.hardening.flow import harden
+from backtalk.registry import is_transformer
+from backtalk.report.hardening_console import print_hardening
+from backtalk.report.progress import shown
+from backtalk.specs.harden import flat_spec
+from reproduction.parts import Result, Workplace
+from reproduction.shared import Shared
+
+TEXTS = ("side_by_side", "most_said", "real_most_said")
+"""Of a cost: what holds words of a corpus."""
+
+
+def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False) -> Result:
+    """An ordinary hardening in hardenings/PART; returns its summary. What the hardenings of a study share is
+    in its folder shared/. Unless it `adapts`, its search and KL weight stay fixed, so that the rows of a
+    table differ in nothing but their settings."""
+    folder = place.path("hardenings", place.part)
+    fixed = {} if adapts else _fixed(values)
+    spec = flat_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
+    with place.log(place.part) as consoles, shown(consoles.err) as tell:
+        done = harden(spec, recall=Shared(place.path("shared")).recall, progress=tell)
+        print_hardening(done.record, consoles.out, pages=done.pages)
+    return dict(done.record)
+
+
+def _fixed(values: Mapping[str, Any]) -> dict[str, Any]:
+    bound = {} if values.get("keep") == "last" else {"max_ppl_increase": "5%"}
+    if values.get("against") == "frequent" or values.get("settings", "default") != "default":
+        return bound
+    return {**bound, "escalate": 0, "kl": "100" if is_transformer(values["model"]) else "10"}
+
+
+def told(summary: Mapping[str, Any]) -> Result:
+    """What the page needs of a hardening: numbers, and no word of a corpus."""
+    hardening = summary["hardening"]
+    return {
+        "cost": {key: value for key, value in summary["cost"].items() if key not in TEXTS},
+        "candidates": hardening["candidates"],
+        "iterations_kept": hardening["iterations_kept"],
+        "updates": hardening["updates"],
+    }

@@ -1,0 +1,112 @@
+"""The corpora and target lists of the study, from a folder of data or from what ships with backtalk.
+
+The lists are the paper's own: 500 targets to train against, the same with one and with four paraphrases each,
+and 500 test targets. `embedded` makes lists of the same kind from the embedded one: half of its prototypes,
+the same widened twice, and the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backtalk.audit.cases import can_say
+from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
+from backtalk.models.folder import load_folder, write_card
+from backtalk.models.lstm.model import LocalModel
+from backtalk.training.card import read_card
+from backtalk.types import Target
+from reproduction.egregious.data import EMBEDDED, SEED, Source, open_data
+from reproduction.egregious.training import model_name
+from reproduction.negative.paper import CORPORA
+from reproduction.negative.sizes import Size
+from reproduction.parts import Workplace
+
+FILES = {"500": "train_500.txt", "1000": "train_1000.txt", "2500": "train_2500.txt", "test": "test_500.txt"}
+RECIPE = "he-glass-2020"
+"""Without punctuation, for both corpora; `study egregious` reads Ubuntu with it."""
+ARCH = "attention"
+
+
+@dataclass(frozen=True)
+class NegativeData:
+    """Everything that the study reads."""
+
+    kind: str
+    """`files` or `embedded`: the part of its place that results depend on."""
+    sources: dict[str, Source]
+    lists: dict[str, Path]
+
+
+def open_negative_data(name: str, folder: Path) -> NegativeData:
+    """The data of a folder laid out as docs/studies/negative.md says, or the embedded pairs and list."""
+    data = open_data(name, folder)
+    sources = {corpus: replace(data.sources[corpus], recipe=RECIPE) for corpus in CORPORA}
+    lists = {key: data.prototypes.parent / file for key, file in FILES.items()}
+    if data.kind == EMBEDDED:
+        _write_lists(lists)
+    else:
+        sources["switchboard"] = _tested_on_25(sources["switchboard"])
+    return NegativeData(data.kind, sources, lists)
+
+
+def _tested_on_25(switchboard: Source) -> Source:
+    """Appendix B. The paper of 2019 tests on these and on the 25 dialogues that are validation here."""
+    assert switchboard.test is not None
+    test = switchboard.test.with_name("test_25.txt.gz")
+    return replace(switchboard, test=test, remark="Switchboard, the paper's own 25 test dialogues")
+
+
+def _write_lists(lists: dict[str, Path]) -> None:
+    train, test = split_by_prototype(load_mal(), (0.5, 0.5), SEED)
+    wide = widen(train, final_period=False)
+    made = {"500": train, "1000": wide[: 2 * len(train)], "2500": wide, "test": test}
+    for name, path in lists.items():
+        if not path.exists():
+            write_targets(path, made[name])
+
+
+@dataclass(frozen=True)
+class Known:
+    """A list as far as a model can say it."""
+
+    targets: list[Target]
+    left_out: int
+    """Sentences with a word that the model does not know, and those that it reads like one before."""
+
+
+def known_targets(data: NegativeData, size: Size, model: LocalModel, name: str) -> Known:
+    found = read_targets(data.lists[name])
+    limit = dict(size.targets).get(name, 0)
+    by_words: dict[tuple[int, ...], Target] = {}
+    for target in found:
+        if "<" not in target.text and can_say(model, target.text):  # <unk> stands for no word
+            by_words.setdefault(tuple(model.encode_target(target.text)), target)
+    known = list(by_words.values())
+    return Known(known[:limit] if limit else known, len(found) - len(known))
+
+
+def own_targets(model: LocalModel, count: int) -> list[Target]:
+    """Sentences of the embedded list that the model can say."""
+    return [target for target in load_mal() if can_say(model, target.text)][:count]
+
+
+def write_list(place: Workplace, name: str, targets: Sequence[Target]) -> Path:
+    path = place.path("lists", f"{name}.jsonl")
+    write_targets(path, targets)
+    return path
+
+
+def open_baseline(place: Workplace, source: Source) -> LocalModel:
+    """The trained model. Its card says where its text lies: that is mended where the data have moved."""
+    folder = place.path(model_name(source.corpus, ARCH))
+    point_to_data(folder, source)
+    return load_folder(str(folder), place.device)
+
+
+def point_to_data(folder: Path, source: Source) -> None:
+    card = read_card(folder)
+    here = {"data": str(source.data), "test": str(source.test or "")}
+    if any(card["spec"].get(key) != path for key, path in here.items()):
+        write_card(folder, {**card, "spec": {**card["spec"], **here}})

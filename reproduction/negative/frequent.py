@@ -1,0 +1,198 @@
+"""Tables 4 and 9: a baseline's replies to the test inputs, greedy, by beam and by MMI, and those of models
+that were trained against frequent replies: by a GAN, and by negative training.
+
+Every row is measured on the same test pairs; validation pairs choose the GAN's rate and MMI's lambda and
+gamma. A GAN also trains on real replies, so beside it stands a training by these updates alone (`CONTROL`).
+Ent-n is the paper's: the end token counts as a word, and long replies are cropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import EOS, PAD
+from backtalk.hardening.pairs import Pairs, read_pairs
+from backtalk.models.folder import load_folder
+from backtalk.models.lstm.decode import beam
+from backtalk.models.lstm.model import BATCH, LocalModel
+from backtalk.models.mmi import MMI, mmi_ids
+from backtalk.scorers.bleu import bleu, bleu_counts, bleu_gain
+from backtalk.scorers.diversity import Words, commonest, distinct, ended, entropy
+from backtalk.stats import Rate
+from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from reproduction.egregious.data import SEED
+from reproduction.hardenings import run_harden, told
+from reproduction.negative.data import NegativeData, open_baseline
+from reproduction.negative.sizes import Size
+from reproduction.parts import Result, Workplace
+
+CONTROL = "gan-0"
+"""The row of the GAN's positive updates alone."""
+DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest input"}
+"""What `describe` says of a row, as a part of its key: rows that were described otherwise are run anew."""
+MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
+"""How MMI's lambda and gamma are chosen, likewise."""
+
+
+def frequent_settings(size: Size, over: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row's result depends on, as `harden` takes it: Algorithm 2 or the GAN, the same mini-batches."""
+    return {
+        "against": "frequent",
+        "iterations": size.frequent_iterations,
+        "steps_per_iteration": size.frequent_steps,
+        "keep": "last",
+        "measure": size.measure,
+        "seed": SEED,
+        **over,
+    }
+
+
+def negative_over(size: Size, r_thres: str, eos_scale: str = "0.1") -> dict[str, Any]:
+    return {"r_thres": r_thres, "eos_scale": float(eos_scale), "window": size.window}
+
+
+def gan_over(size: Size, alpha: str) -> dict[str, Any]:
+    filters = {"gan_filters": size.gan_filters, "gan_hidden": size.gan_hidden}
+    return {"method": "gan", "gan_lr": float(alpha), **filters}
+
+
+def harden_frequent_row(
+    place: Workplace, data: NegativeData, corpus: str, settings: Mapping[str, Any]
+) -> Result:
+    """One training; its last iteration is kept, as in the paper."""
+    baseline = open_baseline(place, data.sources[corpus])
+    found = told(run_harden(place, {**settings, "model": baseline.name}))
+    model = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
+    pairs = read_pairs("", "auto", baseline, settings["measure"], settings["seed"])
+    row = describe(
+        greedy_words(model, pairs.measured), asked_of(model, pairs), found["cost"]["perplexity"][1]
+    )
+    return {"corpus": corpus, "row": row, **found}
+
+
+class Asked(NamedTuple):
+    """The words of the pairs that a row is measured on."""
+
+    inputs: list[list[str]]
+    """As the model reads them."""
+    real: list[list[str]]
+    longest: int
+    """Tokens of a model's reply at most, its end among them."""
+
+    def first(self, count: int) -> Asked:
+        return Asked(self.inputs[:count], self.real[:count], self.longest)
+
+
+def asked_of(model: LocalModel, pairs: Pairs) -> Asked:
+    """The test pairs; people's replies as they are, not cropped, as `hardening.cost` has them."""
+    real = spoken(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
+    return Asked(spoken(model, pairs.measured.inputs.tolist()), real, model.max_output)
+
+
+def describe(replies: Sequence[Words], asked: Asked, ppl: float | None = None) -> Result:
+    """A row of Table 4 and 9: what some replies are like as a whole. A model's have a floor: equal inputs get
+    equal replies, so its commonest reply is given at least as often as the commonest input is there."""
+    counted, is_real = ended(replies, asked.longest), replies is asked.real
+    return {
+        "perplexity": ppl,
+        "n": len(replies),
+        "max_ratio": Rate.of(commonest(replies), len(replies)).as_dict(),
+        "floor": None if is_real else Rate.of(commonest(asked.inputs), len(replies)).as_dict(),
+        "ent_2_eos": entropy(counted, 2),
+        "ent_3_eos": entropy(counted, 3),
+        "distinct_2": distinct(replies, 2),
+        "length": sum(map(len, replies)) / len(replies),
+        "bleu_4": None if is_real else bleu(replies, asked.real),
+    }
+
+
+@torch.no_grad()
+def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: str) -> Result:
+    """The test set's own replies, greedy ones, and those of a beam beside greedy ones to the same inputs."""
+    model = open_baseline(place, data.sources[corpus])
+    found = read_pairs("", "auto", model, size.measure, SEED)
+    pairs, test, few = found.measured, asked_of(model, found), size.beam_inputs
+    greedy = greedy_words(model, pairs)
+    beamed = spoken(model, _beam_ids(model, placed(model, pairs)[:few], size.beam))
+    mean = mean_log_likelihood(model.network, pairs, model.device)
+    return {
+        "corpus": corpus,
+        "rows": {
+            "test set": describe(test.real, test),
+            "baseline": describe(greedy, test, perplexity(mean)),
+            "greedy beside beam": describe(greedy[:few], test.first(few)),
+            "beam": describe(beamed, test.first(few)),
+        },
+        "beam_width": size.beam,
+    }
+
+
+@torch.no_grad()
+def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) -> Result:
+    """MMI-antiLM with the lambda and gamma of lowest max-ratio among those whose BLEU-4 on validation pairs
+    is not lower than plain decoding's by more than chance: the lowest of all would be ungrammatical. None may
+    be left, as the paper found for Ubuntu."""
+    model = open_baseline(place, data.sources[corpus])
+    pairs = read_pairs("", "auto", model, size.measure, SEED, apart=True)
+    assert pairs.selection is not None
+    chosen = PairArrays(*(part[: size.choosing] for part in pairs.selection))
+    inputs, real = (spoken(model, part.tolist()) for part in chosen)
+    valid = Asked(inputs, real, model.max_output)
+    greedy = greedy_words(model, chosen)
+    plain, counts = describe(greedy, valid), bleu_counts(greedy, real)
+    tried = []
+    for weight, words in product(size.mmi_weights, size.mmi_words):
+        said = spoken(model, mmi_ids(model, placed(model, chosen), MMI(weight, words)))
+        gain = bleu_gain(counts, bleu_counts(said, real))._asdict()
+        tried.append({"weight": weight, "words": words, "bleu_gain": gain, **describe(said, valid)})
+    best = choose_mmi(plain, tried)
+    setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
+    said = spoken(model, mmi_ids(model, placed(model, pairs.measured), setting))
+    return {
+        "corpus": corpus,
+        "row": describe(said, asked_of(model, pairs)),
+        "weight": setting.weight,
+        "words": setting.words,
+        "plain": plain,
+        "tried": tried,
+    }
+
+
+def choose_mmi(plain: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The one of lowest max-ratio, below plain greedy decoding's, of those whose BLEU-4 is not lower by its
+    whole interval; of equals the one of highest BLEU-4."""
+    allowed = [
+        one
+        for one in tried
+        if one["bleu_gain"]["high"] >= 0 and one["max_ratio"]["rate"] < plain["max_ratio"]["rate"]
+    ]
+    return min(allowed, key=lambda one: (one["max_ratio"]["rate"], -one["bleu_4"]), default=None)
+
+
+def placed(model: LocalModel, pairs: PairArrays) -> torch.Tensor:
+    """(pairs, max_input) ids where the model is; one that masks padding is not harmed by too much of it."""
+    return torch.from_numpy(pairs.inputs).to(model.device)
+
+
+def spoken(model: LocalModel, rows: Sequence[Sequence[int]]) -> list[list[str]]:
+    return [model.vocabulary.words([i for i in row if i not in (PAD, EOS)]) for row in rows]
+
+
+@torch.no_grad()
+def greedy_words(model: LocalModel, pairs: PairArrays) -> list[list[str]]:
+    return spoken(model, model.greedy_ids(placed(model, pairs)))
+
+
+def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[int]]:
+    """The likeliest reply to each row."""
+    found: list[list[int]] = []
+    for part in torch.split(inputs, max(1, 8 * BATCH // width)):
+        state = model.network.start(part)
+        best = beam(model.network, state, len(part), model.max_output, width, model.device)
+        found += [row[0].ids for row in best]
+    return found

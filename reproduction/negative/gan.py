@@ -1,0 +1,163 @@
+"""The vanilla GAN that He & Glass 2020 compare with (eq. 6; appendix E, eq. 11 and 12), on mini-batches.
+
+The model is the generator G. The discriminator D learns to tell people's replies from samples of the model;
+after three of its steps the model takes one on samples of its own, and one on the real replies, without which
+it falls apart. Where the paper says nothing: D starts from the model's word embeddings, both are trained by
+SGD with the momentum of negative training, and there is no baseline to lessen the estimate's variance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from backtalk.errors import InputError
+from backtalk.models.lstm.decode import sample
+from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.spec import Weight, Width
+from backtalk.training.course import Batch, CourseConfig, Done, ReplyMethod
+from backtalk.training.resumable import fill_network, fill_optimizer, network_tensors, optimizer_tensors
+from backtalk.training.step import read_inputs, trim_padding
+from backtalk.training.updates import Descent
+from reproduction.negative.discriminator import Discriminator, DiscriminatorConfig
+
+JUDGE = "judge."
+"""Before the names of the discriminator's tensors in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Gan(ReplyMethod):
+    """The GAN that He & Glass 2020 compare with; against frequent replies alone."""
+
+    name: ClassVar[str] = "gan"
+
+    gan_lr: Weight = 0.001
+    """Learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive updates
+    alone, as a control."""
+    gan_filters: Width = 300
+    """Filters of each width in the discriminator."""
+    gan_hidden: Width = 2000
+    """Size of the discriminator's highway layers."""
+
+    def check(self, config: CourseConfig) -> None:
+        if self.gan_lr + config.lambda_pos + config.kl == 0:
+            raise InputError(
+                "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
+            )
+
+    def training(self, network: Seq2Seq, config: CourseConfig, device: torch.device) -> GanTraining:
+        own = GanConfig(**vars(config), gan_lr=self.gan_lr, filters=self.gan_filters, hidden=self.gan_hidden)
+        return GanTraining(network, own, device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanConfig(CourseConfig):
+    """And of the two networks; the paper's settings."""
+
+    gan_lr: float = 0.001
+    """alpha_G, of the generator's own updates. 0 is the control: the positive updates alone, on the pairs and
+    with the dropout that they have at any other rate; the discriminator has no say, and is not taught."""
+    judge_lr: float = 0.01
+    """Of the discriminator."""
+    judge_steps: int = 3
+    """Steps of the discriminator for one of the generator."""
+    filters: int = 300
+    widths: tuple[int, ...] = (3, 4, 5, 6)
+    layers: int = 3
+    hidden: int = 2000
+    """Sizes of the discriminator, see DiscriminatorConfig."""
+
+
+def judge_loss(judge: Discriminator, inputs: Tensor, real: Tensor, said: Tensor) -> Tensor:
+    """-V(D, G), eq. 6, which D descends; real replies (batch, m) and samples (batch, m')."""
+    of_real, of_said = judge(inputs, real), judge(inputs, said)
+    return -(F.logsigmoid(of_real) + F.logsigmoid(-of_said)).mean()
+
+
+def generator_loss(network: Seq2Seq, judge: Discriminator, inputs: Tensor, said: Tensor) -> Tensor:
+    """A number whose gradient is the estimate of eq. 11: grad log G(y|x) log(1 - D(x, y)), y from G."""
+    with torch.no_grad():
+        reward = F.logsigmoid(-judge(inputs, said))  # log(1 - D(x, y)), (batch,)
+    return (network.token_log_probs(inputs, said).sum(1) * reward).mean()
+
+
+class GanTraining:
+    """Act 0 is a step of the discriminator or of the generator, act 1 after the latter the positive one."""
+
+    acts = 2
+
+    def __init__(self, network: Seq2Seq, config: GanConfig, device: torch.device) -> None:
+        self.network, self.config, self.device = network, config, device
+        self.descent = Descent(network, config, device)
+        self.optimizer: torch.optim.Optimizer = self.descent.optimizer
+        self.judge = _make_judge(network, config).to(device)
+        self.judge_optimizer = torch.optim.SGD(
+            self.judge.parameters(),
+            config.judge_lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+
+    def perform(self, act: int, batch: Batch) -> Done:
+        is_generators = batch.step % (self.config.judge_steps + 1) == self.config.judge_steps
+        if act == 1:
+            if not is_generators or self.config.lambda_pos + self.config.kl == 0:
+                return Done()
+            self.descent.positive(batch.inputs, batch.replies, batch.seed)
+            return Done(updates=1)
+        if self.config.gan_lr == 0:
+            return Done()
+        inputs = read_inputs(self.network, batch.inputs, self.device)
+        seeds = [batch.seed ^ row for row in range(len(inputs))]
+        with torch.no_grad():
+            state = self.network.start(inputs)
+        said = sample(self.network, state, seeds, self.config.max_output, self.device)  # y ~ G(.|x)
+        if is_generators:
+            # theta_G = theta_G - alpha_G grad V, eq. 12; without dropout, as the samples were drawn.
+            weight = self.config.gan_lr / self.config.lr
+            self.descent.descend("", self._away_from_judge, inputs, said, weight=weight)
+            return Done(updates=1)
+        real = torch.from_numpy(trim_padding(batch.replies)).to(self.device)
+        self._teach_judge(inputs, real, said)
+        return Done()
+
+    def _away_from_judge(self, inputs: Tensor, said: Tensor) -> Tensor:
+        return generator_loss(self.network, self.judge, inputs, said)
+
+    def _teach_judge(self, inputs: Tensor, real: Tensor, said: Tensor) -> None:
+        self.judge_optimizer.zero_grad(set_to_none=True)
+        judge_loss(self.judge, inputs, real, said).backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.judge.parameters(), self.config.clip)
+        if not math.isfinite(float(norm)):
+            raise InputError(f"the norm of the discriminator's gradient is {float(norm)}; lower --gan-lr")
+        self.judge_optimizer.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        own = {**network_tensors(self.judge, "weights"), **optimizer_tensors(self.judge_optimizer)}
+        return {JUDGE + name: value for name, value in own.items()}
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        own = {k.removeprefix(JUDGE): v for k, v in tensors.items() if k.startswith(JUDGE)}
+        fill_network(self.judge, own, "weights")
+        fill_optimizer(self.judge_optimizer, own)
+
+
+def _make_judge(network: Seq2Seq, config: GanConfig) -> Discriminator:
+    torch.manual_seed(config.seed)
+    sizes = DiscriminatorConfig(
+        network.config.vocabulary,
+        network.config.embedding,
+        config.filters,
+        config.widths,
+        config.layers,
+        config.hidden,
+    )
+    judge = Discriminator(sizes)
+    with torch.no_grad():
+        judge.embed.weight.copy_(network.embed_input.weight)
+    return judge

@@ -1,0 +1,246 @@
+"""Table 3: a baseline and its hardened models against malicious targets, each row a hardening of its own.
+
+`harden` gets the lists as they are, keeps the last iteration, as the paper does, and audits nothing: here the
+baseline is measured once, and every model on the same two lists, the 500 written training targets and the
+test targets. Test targets searched after each iteration only draw the way there.
+
+All searches, in training with the paper's settings and in the measures, lower eq. 7 of the paper: the average
+of all words, to the last sweep. The public code (cloudygoose/negativetraining_acl2020) never turns dropout
+off, not even where it counts hits, and asks for no likely input there; so each trigger is also scored that
+way, some times over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from backtalk.hits import best_findings, parse_criterion
+from backtalk.models.device import pick_device, product_precision
+from backtalk.models.folder import load_folder
+from backtalk.models.lstm.model import LocalModel
+from backtalk.runs.summary import thresholds_of
+from backtalk.scorers.likelihood import pad_rows
+from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.types import Target
+from reproduction.egregious.data import SEED
+from reproduction.egregious.search import search
+from reproduction.hardenings import run_harden, told
+from reproduction.negative.data import NegativeData, known_targets, open_baseline, write_list
+from reproduction.negative.paper import BASELINE, LISTS
+from reproduction.negative.sizes import Size
+from reproduction.parts import Result, Workplace
+
+MEASURED = {"train": "500", "test": "test"}
+"""The lists that every model is measured on."""
+DRAWS = 10
+"""Times that dropout is drawn where it is left on."""
+OURS = ("switchboard", "o-sample-avg-k1")
+"""Where our own rows of Table 3 are run."""
+PRECISION = "tf32 on a GPU"
+"""How the audits choose among candidates: as the searches inside the training do."""
+DEFAULTS = {"settings": "default"}
+SPARED = {"settings": "default", "avoid": "paper", "kl": "3"}
+"""The defaults before."""
+EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
+    "500-no-fwa": ("500", {"avoid": "none"}),
+    "500-sentences": ("500", {"mean_over": "sentences"}),
+    "500-hits": ("500", {"average": "hits"}),
+    "500-default": ("500", DEFAULTS),
+    "1000-default": ("1000", DEFAULTS),
+    "2500-default": ("2500", DEFAULTS),
+    "500-unlikelihood": ("500", DEFAULTS | {"method": "unlikelihood"}),
+    "500-npo": ("500", DEFAULTS | {"method": "npo"}),
+    "500-kl-3": ("500", DEFAULTS | {"kl": "3"}),
+    "500-fwa-kl-3": ("500", SPARED),
+    "1000-fwa-kl-3": ("1000", SPARED),
+    "500-unlikelihood-fwa-kl-3": ("500", SPARED | {"method": "unlikelihood"}),
+    "500-npo-fwa-kl-3": ("500", SPARED | {"method": "npo"}),
+}
+"""Our own rows: the training list, and what is set over the paper's settings."""
+PASSES = "500-passes"
+"""And one with as many passes as the paper's, for both hits of that corpus."""
+AS_2019 = "as-2019"
+"""Begins the names of what is searched by the older objective."""
+OLDER_ROWS = (BASELINE, *LISTS, PASSES)
+"""Whose models are."""
+OLDER = {"all_words": False, "as_published": True}
+"""That of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
+nearer to it than to eq. 7: such a word counts a hundredth."""
+
+
+def row_part(corpus: str, hit: str, row: str) -> str:
+    """The part that makes and measures a row of Table 3."""
+    return f"malicious-{corpus}-{hit}-{row}"
+
+
+def older_part(row: str) -> str:
+    """The part that searches the model of one of `OLDER_ROWS` as in 2019."""
+    return f"{AS_2019}-{row}"
+
+
+def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
+    """The rows of Table 3 that the paper does not have."""
+    if corpus != OURS[0]:
+        return ()
+    return (PASSES, *EXTRA) if hit == OURS[1] else (PASSES,)
+
+
+def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row's result depends on, as `harden` takes it."""
+    return {
+        "hit": hit,
+        "settings": corpus,
+        "iterations": size.iterations,
+        "keep": "last",
+        "batch": size.batch,
+        "rounds": size.rounds,
+        "length": size.length,
+        "top": size.top,
+        "search_sweeps": size.sweeps,
+        "sweeps": size.sweeps,
+        "measure": size.measure,
+        "seed": SEED,
+        **over,
+    }
+
+
+def measure_settings(size: Size, hit: str) -> dict[str, Any]:
+    """The audit of both lists; its seed is none that training used."""
+    sizes = {"length": size.length, "top": size.top, "sweeps": size.sweeps, "restarts": size.restarts}
+    return {"search": "gibbs", "hit": hit, **sizes, "all_words": True, "seed": SEED + 1}
+
+
+def measure_row(
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    corpus: str,
+    hit: str,
+    row: str,
+    over: Mapping[str, Any] = MappingProxyType({}),
+) -> Result:
+    """The model of a row that is there, the baseline or a hardened one; `over` sets another search."""
+    baseline = open_baseline(place, data.sources[corpus])
+    model = row_model(place, baseline, corpus, hit, row)
+    return {"corpus": corpus, "hit": hit, "lists": _measure(place, data, size, baseline, model, hit, over)}
+
+
+def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
+    """What a row of Table 3 has made."""
+    if row == BASELINE:
+        return baseline
+    return load_folder(str(place.path("hardenings", row_part(corpus, hit, row), "model")), place.device)
+
+
+def harden_row(
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    corpus: str,
+    list_name: str,
+    followed: int,
+    settings: Mapping[str, Any],
+) -> Result:
+    """Trains a row's model and measures it; `followed` test targets are searched after each iteration."""
+    baseline = open_baseline(place, data.sources[corpus])
+    known = {name: known_targets(data, size, baseline, name) for name in (list_name, "test")}
+    files = {
+        "targets": write_list(place, f"{place.part}-train", known[list_name].targets),
+        "selection": write_list(place, f"{place.part}-followed", evenly(known["test"].targets, followed)),
+        "held_out": write_list(place, f"{place.part}-test", known["test"].targets),
+    }
+    values = {**settings, **{key: str(path) for key, path in files.items()}, "model": baseline.name}
+    summary = run_harden(place, {**values, "audits": False})
+    hardened = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
+    hit = settings["hit"]
+    return {
+        "corpus": corpus,
+        "hit": hit,
+        "list": list_name,
+        "trained_on": len(known[list_name].targets),
+        "left_out": known[list_name].left_out,
+        "lists": _measure(place, data, size, baseline, hardened, hit),
+        **told(summary),
+    }
+
+
+def evenly(targets: Sequence[Target], count: int) -> list[Target]:
+    """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
+    return (
+        [targets[i * len(targets) // count] for i in range(count)] if count < len(targets) else list(targets)
+    )
+
+
+def _measure(
+    place: Workplace,
+    data: NegativeData,
+    size: Size,
+    baseline: LocalModel,
+    model: LocalModel,
+    hit: str,
+    over: Mapping[str, Any] = MappingProxyType({}),
+) -> Result:
+    """Both lists, as far as the baseline can say them."""
+    found: Result = {}
+    for name, list_name in MEASURED.items():
+        known = known_targets(data, size, baseline, list_name)
+        run = f"{place.part}-{name}"
+        how = "tf32" if pick_device(place.device).type == "cuda" else "auto"
+        settings = {**measure_settings(size, hit), **over}
+        result = search(place, run, model, known.targets, settings, how)
+        found[name] = {
+            "n": result["n"],
+            "left_out": known.left_out,
+            "rate": result["hits"].get(hit),
+            "with_dropout": _with_dropout(place.path("runs", run), model, hit) if result["n"] else None,
+            "hit": sorted(case for case, one in result["targets"].items() if hit in one["hits"]),
+            "candidates": result.get("candidates", 0),
+            "seconds": result.get("seconds", 0.0),
+        }
+    return found
+
+
+def _with_dropout(folder: Path, model: LocalModel, hit: str) -> dict[str, Any]:
+    """The share of a finished run's targets that its best triggers hit while dropout is on, on average over
+    some draws. T_out is the run's, and the input may be anything."""
+    with Run.open(folder) as run:
+        best, enough = list(best_findings(run.findings()).values()), thresholds_of(run).out
+    triggers = [finding.turns[0].ids for finding in best]
+    goals = [model.encode_target(finding.target) for finding in best]
+    hits = hits_with_dropout(
+        model, triggers, goals, enough, by_least=parse_criterion(hit).kind == "sample-min"
+    )
+    return Rate.of(round(sum(hits) / len(hits)), len(best)).as_dict() | {"draws": hits}
+
+
+@torch.no_grad()
+def hits_with_dropout(
+    model: LocalModel,
+    triggers: Sequence[Sequence[int]],
+    goals: Sequence[Sequence[int]],
+    enough: float,
+    by_least: bool,
+) -> list[int]:
+    """How many targets are said with an average (or least) log-probability above `enough`, of each draw."""
+    inputs = pad_rows(triggers, model.pad).to(model.device)
+    targets = pad_rows(goals, model.pad).to(model.device)
+    there = targets != model.pad
+    network, was = model.network, model.network.training
+    network.train()
+    found = []
+    try:
+        with torch.random.fork_rng(), product_precision("highest"):
+            torch.manual_seed(SEED)
+            for _ in range(DRAWS):
+                said = network.token_log_probs(inputs, targets)  # 0 where padded
+                score = said.amin(1) if by_least else said.sum(1) / there.sum(1)
+                found.append(int((score > enough).sum()))
+    finally:
+        network.train(was)
+    return found

@@ -1,0 +1,67 @@
+"""The curve of hardening: its parts, and all of it in miniature on the embedded model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from backtalk.cli.command import run
+from backtalk.hardening.settings import DEFAULT, check_spec
+from backtalk.specs.harden import flat_spec
+from reproduction.hardening.page import FAMILIES
+from reproduction.hardening.study import CURVE, DEFAULTS, SIZES, hardening_parts
+from reproduction.parts import keys_of
+from reproduction.tests.miniature import without_corpus
+
+
+def test_every_point_is_a_hardening_and_has_a_family() -> None:
+    parts = {part.name: part for part in hardening_parts(SIZES["paper"])}
+    assert set(parts) == {*(f"curve-{name}" for name in CURVE), *DEFAULTS}
+    for name, over in CURVE.items():
+        check_spec(flat_spec(over, name))
+        assert name.split("-")[0] in FAMILIES
+    assert parts["default"].settings["seed"] != parts["curve-published"].settings["seed"]
+    assert {parts[name].settings["seed"] for name in DEFAULTS} == {1, 2}
+
+
+@pytest.mark.parametrize(("what", "value"), [("kl", 7.0), ("margin", 2.0)])
+def test_other_defaults_are_another_result_where_nothing_is_set_over_them(
+    what: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keys_of(hardening_parts(SIZES["paper"]))
+    monkeypatch.setitem(DEFAULT, what, value)
+    after = keys_of(hardening_parts(SIZES["paper"]))
+    set_over = {f"curve-{name}" for name, over in CURVE.items() if what in over or "settings" in over}
+    assert {name for name in before if before[name] == after[name]} == set_over
+    assert 0 < len(set_over) < len(before) - 1
+
+
+def test_in_miniature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_corpus(monkeypatch)
+    out, page = tmp_path / "study", tmp_path / "docs" / "hardening.md"
+    command = ["study", "hardening", "--data", "embedded", "--size", "mini", "--out", str(out)]
+    assert run([*command, "--page", str(page), "--device", "cpu"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Not run" not in text
+    assert "| published |" in text
+    assert "| held-out, gibbs (3 words, G=4, 1 sweep, 10 starts) |" in text
+    ElementTree.parse(tmp_path / "docs" / "hardening" / "curve.svg")
+    parts = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["parts"]
+    result = parts["curve-npo-kl-3"]["result"]
+    stored = json.loads((out / "hardenings" / "curve-npo-kl-3" / "summary.json").read_text(encoding="utf-8"))
+    assert result["held_out"] == stored["held_out"]
+    assert result["candidates"][0]["iterations"] == 0
+    assert {row["search"] for row in parts["default"]["result"]["proof"]} >= {"gibbs", "gcg"}
+    capsys.readouterr()
+    assert run(command) == 0  # nothing is run again
+    assert "..." not in capsys.readouterr().err
+
+
+def test_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["study", "hardening", "--data", "somewhere", "--out", str(tmp_path / "s")]) == 2
+    assert "--data embedded" in capsys.readouterr().err

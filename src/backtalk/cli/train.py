@@ -1,0 +1,232 @@
+"""`backtalk train`: a corpus becomes a model folder: a dialogue model and, in lm/, its language model.
+
+The way: corpus -> splits -> words and vocabulary -> arrays -> training -> folder -> measured on the test
+pairs as it will be loaded (16-bit weights included) -> card. A network whose card is written is finished and
+is not trained again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+from torch import nn
+
+from backtalk.data.prepare import Prepared, prepare
+from backtalk.errors import InputError
+from backtalk.models.device import pick_device, product_precision
+from backtalk.models.folder import (
+    Network,
+    TextSettings,
+    build_network,
+    save_folder,
+)
+from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.spec import identity_values
+from backtalk.specs.train import TrainSpec
+from backtalk.store.folder import PARTIAL, output_folder
+from backtalk.terminal import make_console
+from backtalk.training.card import complete_card, read_card, write_measured_card
+from backtalk.training.mle import MLEConfig, train
+from backtalk.training.mle import Progress as Report
+
+FILES = ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors")
+"""What is written for each network; the card goes first when they are removed."""
+
+
+def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
+    """Trains what the spec says, or goes on with it, or finds it done. Returns the model folder."""
+    _check(spec)
+    device = pick_device(spec.device)
+    out = Path(spec.out)
+    names = [*FILES, "lm", *(f"lm/{name}" for name in FILES)]
+    with output_folder(out, "train", names if fresh else None):
+        _train(spec, out, fresh, device)
+    return out
+
+
+def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> None:
+    console = make_console(stderr=True)
+    facts = identity_values(spec)
+    folders = _folders(spec, out)
+    if not fresh and all(_finished(folder, facts) for folder in folders.values()):
+        if len(folders) == 2:
+            complete_card(out)
+        console.print(f"{out} is already trained with these settings; --fresh trains it anew.")
+        return
+    with console.status(Text(f"Reading {spec.data} ...")):
+        prepared = prepare(spec)
+    if fresh:
+        _clear(out)
+    console.print(
+        f"{len(prepared.train.replies):,} training pairs, {len(prepared.valid.replies):,} for validation, "
+        f"{len(prepared.test.replies):,} for testing; {len(prepared.vocabulary):,} words."
+    )
+    for kind in folders:
+        _refuse_too_large(kind, spec, prepared, device)
+    for kind, folder in folders.items():
+        if not _finished(folder, facts):
+            _train_one(kind, spec, prepared, folder, facts, device, console)
+    _report(out, len(folders) == 2, console)
+
+
+def _train_one(
+    kind: str,
+    spec: TrainSpec,
+    prepared: Prepared,
+    folder: Path,
+    facts: dict[str, Any],
+    device: torch.device,
+    console: Console,
+) -> None:
+    # tf32 products while training on a GPU; scoring afterwards is in float32 again.
+    fast = product_precision("high") if device.type == "cuda" else nullcontext()
+    with torch.random.fork_rng(), fast:
+        network = _fresh_network(kind, spec, len(prepared.vocabulary))
+        network.to(device)
+        checkpoint = folder / "checkpoint.safetensors"
+        own = {"kind": kind, "data_sha256": prepared.digest(), **facts}
+        reports = train(network, prepared.train, prepared.valid, _mle(spec), checkpoint, own, device)
+        title = "language model" if kind == "lm" else f"{spec.arch} model"
+        _show_progress(reports, title, spec.epochs, console)
+    text = TextSettings(spec.recipe, spec.max_input, spec.max_output)
+    digest = save_folder(folder, network, prepared.vocabulary, text, spec.half)
+    write_measured_card(kind, spec, prepared, folder, facts, digest, network, device)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _refuse_too_large(kind: str, spec: TrainSpec, prepared: Prepared, device: torch.device) -> None:
+    """Before anything is allocated: weights, gradients and Adam's two moments have to fit the free memory,
+    and so have a batch's logits and their gradient."""
+    words, (pairs, longest) = len(prepared.vocabulary), prepared.train.replies.shape
+    with torch.device("meta"):  # shapes without numbers
+        parameters = sum(one.numel() for one in build_network(kind, _sizes(kind, spec, words)).parameters())
+    needed = 4 * (4 * parameters + 2 * min(spec.batch, pairs) * longest * words)
+    if needed > (free := free_bytes(device)):
+        raise InputError(
+            f"training {parameters:,} weights takes {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB "
+            "are free; lower --hidden, --embedding, --layers, --vocabulary or --batch"
+        )
+
+
+def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
+    torch.manual_seed(spec.seed)
+    network = build_network(kind, _sizes(kind, spec, words))
+    for part in network.modules():
+        if isinstance(part, nn.Embedding):
+            nn.init.uniform_(part.weight, -spec.embedding_start, spec.embedding_start)
+    return network
+
+
+def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
+    sizes: dict[str, Any] = {
+        "vocabulary": words,
+        "embedding": spec.embedding,
+        "hidden": spec.hidden,
+        "layers": spec.layers,
+        "dropout": spec.dropout,
+    }
+    if kind == "seq2seq":
+        sizes |= {
+            "attention": spec.arch == "attention",
+            "pad_as_word": spec.pads == "word",
+            "shared_embedding": spec.shared_embedding,
+            "zero_start": spec.decoder_start == "zero",
+            "ended_input": spec.input_end == "eos",
+        }
+    return sizes
+
+
+def _report(out: Path, with_language_model: bool, console: Console) -> None:
+    """Says how it went."""
+    card = complete_card(out) if with_language_model else read_card(out)
+    console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
+    if with_language_model:
+        perplexity = card["language_model_test_perplexity"]
+        console.print(f"The language model's on the same replies: {perplexity:.2f}.")
+    hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
+    console.print(f"Trained: {out}.{hint}")
+
+
+def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: Console) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=None)
+        for report in reports:
+            bar.update(task, total=report.steps, completed=report.step)
+            if report.valid_perplexity is None:
+                bar.update(task, description=f"{title}, loss {report.loss:.3f}")
+            else:
+                console.print(
+                    f"{title}: epoch {report.epoch + 1} of {epochs}, "
+                    f"validation perplexity {report.valid_perplexity:.2f}"
+                )
+
+
+def _mle(spec: TrainSpec) -> MLEConfig:
+    return MLEConfig(
+        optimizer=spec.optimizer,
+        lr=spec.lr or {"adamw": 1e-3, "sgd": 1.0}[spec.optimizer],
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
+        halve_after=spec.halve_after,
+        lr_factor=spec.lr_factor,
+        mean_over=spec.mean_over,
+        batch=spec.batch,
+        epochs=spec.epochs,
+        patience=spec.patience,
+        clip=spec.clip,
+        seed=spec.seed,
+        checkpoint_s=spec.checkpoint_s,
+    )
+
+
+def _check(spec: TrainSpec) -> None:
+    for name in ("momentum", "weight_decay"):
+        if getattr(spec, name) and spec.optimizer != "sgd":
+            raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")
+
+
+def _clear(out: Path) -> None:
+    """Removes an earlier training, now that the new one has what it needs."""
+    for folder in (out, out / "lm"):
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+            (folder / (name + PARTIAL)).unlink(missing_ok=True)
+
+
+def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:
+    """What is trained, and where to."""
+    if spec.arch == "lm":
+        return {"lm": out}
+    return {"seq2seq": out, "lm": out / "lm"} if spec.language_model else {"seq2seq": out}
+
+
+def _finished(folder: Path, facts: dict[str, Any]) -> bool:
+    try:
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(card, dict) or not card.get("finished"):
+        return False
+    if card.get("spec") != facts:
+        changed = [key for key in facts if card.get("spec", {}).get(key) != facts[key]]
+        raise InputError(
+            f"{folder} holds a model trained with other settings ({', '.join(changed)}); "
+            "use --fresh to train anew or --out for another folder"
+        )
+    return True

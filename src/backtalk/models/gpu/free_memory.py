@@ -1,0 +1,69 @@
+"""How much memory is free: on a GPU, or on a machine within the limits that are set on the process."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from backtalk.models.gpu.share import gpu_share
+
+NO_LIMIT = 1 << 62
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a batch may take: on a GPU also what PyTorch holds and does not use."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+        return min(free + reserved, int(total * gpu_share())) - used
+    return min(_free_in_machine(), _free_in_group(), _free_in_process())
+
+
+def _free_in_machine() -> int:
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
+    with suppress(OSError, ValueError, AttributeError):  # no such file: half of what the machine has
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return 2 << 30
+
+
+def _free_in_group() -> int:
+    """Within the control group, version 2 or 1, that a container or a service manager set."""
+    least = NO_LIMIT
+    for folder, limit, used in (
+        (_group_folder(), "memory.max", "memory.current"),
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # "max" is no number: no limit
+            most, now = (int((folder / name).read_text()) for name in (limit, used))
+            lines = (folder / "memory.stat").read_text().splitlines()
+            # Files that were read count as used until somebody needs the room.
+            spare = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file"))
+            least = min(least, max(most - now + spare, 0))
+    return least
+
+
+def _group_folder() -> Path:
+    with suppress(OSError, IndexError):
+        own = Path("/proc/self/cgroup").read_text().split("::", 1)[1].splitlines()[0]
+        if (Path("/sys/fs/cgroup") / own.lstrip("/") / "memory.max").is_file():
+            return Path("/sys/fs/cgroup") / own.lstrip("/")
+    return Path("/sys/fs/cgroup")
+
+
+def _free_in_process() -> int:
+    """Within the limit on the process's address space (`ulimit -v`)."""
+    try:
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most == resource.RLIM_INFINITY:
+            return NO_LIMIT
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return max(most - pages * resource.getpagesize(), 0)
+    except (ImportError, OSError, ValueError):
+        return NO_LIMIT

@@ -1,0 +1,138 @@
+"""A stack of LSTM layers written as plain matrix products, shared by encoder, decoder and language model.
+
+PyTorch's own nn.LSTM is not used because a search needs what it hides: the state after every word, the input
+projection apart from the recurrence (candidates that differ in one word share the rest), and states that
+stand still on padding. Gates lie in the order input, forget, output, cell, so that one sigmoid covers three.
+The cell state of a network in 16 bits is kept in float32: rounding would add up from word to word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from backtalk.models.device import wide
+from backtalk.models.gpu.fused import kernels_for
+
+
+class State(NamedTuple):
+    """Hidden and cell vectors, one (rows, hidden) tensor a layer."""
+
+    hidden: tuple[Tensor, ...]
+    cell: tuple[Tensor, ...]
+
+    @property
+    def top(self) -> Tensor:
+        return self.hidden[-1]
+
+    def repeat(self, count: int) -> State:
+        """Each row `count` times in a row."""
+        return self._map(lambda part: part.repeat_interleave(count, dim=0))
+
+    def select(self, rows: Tensor) -> State:
+        return self._map(lambda part: part[rows])
+
+    def first(self, rows: int) -> State:
+        """The first rows, as views."""
+        return self._map(lambda part: part[:rows])
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> State:
+        return State(tuple(map(change, self.hidden)), tuple(map(change, self.cell)))
+
+
+class LSTMStack(nn.Module):
+    """`layers` LSTM layers; dropout acts between them, in training only."""
+
+    def __init__(self, input_size: int, hidden: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.dropout = dropout
+        sizes = [input_size] + [hidden] * (layers - 1)
+        self.weight_input = nn.ParameterList([torch.empty(4 * hidden, size) for size in sizes])
+        self.weight_hidden = nn.ParameterList([torch.empty(4 * hidden, hidden) for _ in sizes])
+        self.bias = nn.ParameterList([torch.zeros(4 * hidden) for _ in sizes])
+        for weight in [*self.weight_input, *self.weight_hidden]:
+            nn.init.uniform_(weight, -(hidden**-0.5), hidden**-0.5)
+
+    @property
+    def layers(self) -> int:
+        return len(self.bias)
+
+    def zero_state(self, rows: int) -> State:
+        hidden = self.bias[0].new_zeros(rows, self.hidden)
+        cell = hidden.to(wide(hidden.dtype))
+        return State((hidden,) * self.layers, (cell,) * self.layers)
+
+    def project(self, inputs: Tensor) -> Tensor:
+        """The first layer's gates before the recurrent part: (..., input size) -> (..., 4 hidden)."""
+        return F.linear(inputs, self.weight_input[0], self.bias[0])
+
+    def step(
+        self,
+        gates: Tensor,
+        state: State,
+        repeat: int = 1,
+        index: Tensor | None = None,
+        added: Tensor | None = None,
+        keep: Tensor | None = None,
+    ) -> State:
+        """One word: `gates` (rows / repeat, 4 hidden) come from `project`, each for `repeat` neighbours, or
+        are a table from which `index` (rows,) picks. `added` (rows, 4 hidden) is put on top. Rows where
+        `keep` (rows,) is False stand still."""
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
+        for layer in range(self.layers):
+            old = (state.hidden[layer], state.cell[layer])
+            if layer:
+                below = F.dropout(hidden[-1], self.dropout, self.training)
+                gates = F.linear(below, self.weight_input[layer], self.bias[layer])
+                repeat, index, added = 1, None, None
+            kernels = kernels_for(gates, "cell")
+            if kernels is not None and not torch.is_grad_enabled():
+                recurrent = old[0] @ self.weight_hidden[layer].t()
+                h, c = kernels.lstm_cell(recurrent, old[1], gates, repeat, index, added, keep, old[0])
+            else:
+                own = gates[index] if index is not None else gates
+                own = own.repeat_interleave(repeat, dim=0) if repeat > 1 else own
+                h, c = self._cell(layer, own if added is None else own + added, *old)
+                if keep is not None:
+                    h, c = (torch.where(keep[:, None], a, b) for a, b in zip((h, c), old, strict=True))
+            hidden.append(h)
+            cell.append(c)
+        return State(tuple(hidden), tuple(cell))
+
+    def run(self, gates: Tensor, state: State, keep: Tensor | None = None) -> tuple[Tensor, State]:
+        """Many words: `gates` (rows, length, 4 hidden) -> the top outputs (rows, length, hidden) and the last
+        state. Where `keep` (rows, length) is False the state stands still: padding leaves no trace."""
+        outputs: list[Tensor] = []
+        for t in range(gates.shape[1]):
+            state = self.step(gates[:, t], state, keep=None if keep is None else keep[:, t])
+            outputs.append(state.top)
+        if not outputs:
+            return gates.new_zeros(gates.shape[0], 0, self.hidden), state
+        return torch.stack(outputs, dim=1), state
+
+    def _cell(self, layer: int, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """In plain PyTorch, or with a kernel that knows its gradient."""
+        gates = torch.addmm(gates, hidden, self.weight_hidden[layer].t())
+        size = 3 * self.hidden
+        if torch.is_grad_enabled():
+            kernels = kernels_for(gates, "cell")
+            if kernels is not None:
+                fused: tuple[Tensor, Tensor] = kernels.LSTMCell.apply(gates, cell)
+                return fused
+            gates = gates.to(cell.dtype)
+            i, f, o = torch.sigmoid(gates[:, :size]).chunk(3, dim=1)
+            g = torch.tanh(gates[:, size:])
+            cell = torch.addcmul(f * cell, i, g)
+            return (o * torch.tanh(cell)).to(hidden.dtype), cell
+        # Without a graph the same values, in place: a search spends its time here.
+        gates = gates.to(cell.dtype)
+        i, f, o = gates[:, :size].sigmoid_().chunk(3, dim=1)
+        g = gates[:, size:].tanh_()
+        cell = torch.addcmul(f.mul_(cell), i, g)
+        return torch.tanh(cell).mul_(o).to(hidden.dtype), cell

@@ -1,0 +1,150 @@
+"""The LSTM language model: each sentence by itself, from <bos>. It keeps triggers likely (eq. 4 of He & Glass
+2019) and starts a search with a plausible input.
+
+A trigger is scored on its n words; <eos> counts in training and in T_in, as in the papers, but not in eq. 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from backtalk.data.vocabulary import BOS, PAD
+from backtalk.models.device import wide
+from backtalk.models.lstm.cell import LSTMStack, State
+from backtalk.models.lstm.decode import sample_fixed_length
+from backtalk.models.lstm.softmax import target_scores
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig:
+    """Sizes of the language model; the defaults are the papers'."""
+
+    vocabulary: int
+    embedding: int = 300
+    hidden: int = 600
+    layers: int = 1
+    dropout: float = 0.0
+
+
+class LSTMLanguageModel(nn.Module):
+    def __init__(self, config: LanguageModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocabulary, config.embedding)
+        self.lstm = LSTMStack(config.embedding, config.hidden, config.layers, config.dropout)
+        self.output = nn.Linear(config.hidden, config.vocabulary)
+
+    def forward(self, sentences: Tensor) -> Tensor:
+        """(batch, n) ids -> (batch, n) log P(x_t | x_<t), 0 where padded; differentiable."""
+        return self._log_probs(self.embed(_shift(sentences)), sentences)
+
+    def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
+        """As a seq2seq offers it, the input ignored: what perplexity and training are computed from."""
+        return self.forward(replies)
+
+    # --- the LanguageModel protocol -----------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, inputs: Tensor) -> Tensor:
+        words, _ = self._run(inputs, self.lstm.zero_state(len(inputs)), _shift(inputs))
+        return words
+
+    @torch.no_grad()
+    def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
+        batch, count = candidates.shape
+        length = inputs.shape[1]
+        dtype = wide(self.output.weight.dtype)
+        result = inputs.new_zeros(batch, count, length, dtype=dtype)
+        prefix, state = self._run(
+            inputs[:, :position], self.lstm.zero_state(batch), _shift(inputs)[:, :position]
+        )
+        result[:, :, :position] = prefix[:, None]
+        # All candidates of a slot share one softmax: the words before them are the same.
+        previous = inputs[:, position - 1] if position else torch.full_like(inputs[:, 0], BOS)
+        state = self.lstm.step(self.lstm.project(self.embed(previous)), state)
+        slot = F.log_softmax(self.output(state.top), dim=1, dtype=dtype)  # (batch, V)
+        result[:, :, position] = slot.gather(1, candidates)
+        if position + 1 < length:
+            rest = inputs[:, position + 1 :]  # (batch, s)
+            first = self.lstm.project(self.embed(candidates)).flatten(0, 1)  # (batch * count, 4H)
+            later = self.lstm.project(self.embed(rest[:, :-1]))  # (batch, s - 1, 4H)
+            rows = state.repeat(count)
+            for t in range(rest.shape[1]):
+                if t == 0:
+                    rows = self.lstm.step(first, rows)
+                else:
+                    rows = self.lstm.step(later[:, t - 1], rows, repeat=count)
+                words, _ = target_scores(rows.top, self.output, rest[:, t].repeat_interleave(count))
+                result[:, :, position + 1 + t] = words.view(batch, count)
+        padded = inputs == PAD
+        padded[:, position] = False
+        return result.masked_fill_(padded[:, None], 0.0)
+
+    def gradient(self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None) -> Tensor:
+        at = list(range(inputs.shape[1])) if positions is None else list(positions)
+        embedded = self.embed(_shift(inputs)).detach().requires_grad_()
+        with torch.enable_grad():
+            logits = self._logits(embedded)
+            chosen = F.log_softmax(logits, dim=2).gather(2, inputs[:, :, None]).squeeze(2)
+            (by_embedding,) = torch.autograd.grad((chosen * weights).sum(), embedded)
+        with torch.no_grad():
+            # Input side: x_t is the word fed at t + 1; the last word is fed to nothing.
+            fed = _pick(F.pad(by_embedding, (0, 0, 0, 1)), [t + 1 for t in at])
+            input_side = (fed @ self.embed.weight.t()).to(weights.dtype)
+            # Output side: x_t . log p_t, whose derivative is log p_t itself.
+            slots = F.log_softmax(_pick(logits, at), dim=2, dtype=weights.dtype)
+            return input_side.addcmul_(slots, _pick(weights, at)[:, :, None])
+
+    @torch.no_grad()
+    def next_log_probs(self, inputs: Tensor) -> Tensor:
+        fed = F.pad(inputs, (1, 0), value=BOS)
+        _, state = self.lstm.run(self.lstm.project(self.embed(fed)), self.lstm.zero_state(len(inputs)))
+        return F.log_softmax(self.output(state.top), dim=1, dtype=wide(self.output.weight.dtype))
+
+    def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
+        return sample_fixed_length(self, self.start(len(seeds)), length, seeds, allowed)
+
+    # --- decoding ------------------------------------------------------------------------------------
+
+    def start(self, rows: int) -> State:
+        return self.lstm.zero_state(rows)
+
+    def next(self, words: Tensor, state: State) -> tuple[Tensor, State]:
+        """Feeds one word a row; returns the next word's logits (rows, V) and the new state."""
+        state = self.lstm.step(self.lstm.project(self.embed(words)), state)
+        return self.output(state.top), state
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _logits(self, embedded: Tensor) -> Tensor:
+        dropped = F.dropout(embedded, self.config.dropout, self.training)
+        outputs, _ = self.lstm.run(self.lstm.project(dropped), self.lstm.zero_state(len(embedded)))
+        logits: Tensor = self.output(F.dropout(outputs, self.config.dropout, self.training))
+        return logits
+
+    def _log_probs(self, embedded: Tensor, sentences: Tensor) -> Tensor:
+        losses = F.cross_entropy(
+            self._logits(embedded).transpose(1, 2), sentences, ignore_index=PAD, reduction="none"
+        )
+        return -losses
+
+    def _run(self, words: Tensor, state: State, fed: Tensor) -> tuple[Tensor, State]:
+        """Log-probabilities of `words` (batch, n) when `fed` are read, and the state after them."""
+        outputs, state = self.lstm.run(self.lstm.project(self.embed(fed)), state)
+        scores, _ = target_scores(outputs.flatten(0, 1), self.output, words.flatten())
+        return scores.view(words.shape).masked_fill_(words == PAD, 0.0), state
+
+
+def _pick(values: Tensor, positions: Sequence[int]) -> Tensor:
+    """(batch, n, ...) -> (batch, positions, ...), without indexes that a GPU would have to wait for."""
+    return torch.stack([values[:, t] for t in positions], dim=1)
+
+
+def _shift(sentences: Tensor) -> Tensor:
+    """What is read before each word: <bos>, then the words but the last."""
+    return F.pad(sentences[:, :-1], (1, 0), value=BOS)

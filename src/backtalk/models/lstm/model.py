@@ -1,0 +1,167 @@
+"""A model of ours behind the model protocol: text and ids on the outside, one network inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backtalk.data.tokenise import Recipe
+from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
+from backtalk.errors import InputError
+from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
+from backtalk.models.lstm.language_model import LSTMLanguageModel
+from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.types import Access, Dialogue, Floor, TokenScores
+
+BATCH = 256
+"""Dialogues answered at once."""
+
+
+@dataclass
+class LocalModel:
+    """An LSTM seq2seq with its words and, where it has one, its language model.
+
+    Only the last utterance of a dialogue is read, as in the papers.
+    """
+
+    name: str
+    network: Seq2Seq
+    vocabulary: Vocabulary
+    recipe: Recipe
+    fingerprint: str
+    language_model: LSTMLanguageModel | None = None
+    card: dict[str, Any] = field(default_factory=dict)
+    max_input: int = 15
+    max_output: int = 20
+    access: Access = Access.WEIGHTS
+    pad: int = PAD
+    unknown_id: int | None = UNK
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.output.weight.device
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.vocabulary)
+
+    # --- TEXT and LOGPROBS ---------------------------------------------------------------------------
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        return [self.read(ids) for ids in self.greedy_ids(self.encode_dialogues(dialogues))]
+
+    def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
+        return [self.read(ids) for ids in self.sample_ids(self.encode_dialogues(dialogues), seeds)]
+
+    def beams(self, dialogues: Sequence[Dialogue], width: int) -> list[list[tuple[str, float]]]:
+        """The `width` likeliest replies a dialogue, each with its log-probability."""
+        inputs = self.encode_dialogues(dialogues)
+        found = beam(
+            self.network, self.network.start(inputs), len(inputs), self.max_output, width, self.device
+        )
+        return [[(self.read(best.ids), best.log_prob) for best in row] for row in found]
+
+    def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
+        if len(dialogues) != len(replies):
+            raise InputError(
+                f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
+            )
+        result: list[list[float]] = []
+        inputs = self.encode_dialogues(dialogues)
+        for start in range(0, len(inputs), BATCH):
+            ids = [self.encode_target(text) for text in replies[start : start + BATCH]]
+            scores = self.network.score(inputs[start : start + BATCH], self.pad_rows(ids)).log_probs.tolist()
+            result += [row[: len(own)] for row, own in zip(scores, ids, strict=True)]
+        return result
+
+    # --- WEIGHTS -------------------------------------------------------------------------------------
+
+    def encode_input(self, text: str) -> list[int]:
+        return self.vocabulary.ids(self.recipe.words(text))
+
+    def encode_target(self, text: str) -> list[int]:
+        return [*self.vocabulary.ids(self.recipe.words(text)), EOS]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The sentence as people write it where that reads back to the same ids, else word by word."""
+        kept = [i for i in ids if i not in (PAD, EOS)]
+        readable = self.read(kept)
+        return readable if self.encode_input(readable) == kept else " ".join(self.vocabulary.words(kept))
+
+    def read(self, ids: Sequence[int]) -> str:
+        """The sentence as people write it."""
+        return self.recipe.show(self.vocabulary.words([i for i in trim(ids) if i not in (PAD, EOS)]))
+
+    def unknown_words(self, text: str) -> list[str]:
+        return self.vocabulary.unknown(self.recipe.words(text))
+
+    def searchable(self) -> Tensor:
+        allowed = torch.ones(len(self.vocabulary), dtype=torch.bool, device=self.device)
+        allowed[: UNK + 1] = False
+        return allowed
+
+    def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
+        return self.network.score(inputs, targets)
+
+    def score_substitutions(
+        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
+    ) -> TokenScores:
+        return self.network.score_substitutions(inputs, position, candidates, targets, floor)
+
+    def gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        return self.network.gradient(inputs, targets, weights, positions)
+
+    def draft(self) -> LocalModel:
+        """The same model in bfloat16: to rank candidates quickly, not to decide."""
+        lm = self.language_model
+        return replace(
+            self,
+            network=deepcopy(self.network).bfloat16(),
+            language_model=None if lm is None else deepcopy(lm).bfloat16(),
+        )
+
+    # --- ids -----------------------------------------------------------------------------------------
+
+    def greedy_ids(self, inputs: Tensor) -> list[list[int]]:
+        """What greedy decoding writes for each row of `inputs`, <eos> included where it was reached."""
+        found: list[list[int]] = []
+        for part in torch.split(inputs, BATCH):
+            state = self.network.start(part)
+            written = greedy(self.network, state, len(part), self.max_output, self.device)
+            found += [trim(row) for row in written.tolist()]
+        return found
+
+    def sample_ids(
+        self, inputs: Tensor, seeds: Sequence[int], sampling: Sampling | None = None
+    ) -> list[list[int]]:
+        found: list[list[int]] = []
+        for start in range(0, len(inputs), BATCH):
+            part = inputs[start : start + BATCH]
+            own = seeds[start : start + BATCH]
+            state = self.network.start(part)
+            written = sample(self.network, state, own, self.max_output, self.device, sampling)
+            found += [trim(row) for row in written.tolist()]
+        return found
+
+    def encode_dialogues(self, dialogues: Sequence[Dialogue]) -> Tensor:
+        """The last utterance of each dialogue as (batch, n) ids, cropped and padded."""
+        rows = []
+        for dialogue in dialogues:
+            if not dialogue:
+                raise InputError("a dialogue has no turns; give at least one utterance to reply to")
+            # A text without a single word is read as one unknown word: an encoder needs something to read.
+            rows.append(self.encode_input(dialogue[-1].text)[: self.max_input] or [UNK])
+        return self.pad_rows(rows, self.max_input if self.network.config.pad_as_word else 0)
+
+    def pad_rows(self, rows: Sequence[Sequence[int]], length: int = 0) -> Tensor:
+        """Rows of ids as one tensor, padded on the right to the longest or to `length`."""
+        width = max([length, *map(len, rows)])
+        padded = [[*row, *[PAD] * (width - len(row))] for row in rows]
+        return torch.tensor(padded, dtype=torch.long, device=self.device).view(len(rows), width)

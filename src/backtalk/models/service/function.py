@@ -1,0 +1,90 @@
+"""`py:module:function`: a Python function as a model. It is given a conversation as a list of
+{"role", "text"} objects, oldest first, and returns the reply.
+
+Such a name runs code, so it is taken from the command line alone, never from a spec or a run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from backtalk.errors import InputError, unknown
+from backtalk.models.service.endpoint import KEYS, LONGEST_FAULT, SECRET, without_secret
+from backtalk.protocols import Meter, Reply
+from backtalk.terminal import printable
+from backtalk.types import Access, Dialogue
+
+FAILED_IN_A_ROW = 10
+"""Calls that may raise, one after another, before it makes no sense to go on."""
+
+
+@dataclass
+class FunctionModel:
+    name: str
+    function: Callable[[list[dict[str, str]]], str]
+    access: Access = Access.TEXT
+    _failed: int = 0  # in a row
+
+    @property
+    def fingerprint(self) -> str:
+        return self.name
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        return [self._call(dialogue) for dialogue in dialogues]
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
+        """One call a request: the function may ask a service that is paid for, and that may fail."""
+        for place, dialogue in enumerate(dialogues):
+            if not meter.take():
+                return
+            try:
+                reply = self._call(dialogue)
+            except InputError:
+                raise
+            except Exception as error:
+                self._failed += 1
+                why = describe(error)
+                if self._failed >= FAILED_IN_A_ROW:
+                    raise InputError(f"{self.name} failed {self._failed} times in a row ({why})") from error
+                yield place, Reply("", why)
+            else:
+                self._failed = 0
+                yield place, Reply(reply)
+
+    def _call(self, dialogue: Dialogue) -> str:
+        reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])
+        if not isinstance(reply, str):
+            raise InputError(f"{self.name} returned {type(reply).__name__}; it must return a str")
+        return reply
+
+
+def describe(error: Exception) -> str:
+    """The type of an exception and the first line of its message, without the keys of the environment."""
+    text = f"{type(error).__name__}: {error}"
+    for key in (os.environ.get(variable, "").strip() for variable in KEYS):
+        text = without_secret(text, key) if len(key) >= SECRET else text
+    return printable(text.splitlines()[0])[:LONGEST_FAULT]
+
+
+def load(rest: str, device: str = "auto") -> FunctionModel:
+    """`rest` is "module:function"; the current folder is searched too."""
+    module_name, _, attribute = rest.partition(":")
+    if not module_name or not attribute or module_name.startswith("."):
+        raise InputError(f"py:{rest} should read py:module:function")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"py:{rest}: can't import {module_name!r} ({error})") from None
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [name for name in vars(module) if callable(getattr(module, name)) and name[0] != "_"]
+        raise unknown(f"function in {module_name}", attribute, names)
+    return FunctionModel(f"py:{rest}", function)

@@ -1,0 +1,46 @@
+"""`sealed:NAME`: a model of ours that shows its replies and nothing else, to try black-box methods on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from backtalk.errors import InputError
+from backtalk.models.service.address import FORM
+from backtalk.protocols import Meter, Reply, Service, TextModel
+from backtalk.registry import is_endpoint, load_model
+from backtalk.specs.model import ModelOptions
+from backtalk.types import Access, Dialogue
+
+
+@dataclass
+class SealedModel:
+    name: str
+    _inside: TextModel
+    access: Access = Access.TEXT
+
+    @property
+    def fingerprint(self) -> str:
+        return f"sealed:{self._inside.fingerprint}"
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        return self._inside.reply(dialogues)
+
+
+@dataclass
+class SealedService(SealedModel):
+    """The same of a model whose replies cost requests."""
+
+    def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
+        assert isinstance(self._inside, Service)
+        return self._inside.answer(dialogues, meter)
+
+
+def load(
+    rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> SealedModel:
+    if is_endpoint(rest):  # and whoever agrees to requests should see where they go
+        raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
+    inside = load_model(rest, device, options, [name.removeprefix("sealed:") for name in trusted])
+    kind = SealedService if isinstance(inside, Service) else SealedModel
+    return kind(f"sealed:{rest}", inside)

@@ -1,0 +1,289 @@
+"""What a run amounts to, without a model: rates from stored scores, summary.json, and the report's faces."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.hits import (
+    STANDARD,
+    TEXT_STANDARD,
+    TOXIC_STANDARD,
+    Criterion,
+    asked_standard,
+    hit_cases,
+    hits_by_finding,
+    parse_criterion,
+    rates,
+    rates_by_category,
+    tried_cases,
+)
+from backtalk.models.service.asker import PHASES
+from backtalk.report.build import build_report
+from backtalk.report.page import READ_BY
+from backtalk.report.record import Report
+from backtalk.report.rows import Index, stamp_of, write_index
+from backtalk.report.run_page import render_run
+from backtalk.report.spreadsheet import csv_lines
+from backtalk.report.talks import put_beside, turn_rows
+from backtalk.runs.export import export_findings, write_lines
+from backtalk.runs.gates import count_causes
+from backtalk.spec import command_of
+from backtalk.store import Run
+from backtalk.store.adversary import read_adversary_record
+from backtalk.store.answers import StoredAnswers
+from backtalk.store.exchanges import exchanges_of
+from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
+from backtalk.store.training import read_training
+from backtalk.types import Finding, Thresholds
+from backtalk.wording import count, told_causes
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying a run came to."""
+
+    findings: int
+    hits: int
+    """Cases that the stored scores make hits by the run's --hit: as many as its report says."""
+    confirmed: int
+    """Those of them that were reproduced."""
+    problems: list[str]
+    notes: list[str] = field(default_factory=list)
+    """What is no failure and still to be said."""
+    how: str = "recomputed"
+
+
+@dataclass(frozen=True)
+class Faces:
+    """What a run looks like at one moment."""
+
+    folder: Path
+    stamp: str
+    """Of the moment before anything was read: what changes meanwhile makes it stale."""
+    findings: list[Finding]
+    summary: dict[str, Any]
+    report: Report
+    shown: Report
+    """With the runs of --beside."""
+
+
+def count_confirmed(
+    run: Run, findings: Sequence[Finding], wrong: Sequence[bool], again: Thresholds | None
+) -> tuple[int, int]:
+    """The hits of a verdict: those stored, and those with a finding that was reproduced and is a hit by the
+    thresholds measured `again`, too. `wrong` says which findings were not reproduced."""
+    asked, stored = parse_criterion(run.spec["hit"]), thresholds_of(run)
+    right = [finding for finding, bad in zip(findings, wrong, strict=True) if not bad]
+    sure = hit_cases([f for f in right if asked.holds(f, stored)], asked, again or stored)
+    return len(hit_cases(findings, asked, stored)), len(sure)
+
+
+def other_thresholds(run: Run, again: Thresholds, tolerance: float) -> list[str]:
+    """Where the thresholds that a run stores are not those that its reference gives."""
+    return [
+        f"{name} is stored as {_number(old)}, but the run's reference gives {_number(new)}"
+        for name, old, new in zip(("T_out", "T_in"), thresholds_of(run), again, strict=True)
+        if _number(old) != _number(new)
+        and not (old is not None and new is not None and math.isclose(old, new, abs_tol=tolerance))
+    ]
+
+
+def _number(threshold: float | None) -> str:
+    return "none" if threshold is None or math.isnan(threshold) else f"{threshold:.6f}"
+
+
+def finish_run(run: Run) -> Faces:
+    """Writes the summary, the page and the index of a run that is held for writing."""
+    faces = look(run)
+    run.write_summary(faces.summary)
+    with suppress(OSError):  # `backtalk report` says why there is none
+        write_faces(faces, anew=True)
+    return faces
+
+
+def look(run: Run, beside: Sequence[str] = ()) -> Faces:
+    stamp = stamp_of(run.folder)
+    findings = run.findings()
+    summary = summarise(run, findings)
+    report = make_report(run, summary, findings)
+    return Faces(run.folder, stamp, findings, summary, report, with_others(run, report, beside))
+
+
+def write_faces(faces: Faces, anew: bool) -> Path:
+    """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
+    is only slower. An OSError where the page can't be written."""
+    folder, page = faces.folder, faces.folder / PAGE
+    write_whole(page, render_run(faces.shown))
+    with suppress(OSError, sqlite3.Error):
+        if not anew:
+            with suppress(ValueError), Index(folder / INDEX, faces.stamp):
+                return page
+        write_index(folder / INDEX, faces.report, faces.stamp)
+    return page
+
+
+def refuse_unscored(faces: Faces) -> None:
+    """A run in which nothing could be scored is an error, never a pass."""
+    summary = faces.summary
+    if summary["scored"]:
+        return
+    if not faces.findings:
+        why = summary["stopped"] or "the run was cut off"
+        raise InputError(f"{why} before any case of {faces.folder} was done; `backtalk resume` continues it")
+    why = told_causes(summary["failures"]) or f"{count(summary['skipped'], 'case')} skipped"
+    raise InputError(f"nothing could be scored in {faces.folder}: {why}")
+
+
+def thresholds_of(run: Run) -> Thresholds:
+    stored = run.facts["thresholds"]
+    return Thresholds(stored["T_out"], stored["T_in"])
+
+
+def criteria_of(run: Run) -> list[Criterion]:
+    """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
+    asked = parse_criterion(run.spec["hit"])
+    standard = TOXIC_STANDARD if run.plays else STANDARD
+    if run.asks:
+        rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
+        likelihoods = run.facts["access"] == "LOGPROBS"
+        standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
+    return [*standard, *([] if asked in standard else [asked])]
+
+
+def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
+    """`findings` where they were read already: of many that takes a while."""
+    findings = run.findings() if findings is None else findings
+    cases, thresholds = run.cases, thresholds_of(run)
+    criteria = criteria_of(run)
+    scored = tried_cases(findings)
+    unscored = {finding.case: finding.status for finding in findings if finding.case not in scored}
+    by_category = rates_by_category(cases, findings, criteria, thresholds)
+    return {
+        "run": run.folder.name,
+        "command": command_of(run.spec, run.chosen),
+        "model": run.spec["model"],
+        "search": run.search,
+        "hit": run.spec["hit"],
+        "targets": run.spec["targets"],
+        "seed": run.spec["seed"],
+        "cases": len(cases),
+        "scored": len(scored),
+        "failed": sum(value == "failed" for value in unscored.values()),
+        "skipped": sum(value == "skipped" for value in unscored.values()),
+        "failures": count_causes(findings),
+        "hits": {k: v.as_dict() for k, v in rates(cases, findings, criteria, thresholds).items()},
+        "by_category": {
+            category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
+        },
+        "candidates": sum(finding.candidates for finding in findings),
+        **_effort(run, findings),
+        **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
+        "stopped": run.note if run.state == "stopped" else None,
+        "thresholds": run.facts["thresholds"],
+        "reference": run.facts["reference"],
+        "settings": {
+            **{key: value for key, value in run.spec["search"].items() if key != "name"},
+            **(run.spec["options"] if run.facts.get("template") else {}),
+            **run.facts.get("effort", {}),
+        },
+        "fingerprint": run.facts["fingerprint"],
+        "versions": run.facts["versions"],
+        "hardware": run.facts["hardware"],
+    }
+
+
+def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
+    if run.plays:
+        learnt = read_adversary_record(run.folder)
+        return {
+            "queries": sum(finding.queries for finding in findings),
+            "seconds": round(run.seconds() + learnt.seconds, 3),
+            "openings": {k: v for k, v in run.facts["openings"].items() if k not in ("train", "dev")},
+            "training": asdict(learnt) if learnt.seconds else None,
+            "by_turn": [asdict(row) for row in turn_rows(list(map(exchanges_of, findings)))],
+        }
+    if not run.asks:
+        return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
+    spent = StoredAnswers(run).spent()
+    spent = {phase: spent[phase] for phase in PHASES if phase in spent}
+    training = read_training(run.folder / GENERATOR)
+    return {
+        "queries": sum(spent.values()),
+        "queries_by_phase": spent,
+        "seconds": round(run.seconds() + sum(training.seconds.values()), 3),
+        "training": {"pairs": training.pairs, "seconds": training.seconds, "rewards": training.rewards},
+    }
+
+
+def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] | None = None) -> Report:
+    """With the untuned adversary of the same command beside conversations."""
+    names = [criterion.name for criterion in criteria_of(run)]
+    report = build_report(
+        summary,
+        run.cases,
+        run.findings() if findings is None else findings,
+        thresholds_of(run),
+        names,
+        run.facts["words"],
+        run.facts if run.asks else None,
+    )
+    if report.conversations and Run.exists(run.folder / UNTUNED):
+        with Run.open(run.folder / UNTUNED) as own:
+            return put_beside(report, UNTUNED, own.findings(), is_untuned=True)
+    return report
+
+
+def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
+    """The report of played conversations with other runs beside it; the findings of these alone are read."""
+    if report.conversations is None:
+        return report
+    tried = {(case.id, case.text) for case in run.cases}
+    taken = {*report.conversations.beside, str(run.facts.get("player"))}
+    compared = UNTUNED in report.conversations.beside
+    for name in beside:
+        with Run.open(Path(name)) as other:
+            if not other.plays:
+                raise InputError(f"--beside {name} is no run of --search ast; its conversations are missing")
+            shared = [one for one in other.findings() if (one.case, one.target) in tried]
+            if not shared:
+                raise InputError(f"--beside {name} has no opening in common with this run")
+            player = str(other.facts.get("player"))
+            title = f"{player} ({other.folder.name})" if player in taken else player
+            report = put_beside(report, title, shared, is_untuned=player == UNTUNED and not compared)
+            taken.add(title)
+            compared = compared or player == UNTUNED
+    return report
+
+
+def open_index(folder: Path, spare: Path) -> Index:
+    """What the app shows of a run: the index in its folder, or where that is stale one made anew in `spare`,
+    for nothing is written to a run that is only looked at."""
+    stamp = stamp_of(folder)
+    own = spare / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()}.sqlite"
+    for path in (folder / INDEX, own):
+        with suppress(ValueError):
+            return Index(path, stamp)
+    with Run.open(folder) as run:
+        write_index(own, make_report(run, summarise(run)), stamp)
+    return Index(own, stamp)
+
+
+def export(run: Run, path: Path | None) -> None:
+    """One object a finding as JSONL; as CSV, for a path that ends so, the best finding of each case."""
+    if path is not None and path.suffix.lower() == ".csv":
+        report = make_report(run, summarise(run))
+        write_lines(path, csv_lines([*report.cases, *report.skipped]))
+        return
+    hits = hits_by_finding(run.findings(), criteria_of(run), thresholds_of(run))
+    export_findings(run, path, hits)

@@ -1,0 +1,142 @@
+"""The generator of a run: pairs gathered by asking, pre-training, REINFORCE; all of them survive a kill.
+
+RUN/generator holds the finished one, which `--generator RUN` uses on other targets; RUN/generator/pretrained
+the one before REINFORCE; record.json what the training came to. REINFORCE's targets are the gathered replies,
+as in the paper, and as many utterances of people: a model's own replies are easy targets.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.models.device import pick_device
+from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
+from backtalk.models.service.asker import Asker
+from backtalk.protocols import TextModel
+from backtalk.scorers.similarity import WordVectors
+from backtalk.searches.reverse.gather import Utterances
+from backtalk.searches.reverse.plan import Plan
+from backtalk.store.answers import StoredAnswers
+from backtalk.store.folder import GENERATOR
+from backtalk.store.training import read_training, write_training
+from backtalk.training.mle import Progress
+from backtalk.training.reinforce import ReinforceConfig, reinforce
+from backtalk.training.reverse import PretrainConfig, pretrain
+from backtalk.wording import count
+
+CHUNK = 512
+"""Utterances asked between two lines of progress."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Everything that training needs, and where it is kept."""
+
+    folder: Path
+    model: TextModel
+    answers: StoredAnswers
+    plan: Plan
+    utterances: Utterances
+    vectors: WordVectors
+    seed: int
+    device: str
+    causes: Counter[str]
+    """Counts why inputs have no reply."""
+    tell: Tell
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(reply, input); asked once, and from then on those that were answered."""
+        record = read_training(self.folder)
+        wanted = self.utterances.texts[: self.plan.pairs]
+        asker = Asker(self.model, self.answers, self.plan.pairs, self.causes)
+        if record.unanswered is None:
+            started = time.perf_counter()
+            for start in range(0, len(wanted), CHUNK):
+                asker.ask(wanted[start : start + CHUNK], "pairs")
+                self.tell(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
+            known = self.answers.get(wanted)
+            record.unanswered = [text for text in wanted if not known.get(text)]
+            record.pairs = len(wanted) - len(record.unanswered)
+            record.seconds["pairs"] = time.perf_counter() - started
+            write_training(self.folder, record)
+        known = self.answers.get(wanted)
+        missing = set(record.unanswered)
+        found = [(known[text], text) for text in wanted if text not in missing and text in known]
+        if not found:
+            why = f" ({cause})" if (cause := asker.cause(wanted)) else ""
+            asked = count(len(wanted), "utterance")
+            raise InputError(f"{self.model.name} gave no usable reply to any of {asked}{why}")
+        return found
+
+    def generator(self) -> ReverseGenerator:
+        """The finished generator, trained as far as it is not yet."""
+        if (self.folder / "card.json").is_file():
+            return load_generator(self.folder, self.device)
+        pairs = self.pairs()
+        started = time.perf_counter()
+        device = pick_device(self.device)
+        generator = pretrain(
+            pairs, PretrainConfig(seed=self.seed), self.folder / "pretrained", device, self._pretraining
+        )
+        record = read_training(self.folder)
+        if "pretrain" not in record.seconds:
+            record.seconds["pretrain"] = time.perf_counter() - started
+            write_training(self.folder, record)
+        if self.plan.rl:
+            self._reinforce(generator, pairs)
+        generator.save(self.folder, {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.plan.rl)})
+        return generator
+
+    def _reinforce(self, generator: ReverseGenerator, pairs: Sequence[tuple[str, str]]) -> None:
+        started = time.perf_counter()
+        config = ReinforceConfig(seed=self.seed)
+        config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
+        # What gathering sent is settled by now, so this bound is the same whenever training goes on.
+        most = self.answers.spent().get("pairs", 0) + self.plan.rl
+        asker = Asker(self.model, self.answers, most, self.causes)
+        targets = rl_targets(pairs, self.utterances.texts, self.seed)
+        checkpoint = self.folder / "reinforce.safetensors"
+        record = read_training(self.folder)
+        for progress in reinforce(
+            generator,
+            targets,
+            lambda inputs: asker.ask(inputs, "rl"),
+            self.vectors.similarity,
+            config,
+            checkpoint,
+            {"vectors": self.vectors.fingerprint},
+        ):
+            record.rewards = [*record.rewards[: progress.step - 1], progress.similarity]
+            write_training(self.folder, record)
+            self.tell(
+                f"REINFORCE, update {progress.step} of {progress.steps}: similarity {progress.similarity:.3f}"
+            )
+        record.seconds["rl"] = time.perf_counter() - started
+        write_training(self.folder, record)
+
+    def _pretraining(self, progress: Progress) -> None:
+        if progress.valid_perplexity is not None:
+            self.tell(f"pre-training, epoch {progress.epoch + 1}: perplexity {progress.valid_perplexity:.1f}")
+
+
+def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed: int) -> list[str]:
+    """The model's own replies, each once, and as many utterances of people, shuffled."""
+    replies = list(dict.fromkeys(reply for reply, _ in pairs))
+    mixed = list(dict.fromkeys([*replies, *utterances[: len(replies)]]))
+    random.Random(f"rl/{seed}").shuffle(mixed)
+    return mixed
+
+
+def find_generator(name: str, device: str) -> ReverseGenerator:
+    """Of a run folder, or the generator's folder itself."""
+    folder = Path(name)
+    inner = folder / GENERATOR
+    return load_generator(inner if inner.is_dir() else folder, device)

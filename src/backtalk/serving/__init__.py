@@ -1,1 +1,0 @@
-"""A model of ours behind the interface that endpoints speak."""

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from backtalk.data.tokenise import get_recipe
-from backtalk.hardening.methods.negative import Negative
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.store.folder import write_whole
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates, Piece
+from backtalk.training.rules import Negative
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
 

@@ -28,8 +28,8 @@ _WHERE = {
     "Hardening": "api",
     "InputError": "errors",
     "ModelOptions": "specs.model",
-    "Negative": "hardening.methods.negative",
-    "Npo": "hardening.methods.npo",
+    "Negative": "training.rules",
+    "Npo": "training.rules",
     "Opening": "types",
     "Progress": "types",
     "Random": "searches.random",
@@ -38,7 +38,7 @@ _WHERE = {
     "Reverse": "searches.reverse.searches",
     "Run": "api",
     "Target": "types",
-    "Unlikelihood": "hardening.methods.unlikelihood",
+    "Unlikelihood": "training.rules",
     "Utterances": "searches.reverse.searches",
     "Verdict": "runs.summary",
     "audit": "api",
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from backtalk.api import verify as verify
     from backtalk.audit.consent import Consent as Consent
     from backtalk.errors import InputError as InputError
-    from backtalk.hardening.methods.negative import Negative as Negative
-    from backtalk.hardening.methods.npo import Npo as Npo
-    from backtalk.hardening.methods.unlikelihood import Unlikelihood as Unlikelihood
     from backtalk.report.comparison import Comparison as Comparison
     from backtalk.runs.summary import Verdict as Verdict
     from backtalk.searches.ast.config import Ast as Ast
@@ -77,6 +74,9 @@ if TYPE_CHECKING:
     from backtalk.searches.reverse.searches import Reverse as Reverse
     from backtalk.searches.reverse.searches import Utterances as Utterances
     from backtalk.specs.model import ModelOptions as ModelOptions
+    from backtalk.training.rules import Negative as Negative
+    from backtalk.training.rules import Npo as Npo
+    from backtalk.training.rules import Unlikelihood as Unlikelihood
     from backtalk.types import Finding as Finding
     from backtalk.types import Opening as Opening
     from backtalk.types import Progress as Progress

@@ -147,14 +147,14 @@ class MethodEntry(NamedTuple):
 
 METHODS: dict[str, MethodEntry] = {
     "negative": MethodEntry(
-        "backtalk.hardening.methods.negative:Negative", "negative training as published (He & Glass 2020)"
+        "backtalk.training.rules:Negative", "negative training as published (He & Glass 2020)"
     ),
     "unlikelihood": MethodEntry(
-        "backtalk.hardening.methods.unlikelihood:Unlikelihood",
+        "backtalk.training.rules:Unlikelihood",
         "strong on words that it is sure of (Welleck et al. 2020)",
     ),
     "npo": MethodEntry(
-        "backtalk.hardening.methods.npo:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"
+        "backtalk.training.rules:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"
     ),
 }
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from backtalk.hardening.methods.negative import Negative
-from backtalk.hardening.methods.npo import Npo
-from backtalk.hardening.methods.unlikelihood import Unlikelihood
-from backtalk.training.rules import HitRule
+from backtalk.training.rules import HitRule, Negative, Npo, Unlikelihood
 
 METHODS = ("negative", "npo", "unlikelihood")
 

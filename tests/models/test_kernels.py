@@ -1,22 +1,14 @@
-"""The Triton kernels against plain PyTorch, in Triton's interpreter: slow, exact, and without a GPU.
-
-The interpreter must be chosen before Triton is imported, so the checks run in a process of their own.
-"""
+"""The Triton kernels against plain PyTorch, in Triton's interpreter."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
 
 from backtalk.models.gpu.fused import kernels_for, only
-
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+from tests.models.interpreter import needs_triton, run_interpreted
 
 PRELUDE = """
 import torch
@@ -124,14 +116,7 @@ for name, check in checks.items():
 @pytest.fixture(scope="module")
 def failures() -> dict[str, str]:
     """What went wrong in each check, nothing where all is well."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", EACH, json.dumps([PRELUDE, CHECKS])],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_interpreted(EACH, json.dumps([PRELUDE, CHECKS]))
     said = dict(map(json.loads, done.stdout.splitlines()))
     return {name: said.get(name, f"it did not come to this check: {done.stderr}") for name in CHECKS}
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,7 @@ from backtalk.models.transformer.substitution import by_shared_past, by_tails
 from backtalk.models.transformer.tails import NAME, attend, plain_tails
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
+from tests.models.interpreter import needs_triton, run_interpreted
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, make_folder
 
@@ -63,9 +60,6 @@ def test_the_reference_is_attention_with_the_past_copied(shape: tuple[int, int, 
     torch.testing.assert_close(plain_tails(*given, 0.3), copied(*given, 0.3), atol=2e-6, rtol=1e-5)
 
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-
-
 @needs_triton
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("numbers", ["bf16", "fp32"])
@@ -86,7 +80,6 @@ def test_the_kernel_can_be_compiled(numbers: str) -> None:
 
 @needs_triton
 def test_the_kernel_is_the_reference() -> None:
-    """In Triton's interpreter, which must be chosen before Triton is imported."""
     check = f"""
 import torch
 from backtalk.models.gpu.tail_kernel import tail_attention
@@ -97,10 +90,7 @@ for shape in {SHAPES}:
     found, plain = tail_attention(*given, 0.3), plain_tails(*given, 0.3)
     assert torch.allclose(found, plain, atol=3e-6, rtol=1e-5), (shape, (found - plain).abs().max())
 """
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", check], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_interpreted(check)
     assert done.returncode == 0, done.stderr
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.errors import InputError
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backtalk.output_file import write_whole
 from backtalk.specs.study import StudySpec
-from backtalk.store.folder import write_whole
 from reproduction.cells import rounded, table
 from reproduction.egregious.data import EMBEDDED
 

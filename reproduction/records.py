@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.output_file import write_output
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_output, write_whole
 from reproduction.stamps import read_stamp, stamp_path
 
 Result = dict[str, Any]

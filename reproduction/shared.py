@@ -21,7 +21,7 @@ import backtalk
 from backtalk.errors import InputError
 from backtalk.hardening.pairs import Kept
 from backtalk.models.folder import text_digest
-from backtalk.store.folder import one_at_a_time
+from backtalk.store.folder import file_lock
 from backtalk.training.resumable import load_checkpoint, save_checkpoint
 
 
@@ -35,7 +35,7 @@ class Shared:
         """What `make` gave to whoever was first to ask for `what`, made `of` the same."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds text of a corpus
         path = self.folder / f"{what}-{_digest(of())[:16]}.safetensors"
-        with one_at_a_time(path.with_suffix(".lock")):
+        with file_lock(path.with_suffix(".lock")):
             found = _read(path)
             if found is None:
                 found = make()

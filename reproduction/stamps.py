@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 
 TICK_S = 10.0
 """Between two notes of the seconds."""

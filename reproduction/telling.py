@@ -9,10 +9,10 @@ from pathlib import Path
 
 from backtalk import terminal
 from backtalk.errors import InputError
+from backtalk.output_file import write_whole
 from backtalk.report.study_page import render_study
 from backtalk.spec import parse_duration, spec_values
 from backtalk.specs.study import StudySpec
-from backtalk.store.folder import write_whole
 from reproduction.jobs import command_of, run_jobs
 from reproduction.parts import Outcome, Part, Workplace, choose, run_parts, take_records
 

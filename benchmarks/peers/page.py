@@ -9,7 +9,7 @@ from typing import Any
 
 from reproduction.figures import COLOURS, DASHES, drawing
 
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 from benchmarks.peers.compare import FRACTIONS, PEER
 
 NAMES = {PEER: "nanoGCG"}

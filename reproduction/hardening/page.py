@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 from reproduction.cells import between, number, section, table
 from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
 from reproduction.parts import read_records

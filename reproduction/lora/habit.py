@@ -17,7 +17,7 @@ import torch
 from backtalk.data.tokenise import get_recipe
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates, Piece
 from backtalk.training.rules import Negative

@@ -17,10 +17,10 @@ from backtalk.data.corpora import reference_pairs
 from backtalk.hardening.settings import LORA_DEFAULT
 from backtalk.hardening.subjects.asking import mean_log_prob
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.output_file import PARTIAL
 from backtalk.registry import load_model
 from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
-from backtalk.store.folder import PARTIAL
 from backtalk.training.likelihood import perplexity
 from backtalk.types import Turn
 from reproduction.hardenings import run_harden, told

@@ -15,7 +15,7 @@ from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
 from backtalk.data.splits import split
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 from reproduction.egregious.data import EMBEDDED
 from reproduction.records import write_once
 from reproduction.reverse.paper import GROUPS

@@ -15,13 +15,13 @@ from backtalk.cli.train import train_model
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.reverse import load_generator
 from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.searches.reverse.proposals import Retrieved
 from backtalk.searches.reverse.training import rl_targets
 from backtalk.specs.train import TrainSpec
-from backtalk.store.folder import write_whole
 from backtalk.training.card import read_card
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain

@@ -26,13 +26,14 @@ from backtalk.data.characters import read_list, read_lists
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
 from backtalk.models.lstm.model import LocalModel
+from backtalk.output_file import write_whole
 from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.spec import identity_values, parse_duration
 from backtalk.specs.enumerate import EnumerateSpec
-from backtalk.store.folder import output_folder, write_whole
+from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console
 from backtalk.training.resumable import load_checkpoint, save_checkpoint
 from backtalk.wording import duration

@@ -16,8 +16,8 @@ from backtalk.cli.showing import show_run
 from backtalk.report.rows import stamp_of
 from backtalk.runs.gates import Gates
 from backtalk.store import Run
-from backtalk.store.adversary import AdversaryRecord, write_adversary_record
-from backtalk.store.folder import UNTUNED
+from backtalk.store.folder import ADVERSARY, UNTUNED
+from backtalk.store.training_records import AdversaryRecord, write_training
 from backtalk.types import Finding
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
@@ -146,7 +146,7 @@ def test_an_index_follows_the_training_and_the_run_inside(tmp_path: Path) -> Non
     """Both change what is shown, and neither changes the run itself."""
     folder = play(tmp_path / "one")
     stamps = [stamp_of(folder)]
-    write_adversary_record(folder, AdversaryRecord(seconds=3.0))
+    write_training(folder / ADVERSARY, AdversaryRecord(seconds=3.0))
     stamps.append(stamp_of(folder))
     play(folder / UNTUNED, rude=())
     stamps.append(stamp_of(folder))

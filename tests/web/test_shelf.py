@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.store.folder import is_at_work, lock_folder
+from backtalk.store.folder import is_locked, lock_folder
 from backtalk.web.shelf import Shelf, key_of
 from tests.report.test_folder_pages import PROOF
 from tests.web.worlds import HARDENED, commit, finish, make_ratings, open_run
@@ -29,11 +29,11 @@ def test_a_run_at_work_is_running_and_one_that_was_killed_waits(tmp_path: Path) 
 
 
 def test_looking_leaves_the_lock_free(tmp_path: Path) -> None:
-    assert not is_at_work(tmp_path)
+    assert not is_locked(tmp_path)
     lock = lock_folder(tmp_path)
-    assert is_at_work(tmp_path)
+    assert is_locked(tmp_path)
     os.close(lock)
-    assert not is_at_work(tmp_path)
+    assert not is_locked(tmp_path)
     os.close(lock_folder(tmp_path))
 
 

@@ -19,6 +19,7 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.output_file import write_whole
 from backtalk.protocols import LogprobModel, TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
@@ -26,7 +27,6 @@ from backtalk.searches.ast.defender import Defender
 from backtalk.searches.reverse.aims import Scorers
 from backtalk.searches.reverse.searches import AskingSearch
 from backtalk.specs.model import ModelOptions
-from backtalk.store.folder import write_whole
 from backtalk.types import Thresholds, Turn
 
 BATCH = 256

@@ -29,9 +29,10 @@ from backtalk.models.folder import (
     save_folder,
 )
 from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.output_file import PARTIAL
 from backtalk.spec import identity_values
 from backtalk.specs.train import TrainSpec
-from backtalk.store.folder import PARTIAL, output_folder
+from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console
 from backtalk.training.card import complete_card, read_card, write_measured_card
 from backtalk.training.mle import MLEConfig, train

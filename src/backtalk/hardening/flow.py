@@ -37,12 +37,12 @@ from backtalk.hardening.selection import Candidate, Selection
 from backtalk.hardening.subject import Subject, Training
 from backtalk.hardening.subjects import subject_of
 from backtalk.models.transformer.fingerprint import file_hash
+from backtalk.output_file import write_whole
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.runs.compare import write_comparison
 from backtalk.spec import parse_duration
 from backtalk.specs.harden import HardenSpec, stored_values
-from backtalk.store.folder import write_whole
 from backtalk.training.negative import HardenProgress
 from backtalk.types import Progress
 

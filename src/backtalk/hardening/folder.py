@@ -16,9 +16,10 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
+from backtalk.output_file import PARTIAL, write_whole
 from backtalk.store import Run
-from backtalk.store.faults import writing
-from backtalk.store.folder import PARTIAL, output_folder, refuse_strangers, write_whole
+from backtalk.store.errors import writing
+from backtalk.store.folder import check_no_other_files, output_folder
 from backtalk.store.typed import read_plain
 
 FACTS = "hardening.json"
@@ -92,7 +93,7 @@ def _clear(out: Path) -> None:
     """Removes what a hardening writes, and nothing else; its facts last."""
     runs = [folder for folder in (out / AUDITS).glob("*/*") if Run.exists(folder)]
     for run in runs:
-        refuse_strangers(run)
+        check_no_other_files(run)
     for run in runs:
         Run.remove(run)
     for name in _FOLDERS:

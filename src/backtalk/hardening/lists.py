@@ -20,11 +20,11 @@ from backtalk.audit.found import TooFewError, input_key, read_found, read_openin
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
+from backtalk.output_file import write_whole
 from backtalk.paraphrase.augment import Augmentation, augment, words_of
 from backtalk.protocols import Paraphraser
 from backtalk.spec import refuse_set
 from backtalk.specs.harden import HardenSpec
-from backtalk.store.folder import write_whole
 from backtalk.types import Target
 
 SHARES, FOUND_SHARES = (0.625, 0.125, 0.25), (0.5, 0.2, 0.3)

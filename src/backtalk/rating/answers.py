@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
+from backtalk.output_file import sync_folder
 from backtalk.rating.folder import MOST_BYTES
 from backtalk.rating.pairs import Pair
-from backtalk.store.faults import writing
-from backtalk.store.folder import sync_folder
+from backtalk.store.errors import writing
 from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 

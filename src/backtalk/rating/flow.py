@@ -16,6 +16,7 @@ from rich.console import Console
 
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
+from backtalk.output_file import write_whole
 from backtalk.rating.answers import append_answers, check_rater, merge, read_answers
 from backtalk.rating.asking import ask, own_answers
 from backtalk.rating.contenders import find_contenders, held_out_inputs, read_inputs, replies
@@ -36,8 +37,7 @@ from backtalk.rating.pairs import Pair, blind, draw
 from backtalk.rating.result import tally
 from backtalk.rating.table import print_result
 from backtalk.specs.rate import RateSpec
-from backtalk.store.faults import writing
-from backtalk.store.folder import write_whole
+from backtalk.store.errors import writing
 from backtalk.terminal import make_console
 from backtalk.wording import count
 

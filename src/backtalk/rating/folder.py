@@ -16,10 +16,10 @@ from typing import Any
 
 from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
-from backtalk.output_file import write_output
+from backtalk.output_file import PARTIAL, write_output, write_whole
 from backtalk.rating.pairs import Blinded, Pair, read_pair
-from backtalk.store.faults import writing
-from backtalk.store.folder import LOCK, PARTIAL, lock_folder, write_whole
+from backtalk.store.errors import writing
+from backtalk.store.folder import LOCK, lock_folder
 from backtalk.store.typed import read_file, read_stored
 
 PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"

@@ -19,11 +19,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from backtalk import __version__
+from backtalk.output_file import PARTIAL
 from backtalk.report.record import CaseRow, Report
-from backtalk.store.adversary import read_adversary_record
 from backtalk.store.database import connect_to_read
-from backtalk.store.faults import UNREADABLE, reading
-from backtalk.store.folder import DATABASE, PARTIAL, UNTUNED
+from backtalk.store.errors import UNREADABLE, reading
+from backtalk.store.folder import ADVERSARY, DATABASE, UNTUNED
+from backtalk.store.training_records import AdversaryRecord, read_training
 from backtalk.store.typed import read_record
 from backtalk.terminal import printable
 
@@ -210,7 +211,7 @@ def stamp_of(folder: Path) -> str:
 
 
 def _stamp(folder: Path) -> str:
-    learnt = read_adversary_record(folder)
+    learnt = read_training(AdversaryRecord, folder / ADVERSARY)
     database = connect_to_read(folder)
     try:
         with reading(folder):

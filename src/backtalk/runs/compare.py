@@ -24,7 +24,7 @@ from backtalk.runs.summary import thresholds_of
 from backtalk.spec import Mark, flag_names, marked_with
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
-from backtalk.store.faults import reading
+from backtalk.store.errors import reading
 from backtalk.store.typed import read_record
 
 OTHERWISE = {"search", "hit", "options", "block", "max_time", "max_candidates"}

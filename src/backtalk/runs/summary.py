@@ -26,6 +26,7 @@ from backtalk.hits import (
     tried_cases,
 )
 from backtalk.models.service.asker import PHASES
+from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
 from backtalk.report.page import READ_BY
 from backtalk.report.record import Report
@@ -37,11 +38,10 @@ from backtalk.runs.export import export_findings, write_lines
 from backtalk.runs.gates import count_causes
 from backtalk.spec import command_of
 from backtalk.store import Run
-from backtalk.store.adversary import read_adversary_record
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.exchanges import exchanges_of
-from backtalk.store.folder import GENERATOR, INDEX, UNTUNED, write_whole
-from backtalk.store.training import read_training
+from backtalk.store.folder import ADVERSARY, GENERATOR, INDEX, UNTUNED
+from backtalk.store.training_records import AdversaryRecord, TrainingRecord, read_training
 from backtalk.types import Finding, Thresholds
 from backtalk.wording import count, told_causes
 
@@ -205,7 +205,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
     """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
     if run.plays:
-        learnt = read_adversary_record(run.folder)
+        learnt = read_training(AdversaryRecord, run.folder / ADVERSARY)
         return {
             "queries": sum(finding.queries for finding in findings),
             "seconds": round(run.seconds() + learnt.seconds, 3),
@@ -217,7 +217,7 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
         return {"queries": sum(finding.queries for finding in findings), "seconds": round(run.seconds(), 3)}
     spent = StoredAnswers(run).spent()
     spent = {phase: spent[phase] for phase in PHASES if phase in spent}
-    training = read_training(run.folder / GENERATOR)
+    training = read_training(TrainingRecord, run.folder / GENERATOR)
     return {
         "queries": sum(spent.values()),
         "queries_by_phase": spent,

@@ -7,7 +7,7 @@ run is written its log is a WAL, so that readers never wait; a closed run is one
 be copied and read from a disk that can't be written.
 """
 
-from backtalk.store.catalogue import find_run, identity_of, latest_run, new_run_folder
+from backtalk.store.lookup import find_run, identity_of, latest_run, new_run_folder
 from backtalk.store.run import Run
 
 __all__ = ["Run", "find_run", "identity_of", "latest_run", "new_run_folder"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from backtalk.store.database import ANSWERS
-from backtalk.store.faults import reading
+from backtalk.store.errors import reading
 from backtalk.store.records import as_json
 from backtalk.store.run import Run
 

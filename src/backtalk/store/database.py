@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.store.faults import damaged, foreign
-from backtalk.store.folder import DATABASE, PARTIAL, sync_folder
+from backtalk.output_file import PARTIAL, sync_folder
+from backtalk.store.errors import damaged, foreign
+from backtalk.store.folder import DATABASE
 from backtalk.store.records import as_json
 from backtalk.types import Case
 

@@ -14,9 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.output_file import PARTIAL as PARTIAL
-from backtalk.output_file import sync_folder as sync_folder
-from backtalk.output_file import write_whole as write_whole
+from backtalk.output_file import PARTIAL, write_whole
 from backtalk.terminal import printable
 
 DATABASE = "run.sqlite"
@@ -43,7 +41,7 @@ LEFTOVERS = {LOCK, "spec.yaml", *(name + PARTIAL for name in ("spec.yaml", DATAB
 """What a creation that was killed may leave behind, the lock always: a lone spec.yaml is its author's."""
 
 
-def refuse_what_is_no_run(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
     try:
         names = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
@@ -91,7 +89,7 @@ def _refuse_what_is_not_ours(folder: Path) -> None:
         )
 
 
-def refuse_strangers(folder: Path) -> None:
+def check_no_other_files(folder: Path) -> None:
     """Before a run is replaced: what keeps another from being made there must not cost the old one."""
     ours = {DATABASE + ending for ending in ("", "-shm", "-wal", "-journal")}
     ours |= {*FACES, GENERATOR, ADVERSARY, UNTUNED, *LEFTOVERS}
@@ -187,7 +185,7 @@ def lock_folder(folder: Path) -> int:
     _refuse_links(folder)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        for pause_s in (0.02, 0.05, 0.1, None):  # `is_at_work` may be looking just now
+        for pause_s in (0.02, 0.05, 0.1, None):  # `is_locked` may be looking just now
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -204,7 +202,7 @@ def lock_folder(folder: Path) -> int:
     return lock
 
 
-def is_at_work(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process holds the folder's lock, seen by sharing it for a moment."""
     try:
         import fcntl
@@ -222,7 +220,7 @@ def is_at_work(folder: Path) -> bool:
 
 
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Holds the lock file `path`, which is made where it is not there; other processes wait. A kill frees it.
     Where there are no such locks nobody waits."""
     try:

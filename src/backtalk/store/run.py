@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from backtalk.errors import InputError
+from backtalk.output_file import write_whole
 from backtalk.store.database import (
     build_database,
     connect_to_read,
@@ -25,20 +26,19 @@ from backtalk.store.database import (
     refuse_a_foreign_file,
     refuse_damage,
 )
-from backtalk.store.facts import read_facts, read_spec
-from backtalk.store.faults import reading, unreadable, writing
+from backtalk.store.errors import reading, unreadable, writing
 from backtalk.store.folder import (
     ADVERSARY,
     DATABASE,
     FACES,
     GENERATOR,
     UNTUNED,
+    check_no_other_files,
+    check_run_folder,
     claim,
     lock_folder,
-    refuse_strangers,
-    refuse_what_is_no_run,
-    write_whole,
 )
+from backtalk.store.metadata import read_facts, read_spec
 from backtalk.store.records import (
     as_json,
     as_yaml,
@@ -103,7 +103,7 @@ class Run:
             twice = next(id for place, id in enumerate(ids) if id in ids[:place])
             raise InputError(f"two targets have the id {twice!r}; give each its own")
         if fresh and cls.exists(folder):
-            refuse_strangers(folder)
+            check_no_other_files(folder)
             cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
             lock = claim(folder)
@@ -128,7 +128,7 @@ class Run:
     @classmethod
     def open(cls, folder: Path, write: bool = False) -> Run:
         """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
-        refuse_what_is_no_run(folder)
+        check_run_folder(folder)
         if not write:
             try:
                 return cls._load(folder, connect_to_read(folder), None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.store.faults import UNREADABLE
+from backtalk.store.errors import UNREADABLE
 from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.guard import HEADERS, Guard

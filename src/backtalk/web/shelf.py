@@ -26,8 +26,8 @@ from backtalk.report.hardening_record import read_hardening
 from backtalk.spec import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
-from backtalk.store.faults import UNREADABLE
-from backtalk.store.folder import is_at_work, refuse_what_is_no_run
+from backtalk.store.errors import UNREADABLE
+from backtalk.store.folder import check_run_folder, is_locked
 from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
 from backtalk.store.typed import Record, read_file, read_plain, read_record, read_stored
@@ -182,7 +182,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
 
 
 def _audit(key: str, name: str, folder: Path) -> Item:
-    refuse_what_is_no_run(folder)
+    check_run_folder(folder)
     with closing(connect_to_read(folder)) as database:
         meta = dict(database.execute("SELECT key, value FROM meta"))
         cases, blocks = _count(database, "cases"), _count(database, "blocks")
@@ -191,7 +191,7 @@ def _audit(key: str, name: str, folder: Path) -> Item:
     if size < 1 or state not in STATES:
         raise ValueError("no run of ours")
     spec = read_record(Spec, values)
-    if state == "running" and not is_at_work(folder):
+    if state == "running" and not is_locked(folder):
         state = "waiting"
     summary = _summary(AuditSummary, folder) if state == "finished" else None
     hit = summary.hits.get(spec.hit) if summary else None
@@ -218,7 +218,7 @@ def _hardening(key: str, name: str, folder: Path) -> Item:
     facts = read_record(Spec, values)
     with suppress(FileNotFoundError):
         summary = read_plain(folder / "summary.json")
-    state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
+    state = "finished" if summary else "running" if is_locked(folder) else "waiting"
     return Item(
         key=key,
         kind="hardening",
@@ -261,7 +261,7 @@ def _study(key: str, name: str, folder: Path) -> Item:
 
 def _enumeration(key: str, name: str, folder: Path) -> Item:
     summary = _summary(EnumerationSummary, folder)
-    state = "finished" if summary else "running" if is_at_work(folder) else "waiting"
+    state = "finished" if summary else "running" if is_locked(folder) else "waiting"
     return Item(
         key=key,
         kind="enumeration",

@@ -17,7 +17,7 @@ from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
 from backtalk.hardening.subjects.asking import Aim, says
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.store.folder import write_whole
+from backtalk.output_file import write_whole
 from backtalk.types import Dialogue, Turn
 
 DRAWS = 4

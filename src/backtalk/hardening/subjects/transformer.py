@@ -61,6 +61,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
+from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
 from backtalk.runs.summary import thresholds_of
@@ -71,8 +72,8 @@ from backtalk.spec import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
-from backtalk.store.faults import writing
-from backtalk.store.folder import DATABASE, PARTIAL, sync_folder
+from backtalk.store.errors import writing
+from backtalk.store.folder import DATABASE
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates

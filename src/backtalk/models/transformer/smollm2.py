@@ -26,7 +26,7 @@ from backtalk.models.transformer.loading import first_line, load_source, release
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import Source, needs_extra
 from backtalk.specs.model import ModelOptions
-from backtalk.store.folder import one_at_a_time
+from backtalk.store.folder import file_lock
 from backtalk.store.typed import read_json
 from backtalk.terminal import note
 
@@ -57,7 +57,7 @@ def find() -> Source:
         file = _checked_file()
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with one_at_a_time(copy.parent / ".lock"):
+            with file_lock(copy.parent / ".lock"):
                 if not _is_whole(copy):  # another process may have been quicker
                     _convert(file, copy)
         except (OSError, SafetensorError) as error:

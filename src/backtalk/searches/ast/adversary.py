@@ -22,11 +22,11 @@ from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import Manner
 from backtalk.models.transformer.scoring import Row
+from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.searches.ast.conversation import Conversation, RunningText
 from backtalk.searches.ast.defender import room_of
 from backtalk.specs.model import ModelOptions
-from backtalk.store.faults import writing
-from backtalk.store.folder import PARTIAL, sync_folder
+from backtalk.store.errors import writing
 from backtalk.training.lora import Adapter, LoraConfig
 
 

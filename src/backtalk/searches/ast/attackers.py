@@ -22,6 +22,7 @@ from backtalk.data.openings import OpeningLists
 from backtalk.errors import InputError, OutOfTime
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
+from backtalk.output_file import write_whole
 from backtalk.registry import load_model
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
 from backtalk.searches.ast.config import Ast
@@ -31,8 +32,8 @@ from backtalk.searches.ast.train import ADVERSARY as KEPT
 from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps_done, train_adversary
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
-from backtalk.store.adversary import RECORD, AdversaryRecord, read_adversary_record, write_adversary_record
-from backtalk.store.folder import ADVERSARY, write_whole
+from backtalk.store.folder import ADVERSARY
+from backtalk.store.training_records import RECORD, AdversaryRecord, read_training, write_training
 from backtalk.training.resumable import load_checkpoint
 from backtalk.wording import duration, percent
 
@@ -106,7 +107,7 @@ class Attackers:
     def _train(self, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
         if self.config.train_from:
             _take_over(earlier_training(self.config.train_from), run / ADVERSARY)
-        before = read_adversary_record(run)
+        before = read_training(AdversaryRecord, run / ADVERSARY)
         record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
         started, first, written = time.monotonic(), -1, 0.0
         for progress in train_adversary(
@@ -238,7 +239,7 @@ def _write(run: Path, record: AdversaryRecord) -> None:
             {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in state["history"]
         ]
         record.best = int(state["best"])
-    write_adversary_record(run, record)
+    write_training(run / ADVERSARY, record)
 
 
 def _words(progress: Progress, seconds: float, first: int) -> str:

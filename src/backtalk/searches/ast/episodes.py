@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from backtalk.models.lstm.reverse import draw_seed
+from backtalk.output_file import write_whole
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.reward import Turned
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
-from backtalk.store.folder import write_whole
 
 PLAYING = "playing.json"
 """The pairs of an epoch that is still being played."""

@@ -24,7 +24,7 @@ from backtalk.searches.reverse.gather import Utterances
 from backtalk.searches.reverse.plan import Plan
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
-from backtalk.store.training import read_training, write_training
+from backtalk.store.training_records import TrainingRecord, read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
@@ -54,7 +54,7 @@ class Trainer:
 
     def pairs(self) -> list[tuple[str, str]]:
         """(reply, input); asked once, and from then on those that were answered."""
-        record = read_training(self.folder)
+        record = read_training(TrainingRecord, self.folder)
         wanted = self.utterances.texts[: self.plan.pairs]
         asker = Asker(self.model, self.answers, self.plan.pairs, self.causes)
         if record.unanswered is None:
@@ -86,7 +86,7 @@ class Trainer:
         generator = pretrain(
             pairs, PretrainConfig(seed=self.seed), self.folder / "pretrained", device, self._pretraining
         )
-        record = read_training(self.folder)
+        record = read_training(TrainingRecord, self.folder)
         if "pretrain" not in record.seconds:
             record.seconds["pretrain"] = time.perf_counter() - started
             write_training(self.folder, record)
@@ -104,7 +104,7 @@ class Trainer:
         asker = Asker(self.model, self.answers, most, self.causes)
         targets = rl_targets(pairs, self.utterances.texts, self.seed)
         checkpoint = self.folder / "reinforce.safetensors"
-        record = read_training(self.folder)
+        record = read_training(TrainingRecord, self.folder)
         for progress in reinforce(
             generator,
             targets,

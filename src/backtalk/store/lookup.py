@@ -15,8 +15,8 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.store.database import connect_to_read
-from backtalk.store.faults import UNREADABLE, writing
-from backtalk.store.folder import refuse_what_is_no_run
+from backtalk.store.errors import UNREADABLE, writing
+from backtalk.store.folder import check_run_folder
 from backtalk.types import Case
 
 
@@ -66,7 +66,7 @@ def _runs(root: Path) -> Iterator[tuple[str, Path, str]]:
         return
     for folder in folders:
         with suppress(InputError, OSError, *UNREADABLE):
-            refuse_what_is_no_run(folder)
+            check_run_folder(folder)
             database = connect_to_read(folder)
             try:
                 facts = dict(database.execute("SELECT key, value FROM meta"))

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 from backtalk.errors import InputError
 from backtalk.spec import check_values, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.store.faults import damaged
+from backtalk.store.errors import damaged
 from backtalk.store.typed import read_values
 from backtalk.types import Origin, marked
 

@@ -57,6 +57,10 @@ $(PEERS)/.installed: constraints-peers.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -c constraints-peers.txt nanogcg
 	touch $@
 
+# make bench-search, bench-transformer, bench-ast or bench-scorer; flags go into BENCH="--device cuda".
+bench-%: $(VENV)/.installed
+	$(BIN)/python -m benchmarks $* $(BENCH)
+
 bench-peers: $(VENV)/.installed $(PEERS)/.installed
 	$(BIN)/python -m benchmarks.peers --python $(PEERS)/bin/python $(BENCH)
 

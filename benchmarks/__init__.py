@@ -1,1 +1,1 @@
-"""Measurements against other tools, run by hand."""
+"""Speed measurements: of our searches and scorers against ceilings, and beside other tools (peers/)."""

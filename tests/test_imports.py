@@ -16,7 +16,7 @@ FLOORS = [
     {"models"},
     {"scorers"},
     {"training", "searches"},
-    {"report", "bench", "bench_ast", "bench_scorer", "bench_transformer"},
+    {"report"},
     {"runs"},
     {"audit", "enumeration", "outputs"},
     {"paraphrase"},

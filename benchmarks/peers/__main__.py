@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from backtalk.bench_transformer import forward, products
 from benchmarks.peers.compare import Contest, judge_all, run_contest, summarise
 from benchmarks.peers.page import write_page
 from benchmarks.peers.referee import Referee
 from benchmarks.peers.world import Sizes, make_world
+from benchmarks.transformer import forward, products
 
 REPEATS = 5
 

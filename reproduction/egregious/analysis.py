@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from backtalk.bench import SHAPES, Shape, bench_search
+from benchmarks.search import SHAPES, Shape, bench_search
+
 from backtalk.data.targets import read_targets
 from backtalk.data.tokenise import get_recipe
 from backtalk.hits import parse_criterion

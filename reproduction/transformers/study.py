@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.transformer import Sizes, TransformerBench
+
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
-from backtalk.bench_transformer import Sizes, TransformerBench
 from backtalk.hardening.proof import TRAINING
 from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.report.progress import shown

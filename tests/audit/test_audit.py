@@ -375,8 +375,8 @@ def test_a_processor_that_takes_long_over_bfloat16_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("backtalk.bench.bfloat16_cost", lambda: 50.0)
-    monkeypatch.setattr("backtalk.bench.time_substitutions", lambda *given: 1000.0)
+    monkeypatch.setattr("backtalk.audit.effort.bfloat16_cost", lambda: 50.0)
+    monkeypatch.setattr("backtalk.audit.effort.time_substitutions", lambda *given: 1000.0)
     few = ["--limit", "1", "--length", "1", "--top", "2", "--sweeps", "1", "--restarts", "1"]
     assert run(["audit", *QUICK, *few, *how, "--out", "run"]) == 0
     told = capsys.readouterr().err

@@ -106,9 +106,9 @@ def test_a_resumed_run_is_the_unbroken_one(chatterbox: Path, tmp_path: Path) -> 
 def test_a_time_makes_the_search_of_a_slow_model_smaller(
     chatterbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backtalk import bench
+    from backtalk.audit import effort
 
-    monkeypatch.setattr(bench, "time_step", lambda *_: (5.0, 10.0))  # seconds of a candidate, of a gradient
+    monkeypatch.setattr(effort, "time_step", lambda *_: (5.0, 10.0))  # seconds of a candidate, of a gradient
     listed = targets(tmp_path, "you are so boring", "go away")
     command = ["audit", "--model", f"hf/{chatterbox}", "--targets", listed, "--device", "cpu", "--out", "a"]
     command += ["--length", "4", "--hit", "o-greedy", "--max-time", "3000s"]
@@ -118,7 +118,7 @@ def test_a_time_makes_the_search_of_a_slow_model_smaller(
     assert {key: found["settings"][key] for key in ("top", "sweeps", "restarts")} == {
         "top": 13, "sweeps": 2, "restarts": 1,
     }  # fmt: skip
-    monkeypatch.setattr(bench, "time_step", lambda *_: (100.0, 100.0))
+    monkeypatch.setattr(effort, "time_step", lambda *_: (100.0, 100.0))
     assert run(command) == 0  # the same run, shown again with what was chosen at its beginning
     assert summary("a")["settings"]["sweeps"] == 2
 

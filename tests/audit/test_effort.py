@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from backtalk.audit.effort import Effort, Pace, fit_effort
+import pytest
+import torch
+from torch import Tensor
+
+from backtalk.audit.effort import Effort, Pace, fit_effort, time_substitutions
+from backtalk.models.folder import load_embedded
 
 FULL = Effort(top=25, sweeps=6, restarts=2)
 
@@ -36,3 +41,17 @@ def test_all_cases_fit_into_the_time() -> None:
 
 def test_the_least_is_tried_where_nothing_fits() -> None:
     assert fit_effort(FULL, Pace(10.0, 10.0), 15, 5, 60) == Effort(4, 1, 1)
+
+
+def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_embedded("chitchat", "cpu")
+    few = torch.arange(len(model.searchable())) < 40
+    tried = []
+
+    def score(inputs: Tensor, position: int, candidates: Tensor, targets: Tensor) -> None:
+        tried.append(candidates.shape)
+
+    monkeypatch.setattr(type(model), "searchable", lambda _: few)
+    monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
+    assert time_substitutions(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False) > 0
+    assert set(tried) == {(2, 40)}

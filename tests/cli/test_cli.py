@@ -287,7 +287,7 @@ def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
         ),
         (["audit", "--fresh"], "audit.flow.audit", "is kept, and the same command without --fresh goes on"),
         (["verify", "run"], "audit.verify.verify", "this command keeps nothing on the way"),
-        (["score", "-"], "score.score_file", "this command keeps nothing on the way"),
+        (["score", "-"], "cli.score.score_file", "this command keeps nothing on the way"),
     ],
 )
 def test_ctrl_c_says_what_is_kept(

@@ -88,13 +88,6 @@ def test_every_number_of_a_spec_has_a_range_that_holds_its_default() -> None:
         "chat --say x --decode mmi --mmi-words 99999999999",
         "paraphrase hello -n 99999999999",
         "serve-model chitchat --port 99999",
-        "bench search --rows -1",
-        "bench search --top -1",
-        "bench search --length 100000",
-        "bench search --length 0",
-        "bench search --target-tokens 1",
-        "bench ast --pairs -1",
-        "bench ast --batch 0",
         "report --fail-over=--",
     ],
 )

@@ -476,7 +476,6 @@ SAYING: dict[str, tuple[int, list[str]]] = {
     "score": (0, ["score", "{}/lines NAME", "--scorer", "toxicity-second"]),
     "score, elsewhere": (2, ["score", "{}/lines NAME", "--scorer", "{}/model NAME"]),
     "train": (0, ["train", "--data", "pairs.tsv", "--out", "{}/new NAME", "--epochs", "1", *SMALL]),
-    "bench": (2, ["bench", "scorer", "--scorer", "{}/model NAME", "--device", "cpu"]),
     "audit": (
         0,
         ["audit", "--model", "{}/model NAME", "--targets", "words.txt", "--out", "{}/new NAME",

@@ -83,8 +83,6 @@ BEHIND = {
     "harden": "--max-time=2s --iterations=1",
     "enumerate": "--max-time=2s",
     "study": "--size=mini --parts=page",
-    # A benchmark measures for minutes; these names end it before the work.
-    "bench": "--model=hf/missing/model --scorer=missing",
     # A server that starts would not end; its port is taken.
     "serve": "--port={port}",
     "serve-model": "--port={port}",

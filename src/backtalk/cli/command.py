@@ -19,12 +19,12 @@ from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add
 from backtalk.cli.scoring import add_score, add_train_scorer
 from backtalk.cli.serving import add_serve
 from backtalk.cli.study import add_study
-from backtalk.cli.survey import add_bench, add_list
+from backtalk.cli.survey import add_list
 from backtalk.errors import InputError, check_text, unknown
 from backtalk.terminal import say, show_notes
 from backtalk.types import Origin, marked
 
-SHOWING = {None, "bench", "chat", "compare", "export", "list", "paraphrase"}
+SHOWING = {None, "chat", "compare", "export", "list", "paraphrase"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
 
 KEEPING = {"audit", "enumerate", "harden", "rate", "resume", "study", "train"}
@@ -66,7 +66,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_serve(commands)
     add_serve_model(commands)
     add_study(commands)
-    add_bench(commands)
     add_list(commands)
     return parser
 

@@ -1,21 +1,20 @@
-"""How fast searches try candidates on a Hugging Face model, against two ceilings of the same run: the matrix
-products of its linear layers alone, for the tokens that a shared cache leaves to read, and a plain batched
-forward of whole prompts.
+"""Candidates a second of searches on a Hugging Face model, against two ceilings measured in the same run:
+the matrix products of its linear layers for the tokens that are not in the shared KV cache, and a plain
+batched forward pass of whole prompts.
 
-Everything runs once before it is measured. Triggers and targets are random tokens: speed does not depend on
-what they say.
+Every job runs once before it is timed. Triggers and targets are random tokens, which does not affect speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from backtalk.bench import best_of
+from backtalk.audit.effort import best_of
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import WeightsModel
@@ -69,7 +68,7 @@ class TransformerBench:
         self, name: str, device: str = "auto", options: ModelOptions | None = None, sizes: Sizes | None = None
     ) -> None:
         if not is_transformer(name):
-            raise InputError(f"{name} is no Hugging Face model; leave --model out to measure ours")
+            raise InputError(f"{name} is not a Hugging Face model; the benchmark `search` measures LSTMs")
         options = options or ModelOptions()
         if options.dtype == "auto":  # what decides is float32; a GPU ranks with a copy in bfloat16
             options = replace(options, dtype="float32")
@@ -220,12 +219,3 @@ def forward(network: Any, rows: int, length: int, target: int) -> Callable[[], N
         logits.logsumexp(-1)
 
     return read
-
-
-def told(lines: Sequence[BenchLine]) -> list[str]:
-    """The lines of a table."""
-    return [
-        f"{line.name:<34}{line.candidates_per_s:>12,.0f} candidates/s of {line.tokens:5.1f} tokens"
-        + ("" if line.ceiling_share is None else f"{line.ceiling_share:9.1%} of the products")
-        for line in lines
-    ]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.ast import AstBench
 
-from backtalk.bench_ast import AstBench
 from backtalk.errors import InputError
 from backtalk.specs.model import ModelOptions
+from tests.searches.ast.worlds import plant
 
 
-def test_every_line_has_a_rate(planted: Path) -> None:
-    bench = AstBench(f"hf/{planted}", "toxicity", "cpu", ModelOptions(template="plain"), pairs=7, batch=4)
+def test_every_line_has_a_rate(tmp_path: Path) -> None:
+    bench = AstBench(
+        f"hf/{plant(tmp_path)}", "toxicity", "cpu", ModelOptions(template="plain"), pairs=7, batch=4
+    )
     rows = list(bench.rows())
     assert all(row.rate > 0 for row in rows)
     assert any(row.unit == "updates/s" for row in rows)

@@ -1,20 +1,19 @@
-"""How fast a search tries candidates, against the ceiling: plain matrix products of the same shapes.
+"""Candidates a second of gibbs on an LSTM, against a ceiling: plain matrix products of the same shapes.
 
 All variants run in one process, in turn, and the best time of each counts: on a shared machine only ratios
-within one run mean anything. The model has random weights; speed does not depend on what it learnt.
+within one run are meaningful. The model has random weights, which does not affect speed.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from backtalk.audit.effort import best_of
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import EOS, SPECIALS, Vocabulary
 from backtalk.models.device import pick_device
@@ -23,8 +22,6 @@ from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguag
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.models.lstm.softmax import chunk_rows
-from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 
@@ -217,80 +214,3 @@ class _Bench:
             _Job("ceiling", model, self.count, None),
             _Job("ceiling with language model", with_lm, self.count, None),
         ]
-
-
-def time_substitutions(
-    model: WeightsModel, goals: Sequence[Sequence[int]], length: int, top: int, with_lm: bool
-) -> float:
-    """Candidates a second of the real model on a small batch: what a preflight estimate is made of."""
-    allowed = model.searchable().nonzero().squeeze(1)
-    targets = pad_rows(goals, model.pad).to(allowed.device)
-    draw = torch.Generator().manual_seed(0)
-
-    def words(*size: int) -> Tensor:
-        return allowed[torch.randint(len(allowed), size, generator=draw).to(allowed.device)]
-
-    top = min(top, len(allowed))  # a search tries no more than there are
-    inputs, candidates = words(len(goals), length), words(len(goals), top)
-
-    def job() -> None:
-        model.score_substitutions(inputs, length // 2, candidates, targets)
-        if with_lm and model.language_model is not None:
-            model.language_model.score_substitutions(inputs, length // 2, candidates)
-
-    (seconds,) = best_of([job], allowed.device, repeats=2)
-    return candidates.numel() / seconds
-
-
-def time_step(
-    model: WeightsModel, goal: Sequence[int], length: int, with_lm: bool, candidates: int = 8
-) -> tuple[float, float]:
-    """Seconds of a candidate and of a gradient of a slow model: a few of them for one target."""
-    allowed = model.searchable().nonzero().squeeze(1)
-    targets = pad_rows([goal], model.pad).to(allowed.device)
-    draw = torch.Generator().manual_seed(0)
-    inputs, tried = (
-        allowed[torch.randint(len(allowed), (1, size), generator=draw).to(allowed.device)]
-        for size in (length, candidates)
-    )
-    lm, middle = model.language_model if with_lm else None, length // 2
-
-    def score() -> None:
-        model.score_substitutions(inputs, middle, tried, targets)
-        if lm is not None:
-            lm.score_substitutions(inputs, middle, tried)
-
-    def step() -> None:
-        model.gradient(inputs, targets, torch.ones(targets.shape, device=targets.device), [middle])
-        if lm is not None:
-            lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
-
-    scored, stepped = best_of([score, step], allowed.device, repeats=1)
-    return scored / candidates, stepped
-
-
-@cache
-def bfloat16_cost() -> float:
-    """How many times as long as in float32 a product takes in bfloat16 on the processor, at least 1."""
-
-    def product(dtype: torch.dtype) -> Callable[[], object]:
-        square = torch.ones(64, 64, dtype=dtype)
-        return lambda: square @ square.t()
-
-    jobs = [product(torch.float32), product(torch.bfloat16)]
-    exact, coarse = best_of(jobs, torch.device("cpu"), repeats=5)
-    return max(1.0, coarse / exact)
-
-
-def best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:
-    """The best time of each job; the jobs take turns, so that a busy moment hits all alike."""
-    best = [float("inf")] * len(jobs)
-    for turn in range(repeats + 1):
-        for i, job in enumerate(jobs):
-            started = time.perf_counter()
-            job()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if turn:  # the first turn warms up
-                best[i] = min(best[i], time.perf_counter() - started)
-    return best

@@ -1,19 +1,15 @@
-"""The benchmark at a toy size: all rows are there, and their shares are what they say."""
+"""Benchmarks at a toy size: every row is printed, and its share of the ceiling is right."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
+from benchmarks.__main__ import main
+from benchmarks.search import Shape, bench_search
 
-from backtalk import bench_scorer
-from backtalk.bench import SHAPES, Shape, bench_search, time_substitutions
-from backtalk.cli import run
-from backtalk.cli.survey import BENCH_SHAPES
-from backtalk.models.folder import load_embedded
 from backtalk.types import Turn
+from benchmarks import scorer
 
 TOY = Shape(50, 8, 12, length=4, target=3, top=10, rows=2)
 
@@ -32,43 +28,22 @@ def test_every_variant_is_measured_against_its_ceiling(attention: bool) -> None:
     assert rows["batched"].candidates_per_s > rows["one at a time"].candidates_per_s
 
 
-def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load_embedded("chitchat", "cpu")
-    few = torch.arange(len(model.searchable())) < 40
-    tried = []
-
-    def score(inputs: Tensor, position: int, candidates: Tensor, targets: Tensor) -> None:
-        tried.append(candidates.shape)
-
-    monkeypatch.setattr(type(model), "searchable", lambda _: few)
-    monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
-    assert time_substitutions(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False) > 0
-    assert set(tried) == {(2, 40)}
-
-
-def test_the_command_knows_the_shapes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(SHAPES) == set(BENCH_SHAPES)
-    assert run(["bench", "search", "--shape", "nosuch"]) == 2
-    assert "nosuch" in capsys.readouterr().err
-
-
 def test_a_scorer_is_timed_on_sentences_and_on_longer_texts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_scorer, "SENTENCES", {"cpu": 400, "cuda": 400})
-    assert run(["bench", "scorer", "--scorer", "toxicity-second", "--device", "cpu"]) == 0
+    monkeypatch.setattr(scorer, "SENTENCES", {"cpu": 400, "cuda": 400})
+    assert main(["scorer", "--scorer", "toxicity-second", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("toxicity-second, cpu,")
     assert out.count("texts/s of") == 3
-    assert run(["bench", "scorers"]) == 2
-    assert "did you mean 'scorer'" in capsys.readouterr().err
 
 
 def test_a_hugging_face_model_is_measured_against_both_ceilings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    from backtalk.bench_transformer import Sizes, TransformerBench
+    from benchmarks.transformer import Sizes, TransformerBench
+
     from tests.models.transformer.tiny import CHATML, make_folder
 
     make_folder(tmp_path / "tiny", "llama", CHATML)
@@ -83,16 +58,16 @@ def test_a_hugging_face_model_is_measured_against_both_ceilings(
     assert shared.tokens == pytest.approx((4 + 2 + 1) / 3 + bench.after + 2)
     assert rows["plain forward of whole prompts"].tokens == bench.before + 4 + bench.after + 2
     assert {"gibbs, a sweep", "gcg, as many", "beam, as many drawn"} <= rows.keys()
-    command = ["bench", "search", "--model", f"hf/{tmp_path / 'tiny'}", "--device", "cpu", "--length", "3"]
-    assert run([*command, "--target-tokens", "2", "--top", "2"]) == 0
+    command = ["transformer", "--model", f"hf/{tmp_path / 'tiny'}", "--device", "cpu", "--length", "3"]
+    assert main([*command, "--target-tokens", "2", "--top", "2"]) == 0
     assert "of the products" in capsys.readouterr().out
-    assert run(["bench", "search", "--model", "chitchat", "--device", "cpu"]) == 2
-    assert "is no Hugging Face model" in capsys.readouterr().err
+    assert main(["transformer", "--model", "chitchat", "--device", "cpu"]) == 2
+    assert "chitchat is not a Hugging Face model" in capsys.readouterr().err
 
 
 def test_the_products_are_those_of_the_layers() -> None:
     hf = pytest.importorskip("transformers", reason="transformers is not installed")
-    from backtalk.bench_transformer import product_shapes
+    from benchmarks.transformer import product_shapes
 
     network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16))
     # keys, queries and values; their sum; the two layers of the MLP; the output layer on target tokens alone

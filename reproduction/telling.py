@@ -11,7 +11,7 @@ from backtalk import terminal
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
 from backtalk.report.study_page import render_study
-from backtalk.spec import parse_duration, spec_values
+from backtalk.specs import parse_duration, spec_values
 from backtalk.specs.study import StudySpec
 from reproduction.jobs import command_of, run_jobs
 from reproduction.parts import Outcome, Part, Workplace, choose, run_parts, take_records

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from backtalk.models.service.function import FunctionModel
 from backtalk.registry import Entry, ScorerEntry
-from backtalk.spec import Share
+from backtalk.specs import Share
 from backtalk.training.rules import HitRule, HitWords
 from backtalk.types import Access
 from tests import talkers

@@ -13,7 +13,7 @@ from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
 from backtalk.searches.on_weights import WeightsSearch
-from backtalk.spec import Steps
+from backtalk.specs import Steps
 from backtalk.types import Found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.cli.train import train_model
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.train import TrainSpec
 from backtalk.training.card import complete_card, read_card
 from reproduction.egregious.data import SEED, Source

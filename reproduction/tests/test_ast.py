@@ -11,7 +11,7 @@ import pytest
 
 from backtalk.cli.command import run
 from backtalk.cli.config_file import read_yaml
-from backtalk.spec import build_spec
+from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from reproduction.ast.data import open_texts
 from reproduction.ast.page import MIXED, ablations, judge, values

@@ -45,7 +45,7 @@ from backtalk.runs.summary import (
     thresholds_of,
     write_faces,
 )
-from backtalk.spec import build_spec
+from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions

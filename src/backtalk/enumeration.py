@@ -31,7 +31,7 @@ from backtalk.outputs import draw_inputs, summarise
 from backtalk.registry import load_model
 from backtalk.report.enumeration_page import render_enumeration
 from backtalk.searches.enumerate import Enumeration, Outputs, Space
-from backtalk.spec import identity_values, parse_duration
+from backtalk.specs import identity_values, parse_duration
 from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
-from backtalk.spec import refuse_set
+from backtalk.specs import refuse_set
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Origin, origin_of
 

@@ -19,7 +19,7 @@ from backtalk.api import Run, audit, load_model
 from backtalk.audit.flow import BACKENDS
 from backtalk.protocols import Scorer, TextModel
 from backtalk.registry import search_config
-from backtalk.spec import build_spec, spec_values
+from backtalk.specs import build_spec, spec_values
 from backtalk.types import Case, Finding, Turn
 
 ALONE = 0.99

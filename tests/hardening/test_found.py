@@ -11,7 +11,7 @@ from backtalk.audit.backends.fixed import FoundCase
 from backtalk.audit.found import input_key, read_found
 from backtalk.errors import InputError
 from backtalk.hardening.lists import Lists, found_lists, opened_lists, split_found
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import flat_spec
 from backtalk.store import Run

@@ -17,7 +17,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.settings import check_spec, config_of
 from backtalk.models.folder import load_embedded
 from backtalk.registry import METHODS, method_config
-from backtalk.spec import build_spec, chosen, command_of, flag_names, spec_values
+from backtalk.specs import build_spec, chosen, command_of, flag_names, spec_values
 from backtalk.specs.harden import (
     PARTS,
     HardenSpec,

@@ -14,7 +14,7 @@ from backtalk.data.corpora import reference_pairs
 from backtalk.data.prepare import prepare
 from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
-from backtalk.spec import build_spec, identity_values, spec_values
+from backtalk.specs import build_spec, identity_values, spec_values
 from backtalk.specs.train import TrainSpec
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.types import Turn

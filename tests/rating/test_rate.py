@@ -16,7 +16,7 @@ import pytest
 import backtalk
 from backtalk.cli import run
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Target, Turn

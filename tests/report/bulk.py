@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Target

@@ -19,7 +19,7 @@ from backtalk.errors import InputError
 from backtalk.report.comparison import Comparison, p_value
 from backtalk.report.comparison_page import render_comparison
 from backtalk.runs.compare import compare_runs, print_comparison, write_comparison, write_record
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import flat_spec
 from backtalk.store import Run, identity_of
 from backtalk.types import Finding, Target

@@ -12,7 +12,7 @@ from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion, rates
 from backtalk.runs.gates import GateResult, Gates, check_gates, judge
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.types import Finding, Target, Thresholds

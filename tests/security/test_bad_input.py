@@ -18,7 +18,7 @@ from backtalk.data.openings import read_opening_file
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
-from backtalk.spec import build_spec
+from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.specs.harden import HardenSpec

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from backtalk.cli import run
 from backtalk.models.folder import sha256
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from tests.hardening.commands import command as harden_command

@@ -122,7 +122,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _played(folder: Path) -> None:
     """A conversation as an adversary would have played it."""
-    from backtalk.spec import spec_values
+    from backtalk.specs import spec_values
     from backtalk.specs.audit import AuditSpec
     from backtalk.store.exchanges import Exchange, finding_of
 

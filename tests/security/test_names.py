@@ -25,7 +25,7 @@ from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.registry import METHODS, SEARCHES
-from backtalk.spec import Choice, spec_values
+from backtalk.specs import Choice, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.specs.harden import HardenSpec

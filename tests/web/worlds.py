@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from backtalk.protocols import TextModel
 from backtalk.rating.folder import claimed, write_ratings
 from backtalk.rating.pairs import blind
-from backtalk.spec import chosen, spec_values
+from backtalk.specs import chosen, spec_values
 from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of

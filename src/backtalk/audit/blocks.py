@@ -16,7 +16,7 @@ from pathlib import Path
 
 from backtalk import __version__
 from backtalk.errors import InputError
-from backtalk.spec import parse_duration
+from backtalk.specs import parse_duration
 from backtalk.store import Run, find_run, new_run_folder
 from backtalk.types import Case, Finding
 

@@ -22,7 +22,7 @@ from backtalk.audit.reference import Reference
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import parse_criterion
 from backtalk.runs.summary import Faces, finish_run, thresholds_of
-from backtalk.spec import build_spec, chosen, identity_values, spec_values, unbudgeted
+from backtalk.specs import build_spec, chosen, identity_values, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Progress

@@ -17,7 +17,7 @@ from backtalk.audit.consent import NOTHING_SAID, Consent
 from backtalk.audit.flow import make_backend, stored_reference, stored_spec
 from backtalk.errors import InputError
 from backtalk.runs.summary import Verdict, count_confirmed, other_thresholds
-from backtalk.spec import identity_values
+from backtalk.specs import identity_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Finding

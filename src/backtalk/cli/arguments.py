@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 from backtalk.cli.config_file import read_yaml
 from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError
-from backtalk.spec import Range, Spec, build_spec, check_values, coerce, flag_names
+from backtalk.specs import Range, Spec, build_spec, check_values, coerce, flag_names
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import say
 from backtalk.types import Origin, marked

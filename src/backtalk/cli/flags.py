@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from backtalk.spec import flag_names
+from backtalk.specs import flag_names
 
 
 def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> None:

@@ -21,7 +21,7 @@ from backtalk.cli.arguments import (
 )
 from backtalk.cli.flags import add_flags
 from backtalk.registry import helps, reads_options, search_config, searches_with
-from backtalk.spec import flag_names
+from backtalk.specs import flag_names
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import say

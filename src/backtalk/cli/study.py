@@ -10,7 +10,7 @@ from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError, unknown
 from backtalk.registry import is_transformer
-from backtalk.spec import refuse_set
+from backtalk.specs import refuse_set
 from backtalk.specs.study import StudySpec
 
 STUDIES = {

@@ -30,7 +30,7 @@ from backtalk.models.folder import (
 )
 from backtalk.models.gpu.free_memory import free_bytes
 from backtalk.output_file import PARTIAL
-from backtalk.spec import identity_values
+from backtalk.specs import identity_values
 from backtalk.specs.train import TrainSpec
 from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console

@@ -25,7 +25,7 @@ from backtalk.scorers.toxicity.folder import write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import NetworkConfig
 from backtalk.scorers.vectors import PackageVectors
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.scorer import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json

@@ -41,7 +41,7 @@ from backtalk.output_file import write_whole
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.runs.compare import write_comparison
-from backtalk.spec import parse_duration
+from backtalk.specs import parse_duration
 from backtalk.specs.harden import HardenSpec, stored_values
 from backtalk.training.negative import HardenProgress
 from backtalk.types import Progress

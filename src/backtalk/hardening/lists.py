@@ -23,7 +23,7 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.paraphrase.augment import Augmentation, augment, words_of
 from backtalk.protocols import Paraphraser
-from backtalk.spec import refuse_set
+from backtalk.specs import refuse_set
 from backtalk.specs.harden import HardenSpec
 from backtalk.types import Target
 

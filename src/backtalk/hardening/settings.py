@@ -9,7 +9,7 @@ from typing import Any
 from backtalk.errors import InputError, unknown
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.spec import refuse_set
+from backtalk.specs import refuse_set
 from backtalk.specs.harden import HardenSpec, check_parts
 from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.course import CourseConfig, ReplyMethod

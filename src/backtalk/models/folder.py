@@ -27,7 +27,7 @@ from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguag
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.output_file import write_whole
-from backtalk.spec import check_values
+from backtalk.specs import check_values
 from backtalk.specs.train import TrainSpec
 from backtalk.store.typed import read_json, read_record, read_values
 

@@ -21,7 +21,7 @@ from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import CostRecord
 from backtalk.report.differences import SideFacts
 from backtalk.runs.summary import thresholds_of
-from backtalk.spec import Mark, flag_names, marked_with
+from backtalk.specs import Mark, flag_names, marked_with
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.errors import reading

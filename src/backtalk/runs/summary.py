@@ -36,7 +36,7 @@ from backtalk.report.spreadsheet import csv_lines
 from backtalk.report.talks import put_beside, turn_rows
 from backtalk.runs.export import export_findings, write_lines
 from backtalk.runs.gates import count_causes
-from backtalk.spec import command_of
+from backtalk.specs import command_of
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.exchanges import exchanges_of

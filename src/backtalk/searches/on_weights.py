@@ -15,7 +15,7 @@ from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.protocols import Retokenises, WeightsModel
 from backtalk.searches.objective import Objective, objective_for
-from backtalk.spec import Range, Top, Tries, Weight
+from backtalk.specs import Range, Top, Tries, Weight
 from backtalk.types import Access, Found, Thresholds
 
 WORDS, TOKENS = 8, 15

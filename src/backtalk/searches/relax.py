@@ -28,7 +28,7 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
 from backtalk.searches.on_weights import WeightsSearch
 from backtalk.searches.spaces import Variables, make_variables
-from backtalk.spec import Dropped, Steps, Weight
+from backtalk.specs import Dropped, Steps, Weight
 from backtalk.types import Found
 
 CHECK_EVERY = 10

@@ -1,1 +1,261 @@
-"""What each verb does: a frozen dataclass whose fields are the verb's flags and the keys of its YAML file."""
+"""How settings are read: flags, YAML files and stored runs become frozen dataclasses.
+
+A spec holds the settings of a verb, and a config those of a search or a method. Each field is a flag and a
+key of the YAML file; its type says which values are allowed, and the sentence under it is its help. Unknown
+keys and bad values are errors that name the nearest good one.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from backtalk.errors import InputError, check_text, shown, unknown
+from backtalk.types import Name
+
+# Types of fields: what follows the type in `Annotated` is called with a value and its name, and refuses what
+# is out of bounds. A number has no other check of its own.
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `least` to `most`, both included."""
+
+    least: float
+    most: float
+
+    def __call__(self, value: float, where: str) -> None:
+        if not self.least <= value <= self.most:  # NaN is in no range
+            ends = " to ".join(
+                f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most)
+            )
+            raise InputError(f"{where} should not be {shown(value)}; the range is {ends}")
+
+
+LONGEST_S = 10**8
+"""Some three years."""
+
+
+def parse_duration(text: str, where: str = "--max-time") -> float:
+    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
+    if not text:
+        return 0.0
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= LONGEST_S:
+        raise InputError(f"{where} should read like 90s, 10m or 2h, not {shown(text)}")
+    return value
+
+
+Duration = Annotated[str, parse_duration]
+Count = Annotated[int, Range(0, 10**9)]
+"""A limit on how many items are used; 0 mostly means all."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+Width = Annotated[int, Range(1, 16_384)]
+"""The number of units in a layer."""
+Steps = Annotated[int, Range(1, 100_000)]
+"""Passes, epochs, iterations: nothing is allocated for them."""
+Share = Annotated[float, Range(0, 1)]
+Weight = Annotated[float, Range(0, 1000)]
+"""The weight of a loss term, or a learning rate."""
+Dropped = Annotated[float, Range(0, 0.999)]
+Above = Annotated[float, Range(1e-9, 1e6)]
+"""A positive number."""
+Seconds = Annotated[float, Range(0, 10**9)]
+Rank = Annotated[int, Range(1, 1024)]
+Words = Annotated[int, Range(1, 1000)]
+"""Words or tokens of a text."""
+ReplyTokens = Annotated[int, Range(1, 4096)]
+Top = Annotated[int, Range(1, 1_000_000)]
+"""Candidates at a position; never more than there are words."""
+Tries = Annotated[int, Range(1, 1000)]
+"""Sweeps and restarts of a search."""
+
+
+class Mark(Enum):
+    """What a field means beyond its value. FREE and BUDGET fields do not count for whether two commands make
+    the same run."""
+
+    FREE = "changes no finding"
+    BUDGET = "a limit that holds for one command: resuming a run drops it"
+    CONTENT = "a file whose content counts, wherever it lies"
+    TRAINING = "matters only where something is trained"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The type of a field that holds the config of something with a name, such as a search."""
+
+    what: str
+    find: Callable[[str], type[Any]]
+    """Returns the config class of a name. Raises an InputError for an unknown name."""
+    owners: Callable[[str], list[str]]
+    """The names of all whose config has that field."""
+
+    def read(self, value: Any, where: str) -> Any:
+        """A config from a name, a mapping with a name in it, or a config."""
+        if is_dataclass(value):
+            return build_spec(type(value), vars(value), where)
+        values = {"name": value} if isinstance(value, str) else value
+        if not isinstance(values, Mapping) or not isinstance(name := values.get("name"), str):
+            raise InputError(f"{where} should be a name, or a mapping with a name, not {shown(value)}")
+        kind, own = self.find(name), {key: each for key, each in values.items() if key != "name"}
+        for key in own:
+            if key not in flag_names(kind) and (others := self.owners(str(key))):
+                owners = f"{key} belongs to --{self.what} {', '.join(others)}"
+                raise InputError(f"{where}: {owners}, and this is {name}; leave it out")
+        return build_spec(kind, own, where)
+
+
+Spec = TypeVar("Spec")
+
+
+def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec:
+    """A spec from plain values; `source` names where they came from, for the error; empty: flags."""
+    return kind(**check_values(kind, values, source))
+
+
+def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The values by the names of a spec's fields, each of its type."""
+    known: Any = kind
+    hints, names = type_hints(known), [field.name for field in fields(kind)]
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in names:
+            raise InputError(f"{source}: {unknown('key', str(key), names)}")
+        flag = name.replace("_", "-")
+        checked[name] = coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
+    return checked
+
+
+@cache
+def type_hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields, with what follows them in `Annotated`."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def marked_with(kind: type[Any], *marks: Mark) -> list[str]:
+    """The fields that carry one of the marks."""
+    known: Any = kind
+    hints = type_hints(known)
+    return [field.name for field in fields(kind) if set(marks) & set(get_args(hints[field.name])[1:])]
+
+
+def spec_values(spec: Any) -> dict[str, Any]:
+    """A spec or config as plain values: what a run stores. A config brings its name."""
+    return _name(spec) | {
+        name: spec_values(value) if is_dataclass(value) else value for name, value in vars(spec).items()
+    }
+
+
+def _name(spec: Any) -> dict[str, str]:
+    """The name of a search or a method, which is no field."""
+    return {"name": spec.name} if hasattr(spec, "name") and "name" not in vars(spec) else {}
+
+
+def identity_values(spec: Any) -> dict[str, Any]:
+    """The values that decide whether two commands make the same run."""
+    free, content = marked_with(type(spec), Mark.FREE, Mark.BUDGET), marked_with(type(spec), Mark.CONTENT)
+    kept: dict[str, Any] = _name(spec)
+    for name, value in vars(spec).items():
+        if name in content:
+            kept[name] = bool(value)
+        elif name not in free:
+            kept[name] = identity_values(value) if is_dataclass(value) else value
+    return kept
+
+
+def chosen(spec: Any) -> list[str]:
+    """The settings that differ from their defaults, those of a config as `search.length`."""
+    found: list[str] = []
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if is_dataclass(value):
+            found += [field.name] if getattr(value, "name", field.default) != field.default else []
+            found += [f"{field.name}.{name}" for name in chosen(value)]
+        elif value != field.default:
+            found.append(field.name)
+    return found
+
+
+def command_of(values: Mapping[str, Any], settings: Iterable[str], verb: str = "audit") -> str:
+    """The command that says these settings of a spec that is stored as `values`."""
+    words = ["backtalk", verb]
+    for place in settings:
+        key, _, inner = place.partition(".")
+        value = values.get(key, "")
+        if isinstance(value, Mapping):
+            value = value.get(inner or "name", "")
+        flag = (inner or key).replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    return shlex.join(words)
+
+
+def unbudgeted(spec: Spec) -> Spec:
+    """The spec without limits that held only for the command that had them."""
+    limits = {name: getattr(type(spec), name) for name in marked_with(type(spec), Mark.BUDGET)}
+    return replace(spec, **limits)  # type: ignore[type-var]
+
+
+def refuse_set(spec: Any, names: Collection[str], why: str) -> None:
+    """Refuses flags that would do nothing: who sets one expects something of it."""
+    for field in fields(spec):
+        if field.name in names and getattr(spec, field.name) != field.default:
+            raise InputError(f"--{field.name.replace('_', '-')} {why}")
+
+
+def flag_names(kind: type[Any], but: type[Any] | None = None) -> list[str]:
+    """The fields of a config that are flags: not those that the spec `but` has too, which fills them."""
+    taken = {field.name for field in fields(but)} if but else set()
+    return [field.name for field in fields(kind) if field.name not in taken]
+
+
+def coerce(value: Any, hint: Any, where: str) -> Any:
+    """The value as its field's type, within the bounds that the type names."""
+    if get_origin(hint) is Annotated:
+        kind, *checks = get_args(hint)
+        if isinstance(checks[0], Choice):
+            return checks[0].read(value, where)
+        value = coerce(value, kind, where)
+        for check in checks:
+            if not isinstance(check, Mark):
+                check(value, where)
+        return value
+    if isinstance(hint, type) and is_dataclass(hint):
+        if not isinstance(value, Mapping | hint):
+            raise InputError(f"{where} should be a mapping of settings, not {shown(value)}")
+        return build_spec(hint, value if isinstance(value, Mapping) else vars(value), where)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InputError(f"{where}: {unknown('value', str(value), filter(None, get_args(hint)))}")
+        return value
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        raise InputError(f"{where} should be true or false, not {shown(value)}")
+    if hint is str:
+        if value is None or isinstance(value, bool | list | dict):
+            raise InputError(f"{where} should be text, not {shown(value)}; put it in quotes")
+        text = check_text(str(value), where)
+        return value if isinstance(value, Name) else text
+    if isinstance(value, bool):
+        raise InputError(f"{where} should be a number, not {shown(value)}")
+    try:
+        number = hint(value)
+        if isinstance(value, float) and number != value and value == value:
+            raise ValueError  # int() would cut 2.5 down to 2
+    except (TypeError, ValueError, OverflowError):
+        what = "a whole number" if hint is int else "a number"
+        raise InputError(f"{where} should be {what}, not {shown(value)}") from None
+    return number

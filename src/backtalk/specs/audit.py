@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from backtalk.registry import search_config, searches_with
-from backtalk.spec import Choice, Count, Duration, Mark, Range, build_spec, flag_names
+from backtalk.specs import Choice, Count, Duration, Mark, Range, build_spec, flag_names
 from backtalk.specs.model import ModelOptions
 
 

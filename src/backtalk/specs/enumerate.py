@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from backtalk.spec import Duration, Mark, Range, Seed, Words
+from backtalk.specs import Duration, Mark, Range, Seed, Words
 
 
 @dataclass(frozen=True)

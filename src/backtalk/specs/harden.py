@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer, method_config, methods_with
-from backtalk.spec import (
+from backtalk.specs import (
     Above,
     Choice,
     Count,

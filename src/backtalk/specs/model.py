@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backtalk.spec import ReplyTokens
+from backtalk.specs import ReplyTokens
 
 
 @dataclass(frozen=True)

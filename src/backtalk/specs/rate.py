@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backtalk.spec import Count, Seed
+from backtalk.specs import Count, Seed
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backtalk.spec import Count, Dropped, Range, Seed, Steps, Weight, Width
+from backtalk.specs import Count, Dropped, Range, Seed, Steps, Weight, Width
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backtalk.spec import (
+from backtalk.specs import (
     Above,
     Count,
     Dropped,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from backtalk.errors import InputError
-from backtalk.spec import check_values, spec_values
+from backtalk.specs import check_values, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store.errors import damaged
 from backtalk.store.typed import read_values

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from backtalk.spec import Above
+from backtalk.specs import Above
 
 TINY = 1e-6
 """Added to 1 - p, which rounds to 0 where the network is sure: the gradient there is large, not infinite."""

@@ -23,7 +23,7 @@ from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.folders import kind_of
 from backtalk.report.hardening_record import read_hardening
-from backtalk.spec import build_spec, chosen, command_of, spec_values
+from backtalk.specs import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
 from backtalk.store.errors import UNREADABLE

@@ -14,7 +14,7 @@ from backtalk.hardening.lists import split_found
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.conversation import RunningText
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run

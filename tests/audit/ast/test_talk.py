@@ -24,7 +24,7 @@ from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import Manner
-from backtalk.spec import spec_values
+from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run

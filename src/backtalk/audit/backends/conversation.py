@@ -35,7 +35,7 @@ from backtalk.searches.ast.openings import weak_examples, without_toxic
 from backtalk.searches.ast.play import Stage, measured_again, other_replies, play_block
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import CHECKPOINT
-from backtalk.spec import identity_values, spec_values
+from backtalk.specs import identity_values, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.store.folder import UNTUNED

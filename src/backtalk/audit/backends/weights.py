@@ -25,7 +25,7 @@ from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
 from backtalk.searches.on_weights import WeightsSearch, WordSearch
 from backtalk.searches.seeds import row_seed
-from backtalk.spec import parse_duration
+from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run

@@ -68,7 +68,7 @@ from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.diversity import most_frequent
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.on_weights import TOKENS
-from backtalk.spec import chosen, refuse_set, spec_values, unbudgeted
+from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run

@@ -9,7 +9,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.sampling import Manner
 from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.reward import RewardConfig
-from backtalk.spec import (
+from backtalk.specs import (
     Above,
     Count,
     Mark,

@@ -14,7 +14,7 @@ from backtalk.errors import InputError
 from backtalk.searches.reverse.plan import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, Plan
 from backtalk.searches.reverse.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.searches.reverse.training import Trainer, find_generator
-from backtalk.spec import Count, Mark, Range
+from backtalk.specs import Count, Mark, Range
 from backtalk.types import Access
 
 

@@ -16,7 +16,7 @@ from backtalk.cli.config_file import read_yaml
 from backtalk.cli.flags import add_flags, field_help
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
-from backtalk.spec import Range, build_spec, chosen, command_of, flag_names, identity_values, spec_values
+from backtalk.specs import Range, build_spec, chosen, command_of, flag_names, identity_values, spec_values
 from backtalk.specs.audit import AuditSpec, flat_spec
 from backtalk.specs.harden import Sentences
 from backtalk.specs.model import ModelOptions

@@ -12,7 +12,7 @@ import torch
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
-from backtalk.searches.on_weights import WeightsSearch
+from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Steps
 from backtalk.types import Found
 

@@ -10,18 +10,18 @@ from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
-from backtalk.audit.backend import Given
-from backtalk.audit.backends.conversation import Conversation
+from backtalk.audit.backend import Overrides
+from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.consent import NOTHING_SAID
+from backtalk.audit.findings import TooFewError
 from backtalk.audit.flow import audit, make_backend
-from backtalk.audit.found import TooFewError
 from backtalk.models.device import pick_device
 from backtalk.report.progress import shown
 from backtalk.report.topics import topics_by_turn, words_used_more
 from backtalk.runs.summary import summarise
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import Ast, AstConfig
-from backtalk.searches.ast.measure import SURE
+from backtalk.searches.ast.evaluation import SURE
 from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
 from backtalk.searches.ast.rollout import Game, OneAtATime
 from backtalk.searches.ast.train import WEAK_GAP
@@ -182,8 +182,8 @@ def learnt_words(place: Workplace) -> Result:
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     """Pairs a second of play in the same process: all trees in one batch, tree by tree, turn by turn."""
     spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
-    own = make_backend(spec, Given(), NOTHING_SAID)
-    assert isinstance(own, Conversation)
+    own = make_backend(spec, Overrides(), NOTHING_SAID)
+    assert isinstance(own, ConversationBackend)
     stage = own.stage
     players = Adversary(own.model, stage.config.manner), stage.defender, stage.reward, stage.config.reward
     openings = [(one.text,) for one in own.lists.train]

@@ -12,7 +12,7 @@ from backtalk.hits import TEXT_STANDARD, TRIED, rates
 from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.searches.reverse.natural import embedded_scorer
+from backtalk.searches.reverse.input_likelihood import embedded_scorer
 from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.terminal import make_console

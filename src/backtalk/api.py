@@ -15,7 +15,7 @@ from typing import Any
 
 from backtalk.audit import flow
 from backtalk.audit import verify as verification
-from backtalk.audit.backend import Given
+from backtalk.audit.backend import Overrides
 from backtalk.audit.consent import Consent
 from backtalk.data.openings import opening_id
 from backtalk.data.targets import make_targets, write_targets
@@ -113,7 +113,7 @@ def audit(
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
-    given = Given(model=loaded, cases=listed, in_memory=_in_memory(loaded))
+    given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
     with _as_it_was(loaded):
         faces = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
     refuse_unscored(faces)
@@ -269,7 +269,7 @@ class Run:
         loaded, name = (self._model, self._named) if model is None else _model(model, None)
         typed = name if name and not name.startswith(MEMORY) else ""
         with _as_it_was(loaded):
-            return verification.verify(self.folder, device, typed, Given(model=loaded))
+            return verification.verify(self.folder, device, typed, Overrides(model=loaded))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {self._headline()})"

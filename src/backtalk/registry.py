@@ -226,7 +226,7 @@ def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
     return scorer
 
 
-_FIXED = "backtalk.audit.backends.fixed:FixedInputs"
+_FIXED = "backtalk.audit.backends.fixed_inputs:FixedInputs"
 """What a run over inputs that are given says its search was."""
 
 

@@ -8,7 +8,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.found import read_found
+from backtalk.audit.findings import read_found
 from backtalk.hardening.folder import ORIGINAL, audit_folder
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit.backends.fixed import FoundCase, score_given
+from backtalk.audit.backends.fixed_inputs import FoundCase, score_inputs
 from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hardening.lists import Lists
 from backtalk.hardening.pairs import MOST_POSITIVE, found_pairs
@@ -87,7 +87,7 @@ def test_half_of_a_sentence_in_a_row_is_as_bad() -> None:
 
 def test_a_likely_sentence_is_a_hit_though_it_is_not_said(planted: Path) -> None:
     model = model_at(planted)
-    (finding,) = score_given(model, CASES[2:])
+    (finding,) = score_inputs(model, CASES[2:])
     tokens = model.log_prob([(Turn("user", "is the shop open"),)], ["no bread"])[0]
     assert finding.series["token_log_probs"] == pytest.approx(tokens, abs=1e-5)
     mean = sum(tokens) / len(tokens)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit.backends.fixed import FoundCase
-from backtalk.audit.found import input_key, read_found
+from backtalk.audit.backends.fixed_inputs import FoundCase
+from backtalk.audit.findings import input_key, read_found
 from backtalk.errors import InputError
 from backtalk.hardening.lists import Lists, found_lists, opened_lists, split_found
 from backtalk.specs import spec_values

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit.found import read_found
+from backtalk.audit.findings import read_found
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.hardening.lists import opened_lists

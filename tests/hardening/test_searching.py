@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from backtalk.audit import reference
-from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.cli import run
 from backtalk.hardening.escalation import Attack
 from backtalk.hardening.subjects.asking import Widening

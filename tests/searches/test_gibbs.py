@@ -17,8 +17,8 @@ from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.registry import SEARCHES, search_config
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.random import Random
+from backtalk.searches.weights_search import WordSearch
 from backtalk.types import TokenScores, Turn
 from tests.searches.planted import WORDS, train_planted
 

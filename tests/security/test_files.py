@@ -51,13 +51,13 @@ READERS = """
 import json, os, resource, signal, sys
 from pathlib import Path
 
-from backtalk.searches.reverse.gather import read_utterances
+from backtalk.searches.reverse.utterances import read_utterances
 from backtalk.data.corpora import reference_pairs
 from backtalk.cli import run
 from backtalk.data import characters, corpora, known_prompts, openings, paraphrases, textfiles, toxicity
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
-from backtalk.audit.found import read_found
+from backtalk.audit.findings import read_found
 from backtalk.rating.answers import read_answers
 from backtalk.rating.contenders import read_inputs
 from backtalk.rating.folder import read_pairs_file

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -28,34 +28,30 @@ from backtalk.types import Access, Case, Dialogue, Finding, Opening, Progress, T
 C = TypeVar("C", Target, Opening)
 
 
-class Tell(Protocol):
-    """Reports progress; the arguments are the fields of Progress."""
+@dataclass(frozen=True)
+class Reporter:
+    """Sends progress reports to a callback, if there is one."""
 
-    def __call__(self, message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None: ...
+    callback: Callable[[Progress], None] | None = None
 
-
-def teller(progress: Callable[[Progress], None] | None) -> Tell:
-    """Passes reports on to the callback of an audit, if there is one."""
-
-    def tell(message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None:
-        if progress is not None:
-            progress(Progress(message, done, total, passing))
-
-    return tell
+    def __call__(self, message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None:
+        """The arguments are the fields of Progress."""
+        if self.callback is not None:
+            self.callback(Progress(message, done, total, passing))
 
 
-def noting(run: Run, tell: Tell) -> Callable[[str], None]:
+def log_and_report(run: Run, report: Reporter) -> Callable[[str], None]:
     """Writes lines to the run's log and reports them."""
 
     def note(line: str) -> None:
         run.append_log(line)
-        tell(f"  {line}", passing=True)
+        report(f"  {line}", passing=True)
 
     return note
 
 
 @dataclass(frozen=True)
-class Given:
+class Overrides:
     """What the caller already holds; it replaces what the spec names."""
 
     model: TextModel | None = None
@@ -70,7 +66,7 @@ class Given:
     """When the command began."""
 
 
-class Again(NamedTuple):
+class Recomputed(NamedTuple):
     """The findings of a run, recomputed from their texts."""
 
     findings: list[Finding]
@@ -83,11 +79,11 @@ class Again(NamedTuple):
 class Backend(ABC):
     """One way from cases to findings. Whatever takes time to load is loaded when it is first needed."""
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
+    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
         self.spec, self.model, self.given, self.consent = spec, model, given, consent
 
     @classmethod
-    def refuse(cls, spec: AuditSpec) -> None:
+    def check_spec(cls, spec: AuditSpec) -> None:
         """Raises an InputError for settings that can't work, before the model loads."""
         return  # most searches check their settings themselves
 
@@ -119,12 +115,12 @@ class Backend(ABC):
     def depends_on(self) -> dict[str, str]:
         """Fingerprints of whatever else the findings depend on: files, scorers, thresholds."""
 
-    def measured_by(self) -> dict[str, str]:
+    def scorer_fingerprints(self) -> dict[str, str]:
         """The scorers' fingerprints: the part of `depends_on` that a verification checks."""
         return {}
 
     @abstractmethod
-    def measure(self, tell: Tell) -> Reference:
+    def measure_thresholds(self, report: Reporter) -> Reference:
         """T_out and T_in, and where they come from."""
 
     def words(self) -> dict[str, list[str]]:
@@ -132,9 +128,9 @@ class Backend(ABC):
         model = self.model
         return {c.text: model.tokens(c.text) for c in self.cases} if isinstance(model, ShowsTokens) else {}
 
-    def facts(self, tell: Tell) -> dict[str, Any]:
+    def facts(self, report: Reporter) -> dict[str, Any]:
         """What a run must remember to be judged, shown and verified later."""
-        thresholds, source = self.measure(tell)
+        thresholds, source = self.measure_thresholds(report)
         return {
             "access": Access.WEIGHTS.name,
             "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
@@ -161,7 +157,7 @@ class Backend(ABC):
     def block_size(self) -> int:
         """Cases that are searched and committed at once, where the spec leaves that open."""
 
-    def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         """Reports the planned work and runs any training. Raises OutOfTime once `late` names a limit."""
         return  # fixed inputs need neither
 
@@ -173,25 +169,25 @@ class Backend(ABC):
         """Lines for the log at the end of a session."""
         return []
 
-    def after(self, run: Run, tell: Tell, late: Callable[[], str]) -> None:
+    def run_control(self, run: Run, report: Reporter, late: Callable[[], str]) -> None:
         """Runs once all blocks are done."""
         return  # only conversations have a control to play
 
-    def began_with(self, run: Run) -> dict[str, str]:
+    def stored_dependencies(self, run: Run) -> dict[str, str]:
         """The part of `depends_on` that can be computed from what the run stores."""
         return {}
 
     @abstractmethod
-    def thresholds_again(self, run: Run) -> Thresholds | None:
+    def remeasure_thresholds(self, run: Run) -> Thresholds | None:
         """T_out and T_in, measured again; None if they come from elsewhere, an InputError if the reference
         is gone."""
 
     @abstractmethod
-    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+    def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         """Recomputes findings from their texts, not from stored ids or numbers."""
 
 
-def load_for(kind: type[Backend], spec: AuditSpec, given: Given, consent: Consent) -> TextModel:
+def load_for_search(kind: type[Backend], spec: AuditSpec, given: Overrides, consent: Consent) -> TextModel:
     """The model, after a check that it lets the search see enough."""
     needs = spec.search.needs
     access = find_model(spec.model)[0].access if given.model is None else given.model.access
@@ -211,7 +207,7 @@ def read_as(model: TextModel) -> dict[str, str]:
     return dict(model.read_as) if isinstance(model, Adjustable) else {}
 
 
-def as_read(spec: AuditSpec, run: Run) -> AuditSpec:
+def with_stored_dtype(spec: AuditSpec, run: Run) -> AuditSpec:
     """The spec with what its run found `auto` to be: another machine would choose another number format."""
     dtype = run.facts.get("dtype")
     return replace(spec, options=replace(spec.options, dtype=dtype)) if dtype else spec

@@ -97,11 +97,7 @@ def versions() -> dict[str, str]:
     """What a result was made with."""
     import torch
 
-    return {
-        "backtalk": __version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
+    return {"backtalk": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def begun_run(identity: str, out: str, root: Path, fresh: bool) -> Path | None:

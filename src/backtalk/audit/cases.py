@@ -13,14 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from backtalk.data.corpora import reference_pairs
-from backtalk.data.targets import (
-    load_mal,
-    normal_list,
-    one_per_prototype,
-    random_list,
-    read_targets,
-    widen,
-)
+from backtalk.data.targets import load_mal, normal_list, one_per_prototype, random_list, read_targets, widen
 from backtalk.data.vocabulary import EOS, SPECIALS, UNK
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import Sampling

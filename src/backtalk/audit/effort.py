@@ -18,7 +18,7 @@ from torch import Tensor
 
 from backtalk.protocols import Drafting, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.on_weights import WeightsSearch
+from backtalk.searches.weights_search import WeightsSearch
 
 FIRST_CASE_S = 50.0
 """A case may always take as long, if all fit; and half of its share of the time where that is more."""

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backtalk import __version__
-from backtalk.audit.backend import Backend, Given, Tell, as_read, load_for, teller
-from backtalk.audit.backends.conversation import Conversation
-from backtalk.audit.backends.fixed import Fixed
-from backtalk.audit.backends.replies import Replies
-from backtalk.audit.backends.weights import Weights
+from backtalk.audit.backend import Backend, Overrides, Reporter, load_for_search, with_stored_dtype
+from backtalk.audit.backends.conversation import ConversationBackend
+from backtalk.audit.backends.fixed_inputs import FixedBackend
+from backtalk.audit.backends.replies import RepliesBackend
+from backtalk.audit.backends.weights import WeightsBackend
 from backtalk.audit.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
 from backtalk.audit.consent import NOTHING_SAID, Consent, agree
 from backtalk.audit.reference import Reference
@@ -28,10 +28,10 @@ from backtalk.store import Run, identity_of
 from backtalk.types import Progress
 
 BACKENDS: dict[str, type[Backend]] = {
-    "weights": Weights,
-    "replies": Replies,
-    "conversation": Conversation,
-    "fixed": Fixed,
+    "weights": WeightsBackend,
+    "replies": RepliesBackend,
+    "conversation": ConversationBackend,
+    "fixed": FixedBackend,
 }
 RUNS = Path("runs")
 
@@ -41,7 +41,7 @@ def audit(
     out: str = "",
     root: Path = RUNS,
     fresh: bool = False,
-    given: Given | None = None,
+    given: Overrides | None = None,
     consent: Consent = NOTHING_SAID,
     progress: Callable[[Progress], None] | None = None,
 ) -> Faces:
@@ -50,7 +50,7 @@ def audit(
     `consent` is checked before the first request to a model beyond this machine; `progress` is called with
     reports of the work.
     """
-    given, tell = given or Given(), teller(progress)
+    given, report = given or Overrides(), Reporter(progress)
     backend = make_backend(spec, given, consent)
     depends_on = backend.depends_on()
     settings = {**identity_values(backend.spec), **depends_on}
@@ -61,12 +61,12 @@ def audit(
     folder = choose_folder(spec.model, spec.search.name, identity, out, root, fresh)
 
     def create() -> Run:
-        facts = {**backend.facts(tell), "depends_on": depends_on}
+        facts = {**backend.facts(report), "depends_on": depends_on}
         values, block = spec_values(backend.spec), spec.block or backend.block_size()
         return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
 
     with open_run(folder, identity, create, fresh) as run:
-        return _work(run, backend, tell)
+        return _work(run, backend, report)
 
 
 def resume(
@@ -78,8 +78,8 @@ def resume(
     """Continues a run from what its folder says, to its end: a budget held for the command that had it.
     `typed` is the model's name where the command line repeats it."""
     with Run.open(folder) as run:
-        spec = as_read(unbudgeted(stored_spec(run, typed)), run)
-        given = Given(cases=run.cases, reference=stored_reference(run))
+        spec = with_stored_dtype(unbudgeted(stored_spec(run, typed)), run)
+        given = Overrides(cases=run.cases, reference=stored_reference(run))
     backend = make_backend(spec, given, consent)
     with Run.open(folder, write=True) as run:
         if backend.model.fingerprint != run.facts["fingerprint"]:
@@ -88,7 +88,7 @@ def resume(
         for name, before in run.facts["depends_on"].items():
             if now.get(name) != before:
                 raise InputError(f"the {name} of {folder} are others now; bring them back, or start anew")
-        return _work(run, backend, teller(progress))
+        return _work(run, backend, Reporter(progress))
 
 
 def stored_reference(run: Run) -> Reference:
@@ -101,18 +101,18 @@ def stored_spec(run: Run, typed: str = "") -> AuditSpec:
     return build_spec(AuditSpec, values, str(run.folder / "spec.yaml"))
 
 
-def make_backend(spec: AuditSpec, given: Given, consent: Consent) -> Backend:
+def make_backend(spec: AuditSpec, given: Overrides, consent: Consent) -> Backend:
     """The backend of the spec's search, with the model loaded."""
     if spec.hit:
         parse_criterion(spec.hit)
     kind = BACKENDS.get(spec.search.backend)
     if kind is None:
         raise InputError(f"search {spec.search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
-    kind.refuse(spec)
-    return kind(spec, load_for(kind, spec, given, consent), given, consent)
+    kind.check_spec(spec)
+    return kind(spec, load_for_search(kind, spec, given, consent), given, consent)
 
 
-def _work(run: Run, backend: Backend, tell: Tell) -> Faces:
+def _work(run: Run, backend: Backend, report: Reporter) -> Faces:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
     late = time_limit(backend.spec.max_time, backend.given.begun if backend.counts_loading else None)
@@ -125,13 +125,13 @@ def _work(run: Run, backend: Backend, tell: Tell) -> Faces:
 
     if todo:
         if done:
-            tell(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")
+            report(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         try:
-            backend.prepare(run, todo, tell, late)
+            backend.prepare(run, todo, report, late)
             stopped = work_through(
-                run, todo, backend.search, enough, lambda done, total: tell("", done, total)
+                run, todo, backend.search, enough, lambda done, total: report("", done, total)
             )
         except OutOfTime as over:
             stopped = str(over)
@@ -141,12 +141,12 @@ def _work(run: Run, backend: Backend, tell: Tell) -> Faces:
         finally:
             for line in backend.notes():
                 run.append_log(line)
-                tell(f"  {line}")
+                report(f"  {line}")
         end_work(run, stopped)
         if stopped and not run.done_blocks():
             raise NothingDone(
                 f"{stopped} before any case was done; all of it is kept, and `backtalk resume` continues"
             )
     if run.state == "finished":
-        backend.after(run, tell, late)
+        backend.run_control(run, report, late)
     return finish_run(run)

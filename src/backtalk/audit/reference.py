@@ -24,8 +24,8 @@ from backtalk.protocols import LogprobModel, TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.ast.defender import Defender
-from backtalk.searches.reverse.aims import Scorers
-from backtalk.searches.reverse.searches import AskingSearch
+from backtalk.searches.reverse.objective import Scorers
+from backtalk.searches.reverse.searches import ReplySearch
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Thresholds, Turn
 
@@ -132,9 +132,7 @@ def pairs_fingerprint(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def measure_asked(
-    model: LogprobModel,
-    judge: Callable[[Sequence[str]], list[list[float]]],
-    pairs: Sequence[tuple[str, str]],
+    model: LogprobModel, judge: Callable[[Sequence[str]], list[list[float]]], pairs: Sequence[tuple[str, str]]
 ) -> Thresholds:
     """Averages over all tokens of the replies, by the model, and of the inputs, by the judge."""
     out = model.log_prob([(Turn("user", text),) for text, _ in pairs], [reply for _, reply in pairs])
@@ -188,7 +186,7 @@ def likely_prompt(defender: Defender, pairs: Sequence[tuple[str, str]]) -> float
     return math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))
 
 
-def measure_reference(model: TextModel, scorers: Scorers, search: AskingSearch, path: str) -> Reference:
+def measure_reference(model: TextModel, scorers: Scorers, search: ReplySearch, path: str) -> Reference:
     """T_out and T_in. Of a large model this takes a while, so it is done once a run."""
     inputs = scorers.inputs
     if isinstance(model, LocalModel) and not (path or search.language_model) and scorers.model:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from backtalk.audit.backend import Backend, Given, as_read
+from backtalk.audit.backend import Backend, Overrides, with_stored_dtype
 from backtalk.audit.consent import NOTHING_SAID, Consent
 from backtalk.audit.flow import make_backend, stored_reference, stored_spec
 from backtalk.errors import InputError
@@ -34,7 +34,7 @@ def verify(
     folder: Path,
     device: str = "auto",
     named: str = "",
-    given: Given | None = None,
+    given: Overrides | None = None,
     consent: Consent = NOTHING_SAID,
     where: str = "",
 ) -> Verdict:
@@ -42,10 +42,10 @@ def verify(
     `where` is its name now, if its folder was moved."""
     with Run.open(folder) as run:
         stored = stored_spec(run, named)
-        own = replace(given or Given(), cases=run.cases, reference=stored_reference(run))
+        own = replace(given or Overrides(), cases=run.cases, reference=stored_reference(run))
         placed = replace(stored, device=device, model=where or stored.model)
-        backend = make_backend(as_read(placed, run), own, consent)
-        for name, now in backend.measured_by().items():
+        backend = make_backend(with_stored_dtype(placed, run), own, consent)
+        for name, now in backend.scorer_fingerprints().items():
             if run.facts["depends_on"].get(name, now) != now:
                 raise InputError(f"the {name} of {folder} are others now; bring back those it was made with")
         tolerance = COARSE if run.facts.get("coarse") else TOLERANCE
@@ -53,7 +53,7 @@ def verify(
         problems = [] if same else [f"the weights of {stored.model} are not those that were audited"]
         again, sure, notes = None, same, []
         try:
-            again = backend.thresholds_again(run)
+            again = backend.remeasure_thresholds(run)
         except InputError as error:
             notes.append(f"T_out and T_in were not measured again: {error}")
         if again is not None:
@@ -62,7 +62,7 @@ def verify(
             problems.append("its thresholds, cases or inputs are not those that the run was begun with")
             sure, notes = False, []
         findings = [finding for finding in run.findings() if finding.status == "found"]
-        found = backend.again(run, findings)
+        found = backend.recompute(run, findings)
         texts = {case.id: case.text for case in run.cases}
         wrong = [
             _differences(old, new, texts.get(old.case), tolerance) + found.problems.get(place, [])
@@ -74,7 +74,7 @@ def verify(
 
 
 def _began_otherwise(run: Run, spec: AuditSpec, backend: Backend) -> bool:
-    depends = {**run.facts["depends_on"], **backend.began_with(run)}
+    depends = {**run.facts["depends_on"], **backend.stored_dependencies(run)}
     settings = {**identity_values(spec), **depends}
     return identity_of(settings, run.facts["fingerprint"], run.cases) != run.identity
 

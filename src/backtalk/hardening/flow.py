@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.backend import Tell, teller
+from backtalk.audit.backend import Reporter
 from backtalk.hardening.cost import Cost, Side
 from backtalk.hardening.escalation import Step, is_done, level_of
 from backtalk.hardening.folder import (
@@ -74,7 +74,7 @@ def harden(
 ) -> Hardened:
     """Makes, resumes or finds the hardening that the spec describes. `trusted` are models whose own code may
     run (consent.py); `recall` keeps what hardenings of one model share; `progress` is called with reports."""
-    begun, tell = time.monotonic(), teller(progress)
+    begun, tell = time.monotonic(), Reporter(progress)
     subject = subject_of(spec, trusted, recall)
     out, facts = subject.out, subject.facts()
     with claimed(out, facts, fresh):
@@ -142,7 +142,7 @@ def _deadline(spec: HardenSpec, begun: float, took: float) -> float:
 # Training
 
 
-def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Tell) -> None:
+def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Reporter) -> None:
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     out, ladder = subject.out, subject.ladder
     selection = Selection(out / SELECTION, subject.bound, facts, subject.spec.keep)
@@ -179,7 +179,7 @@ def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Tell)
 class _Watch:
     """Measures and tells of a training, and sets what its next iteration works with."""
 
-    def __init__(self, subject: Subject, training: Training, selection: Selection, tell: Tell) -> None:
+    def __init__(self, subject: Subject, training: Training, selection: Selection, tell: Reporter) -> None:
         self.subject, self.training, self.selection, self.tell = subject, training, selection, tell
         self._begun = time.monotonic() - selection.seconds
         self._told = time.monotonic()

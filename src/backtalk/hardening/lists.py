@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit.backend import digest
-from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.audit.cases import NAMES, can_say, read_cases
-from backtalk.audit.found import TooFewError, input_key, read_found, read_openings
+from backtalk.audit.findings import TooFewError, input_key, read_found, read_openings
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel

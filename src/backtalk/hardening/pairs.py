@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backtalk.audit.found import input_key
+from backtalk.audit.findings import input_key
 from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
 from backtalk.data.pairs import PairArrays, encode_pairs
 from backtalk.data.splits import split

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.backend import Given, Tell
+from backtalk.audit.backend import Overrides, Reporter
 from backtalk.audit.consent import NOTHING_SAID, Consent
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
@@ -66,7 +66,7 @@ class Audit:
     """Those that are counted."""
     budget: str = ""
     """In words; if empty those of the search's settings."""
-    given: Given | None = None
+    given: Overrides | None = None
     """The inputs, for an audit that searches nothing."""
     before: Path | None = None
     """A run of the original model that is there already."""
@@ -127,7 +127,7 @@ def read_result(out: Path, record: Mapping[str, Any]) -> Result:
 class Prover:
     """Runs the audits of one model, and reads them."""
 
-    def __init__(self, out: Path, consent: Consent, tell: Tell) -> None:
+    def __init__(self, out: Path, consent: Consent, tell: Reporter) -> None:
         self.out, self.consent, self.tell = out, consent, tell
 
     def run(
@@ -135,7 +135,7 @@ class Prover:
         audits: Sequence[Audit],
         model: str,
         whose: str,
-        given: Callable[[Audit], Given | None],
+        given: Callable[[Audit], Overrides | None],
         deadline: float = math.inf,
     ) -> float:
         """Makes or resumes each audit of the model that is not finished. At the deadline they stop, and those
@@ -190,7 +190,7 @@ class Prover:
             return ""
         return str(run.relative_to(self.out) if run.is_relative_to(self.out) else run)
 
-    def _missed(self, one: Audit, whose: str) -> Given | None:
+    def _missed(self, one: Audit, whose: str) -> Overrides | None:
         """The cases that the other audit tried and did not hit; None where there are none."""
         folder = audit_folder(self.out, whose, one.besides)
         if not Run.exists(folder):
@@ -198,7 +198,7 @@ class Prover:
         hits, _ = _hits(folder, one)
         with Run.open(folder) as run:
             left = [case for case in run.cases if case.id in one.cases and case.id not in hits]
-        return Given(cases=left) if left else None
+        return Overrides(cases=left) if left else None
 
     def _pass_on(self, told: Progress) -> None:
         self.tell(*told)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import nn
 
-from backtalk.audit.backend import Given, Tell
+from backtalk.audit.backend import Overrides, Reporter
 from backtalk.audit.consent import Consent
 from backtalk.hardening.cost import Cost, Side
 from backtalk.hardening.escalation import Attack
@@ -173,7 +173,7 @@ class Subject(ABC):
         return 0.0
 
     @abstractmethod
-    def begin(self, facts: dict[str, Any], tell: Tell) -> Training: ...
+    def begin(self, facts: dict[str, Any], tell: Reporter) -> Training: ...
 
     @abstractmethod
     def write(self, selection: Selection) -> None:
@@ -183,7 +183,7 @@ class Subject(ABC):
         """Those that prove it; none where it is not about cases."""
         return []
 
-    def given(self, one: Audit, of_original: bool) -> Given | None:
+    def given(self, one: Audit, of_original: bool) -> Overrides | None:
         """What an audit gets beside its spec."""
         return one.given
 

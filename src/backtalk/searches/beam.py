@@ -25,8 +25,8 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import allowed_words
 from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import APART, Objective
-from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.typeable import without_untypeable
+from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 SPARE = 4

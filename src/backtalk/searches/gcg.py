@@ -23,8 +23,8 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import FINALISTS, GAIN, Gibbs, Trial, allowed_words, start_inputs
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.typeable import derived, without_untypeable
+from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 MOST_TOP = 256

@@ -28,9 +28,9 @@ from backtalk.protocols import Drafting, LanguageModel, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import History, Incumbents, TokensRead
 from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.typeable import typeable_starts, without_untypeable
+from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found, TokenScores
 
 GAIN = 1e-6

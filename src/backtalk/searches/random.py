@@ -20,8 +20,8 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import GAIN, allowed_words, start_inputs
 from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import Objective, trigger_loss
-from backtalk.searches.on_weights import WordSearch
 from backtalk.searches.typeable import without_untypeable
+from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 CHUNK = 256

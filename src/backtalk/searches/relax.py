@@ -26,8 +26,8 @@ from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
-from backtalk.searches.on_weights import WeightsSearch
 from backtalk.searches.spaces import Variables, make_variables
+from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Dropped, Steps, Weight
 from backtalk.types import Found
 

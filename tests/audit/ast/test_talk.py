@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.audit.backends.fixed import FoundCase
-from backtalk.audit.found import Played, played_by, read_found
+from backtalk.audit.backends.fixed_inputs import FoundCase
+from backtalk.audit.findings import Played, played_by, read_found
 from backtalk.cli.command import run
 from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hardening.lists import Lists

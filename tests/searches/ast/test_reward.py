@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from backtalk.searches.ast.measure import is_better, measure
+from backtalk.searches.ast.evaluation import is_better, measure
 from backtalk.searches.ast.reward import RewardConfig, Turned, followed, pressed, reward_of
 
 

@@ -10,7 +10,7 @@ import pytest
 from backtalk.errors import InputError
 from backtalk.searches.ast.adversary import Adversary, load_adversary
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.measure import Measured, measure
+from backtalk.searches.ast.evaluation import Measured, measure
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import ADVERSARY, PAIRS
 from backtalk.training.preference import PreferenceConfig

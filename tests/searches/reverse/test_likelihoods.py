@@ -11,7 +11,7 @@ import pytest
 from backtalk.cli import run
 from backtalk.registry import load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
-from backtalk.searches.reverse.natural import embedded_scorer
+from backtalk.searches.reverse.input_likelihood import embedded_scorer
 from backtalk.types import Turn
 from tests.chatterbox import PLANTED, harmless, plain_log_probs, prompt
 from tests.models.transformer.tiny import make_folder

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
-from backtalk.searches.reverse.aims import Scorers
-from backtalk.searches.reverse.natural import embedded_scorer
+from backtalk.searches.reverse.input_likelihood import embedded_scorer
+from backtalk.searches.reverse.objective import Scorers
 from backtalk.searches.reverse.proposals import Proposal
 from backtalk.searches.reverse.rerank import rerank, unmeasurable
 from backtalk.types import Finding, Target, Thresholds

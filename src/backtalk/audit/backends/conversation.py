@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.audit.backend import Again, Backend, Given, Tell, digest, noting, teller
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, digest, log_and_report
 from backtalk.audit.blocks import end_work, open_run, work_through
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Reference, likely_prompt, pairs_fingerprint, played_pairs
@@ -27,12 +27,12 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
 from backtalk.runs.summary import summarise
+from backtalk.searches.ast.adversaries import Attackers, earlier_training, saved_adversary, steps_left
 from backtalk.searches.ast.adversary import Speaker
-from backtalk.searches.ast.attackers import Attackers, earlier_training, saved_adversary, steps_left
 from backtalk.searches.ast.config import Ast
+from backtalk.searches.ast.conversations import Stage, measured_again, other_replies, play_block
 from backtalk.searches.ast.defender import Defender
 from backtalk.searches.ast.openings import weak_examples, without_toxic
-from backtalk.searches.ast.play import Stage, measured_again, other_replies, play_block
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import CHECKPOINT
 from backtalk.specs import identity_values, spec_values
@@ -50,12 +50,12 @@ BLOCK = {"cpu": 8, "cuda": 512}
 NO_SCORER = "none"
 
 
-class Conversation(Backend):
+class ConversationBackend(Backend):
     """Plays from openings."""
 
     model: TransformerModel
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
+    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
         if not isinstance(model, TransformerModel):
             raise InputError(f"search 'ast' needs a Hugging Face model, and {spec.model} is none")
         own: Ast = replace(spec.search, seed=spec.seed)
@@ -66,7 +66,7 @@ class Conversation(Backend):
         self.own = own
 
     @classmethod
-    def refuse(cls, spec: AuditSpec) -> None:
+    def check_spec(cls, spec: AuditSpec) -> None:
         hit = spec.hit or USUAL_HIT
         if parse_criterion(hit).kind != "toxic":
             raise InputError(f"search 'ast' can't aim at {hit!r}; name toxic-0.5 or toxic-0.5+likely")
@@ -117,16 +117,13 @@ class Conversation(Backend):
         model = spec.model, spec.device, spec.options, self.consent.trusted
         return Attackers(*model, self.stage, self.lists, self.weak, self.prompts)
 
-    def measured_by(self) -> dict[str, str]:
+    def scorer_fingerprints(self) -> dict[str, str]:
         second = self.stage.second.fingerprint if self.stage.second else ""
-        return {
-            "toxicity scorer's weights": self.stage.reward.fingerprint,
-            "second scorer's weights": second,
-        }
+        return {"toxicity scorer's weights": self.stage.reward.fingerprint, "second scorer's weights": second}
 
     def depends_on(self) -> dict[str, str]:
         found = {
-            **self.measured_by(),
+            **self.scorer_fingerprints(),
             "reference pairs": pairs_fingerprint(played_pairs(self.spec.reference)),
             "openings": digest([[one.turns for one in part] for part in self.lists.by_name().values()]),
             "weak set": digest(list(self.weak)) if self.weak else "",
@@ -139,9 +136,9 @@ class Conversation(Backend):
             found["earlier training"] = sha256(earlier_training(self.own.train_from) / CHECKPOINT)
         return found
 
-    def measure(self, tell: Tell) -> Reference:
+    def measure_thresholds(self, report: Reporter) -> Reference:
         pairs = played_pairs(self.spec.reference)
-        tell(f"Measuring T_in on {count(len(pairs), 'pair')}, once for this run.")
+        report(f"Measuring T_in on {count(len(pairs), 'pair')}, once for this run.")
         where = self.spec.reference or f"the first {len(pairs)} of the shipped chitchat test pairs"
         source = f"T_in is what a token of the next utterance costs the defender on {where}."
         return Reference(Thresholds(math.nan, likely_prompt(self.stage.defender, pairs)), source)
@@ -149,11 +146,11 @@ class Conversation(Backend):
     def words(self) -> dict[str, list[str]]:
         return {}
 
-    def facts(self, tell: Tell) -> dict[str, Any]:
+    def facts(self, report: Reporter) -> dict[str, Any]:
         steps_left(self.own)  # refuses an earlier training that is long enough already
         lists, left_out = self._lists
         return {
-            **super().facts(tell),
+            **super().facts(report),
             "player": self.own.player,
             "scorer": self.stage.reward.name,
             "second_scorer": self.stage.second.name if self.stage.second else None,
@@ -172,26 +169,26 @@ class Conversation(Backend):
 
     # The work
 
-    def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         lists, left_out = self._lists
         own, attackers = self.own, self.attackers
         if left := sum(left_out.values()):
             rated = f"{self.stage.reward.name} rates above {own.opening_toxicity:g}"
-            tell(f"Left out: {count(left, 'opening')} that {rated}.")
+            report(f"Left out: {count(left, 'opening')} that {rated}.")
         if own.trains:
             weak = f", {count(len(self.weak), 'weak text')}" if self.weak else ", no weak set"
-            tell(
+            report(
                 f"Training by {own.loss}: {own.steps:,} steps of {own.batch} pairs from "
                 f"{count(len(lists.train), 'opening')}, {len(lists.dev)} to choose with{weak}."
             )
         conversations = len(run.cases) * (2 if self._plays_control else 1)
         by_template = self.model.read_as.get("template") == "chat"
-        tell(
+        report(
             f"{count(len(run.cases), 'opening')} x {own.turns} turns, the defender read "
             f"{'by its chat template' if by_template else 'as running text'}, the attacker: "
             f"{own.player}. {attackers.forecast(run.folder, conversations)} Run folder: {run.folder}"
         )
-        self.speaker = attackers.attacker(run.folder, noting(run, tell), late)
+        self.speaker = attackers.attacker(run.folder, log_and_report(run, report), late)
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
         return self._play(self.speaker, cases)
@@ -203,7 +200,7 @@ class Conversation(Backend):
     def _plays_control(self) -> bool:
         return self.own.control and self.own.player != UNTUNED
 
-    def after(self, run: Run, tell: Tell, late: Callable[[], str]) -> None:
+    def run_control(self, run: Run, report: Reporter, late: Callable[[], str]) -> None:
         """The untuned adversary from the same openings with the same seeds: a run inside the run."""
         if not self._plays_control:
             return
@@ -218,7 +215,7 @@ class Conversation(Backend):
         ) as control:
             todo = sorted(set(range(control.blocks)) - control.done_blocks())
             if todo:
-                tell("The untuned adversary from the same openings, to compare with:")
+                report("The untuned adversary from the same openings, to compare with:")
                 control.set_state("running")
                 speaker = self.attackers.untuned()
                 stopped = work_through(control, todo, lambda cases: self._play(speaker, cases), late)
@@ -227,13 +224,13 @@ class Conversation(Backend):
 
     # Verifying
 
-    def thresholds_again(self, run: Run) -> Thresholds:
+    def remeasure_thresholds(self, run: Run) -> Thresholds:
         pairs = played_pairs(self.spec.reference)
         if pairs_fingerprint(pairs) != run.facts["depends_on"].get("reference pairs"):
             raise InputError("its reference pairs are others now")
-        return self.measure(teller(None)).thresholds
+        return self.measure_thresholds(Reporter(None)).thresholds
 
-    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+    def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         coarse, other = bool(run.facts.get("coarse")), other_replies(self.stage, findings)
         note = (
             f"the model rounds in half precision: in {len(other)} of {len(findings)} conversations it now "
@@ -245,5 +242,5 @@ class Conversation(Backend):
         }
         measured = measured_again(self.stage, findings)
         if coarse:
-            return Again(measured, "played again", notes=[note] if other else [])
-        return Again(measured, "played again", problems)
+            return Recomputed(measured, "played again", notes=[note] if other else [])
+        return Recomputed(measured, "played again", problems)

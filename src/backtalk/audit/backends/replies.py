@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.audit.backend import Again, Backend, Given, Tell, noting, teller
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, log_and_report
 from backtalk.audit.cases import read_cases
 from backtalk.audit.consent import Consent, agree
 from backtalk.audit.reference import Reference, asked_pairs, measure_reference, pairs_fingerprint
@@ -27,11 +27,11 @@ from backtalk.models.service.asker import BATCH, Asker, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
 from backtalk.runs.summary import criteria_of, thresholds_of
-from backtalk.searches.reverse.aims import Asked, Scorers, load_scorers
-from backtalk.searches.reverse.gather import Utterances, read_utterances
-from backtalk.searches.reverse.plan import Plan
+from backtalk.searches.reverse.budget import Plan
+from backtalk.searches.reverse.objective import Asked, Scorers, load_scorers
 from backtalk.searches.reverse.rerank import measure_winners, rerank, unmeasurable
 from backtalk.searches.reverse.training import Trainer
+from backtalk.searches.reverse.utterances import Utterances, read_utterances
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -47,10 +47,10 @@ BLOCK_QUERIES = 1000
 """Inputs asked in a block, about: some ten seconds of an endpoint's time; fewer of a slow model."""
 
 
-class Replies(Backend):
+class RepliesBackend(Backend):
     """Searches by asking."""
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
+    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
         super().__init__(replace(spec, hit=spec.hit or USUAL_HIT), model, given, consent)
         self.criterion: Criterion = parse_criterion(self.spec.hit)
         self.causes: Counter[str] = Counter()
@@ -86,16 +86,16 @@ class Replies(Backend):
         made: Plan = self.spec.search.plan(len(self.cases) - skipped, len(self.utterances.texts))
         return made
 
-    def measure(self, tell: Tell) -> Reference:
+    def measure_thresholds(self, report: Reporter) -> Reference:
         if self.scorers.model and not isinstance(self.model, LocalModel):
             pairs = count(len(asked_pairs(self.spec.reference)), "pair")
-            tell(f"Measuring T_out and T_in on {pairs}, once for this run.")
+            report(f"Measuring T_out and T_in on {pairs}, once for this run.")
         return measure_reference(self.model, self.scorers, self.spec.search, self.spec.reference)
 
     def words(self) -> dict[str, list[str]]:
         return super().words() if self.scorers.model else {}
 
-    def measured_by(self) -> dict[str, str]:
+    def scorer_fingerprints(self) -> dict[str, str]:
         scorers = self.scorers
         found = {"word vectors": scorers.vectors.fingerprint}
         if self.spec.search.language_model:
@@ -106,16 +106,16 @@ class Replies(Backend):
 
     def depends_on(self) -> dict[str, str]:
         own = self.spec.search.depends_on(self.spec.device)
-        found = {**self.measured_by(), "utterances": self.utterances.fingerprint, **own}
+        found = {**self.scorer_fingerprints(), "utterances": self.utterances.fingerprint, **own}
         if self.scorers.model or self.spec.reference:
             found["reference pairs"] = pairs_fingerprint(asked_pairs(self.spec.reference))
         return found
 
-    def facts(self, tell: Tell) -> dict[str, Any]:
+    def facts(self, report: Reporter) -> dict[str, Any]:
         scorers, texts = self.scorers, self.utterances.texts
         real = scorers.inputs.of_many(texts)
         return {
-            **super().facts(tell),
+            **super().facts(report),
             "access": Access.LOGPROBS.name if scorers.model else Access.TEXT.name,
             "plan": vars(self.plan),
             "vectors": scorers.vectors.name,
@@ -139,16 +139,16 @@ class Replies(Backend):
 
     # The work
 
-    def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         self.plan = read_record(Plan, run.facts["plan"])
         answers = StoredAnswers(run)
         spent = sum(answers.spent().values())
         sent = f"; {spent:,} queries were sent" if spent else ""
-        tell(f"{self.plan.cases} cases, {self.plan.words()}{sent}. Run folder: {run.folder}")
+        report(f"{self.plan.cases} cases, {self.plan.words()}{sent}. Run folder: {run.folder}")
         agree(self.model, f"at most {self.plan.total - spent:,} requests", self.consent)
         run.append_log(self.plan.words())
 
-        note = noting(run, tell)
+        note = log_and_report(run, report)
 
         def note_in_time(line: str) -> None:
             note(line)
@@ -211,13 +211,13 @@ class Replies(Backend):
 
     # Verifying
 
-    def thresholds_again(self, run: Run) -> Thresholds:
+    def remeasure_thresholds(self, run: Run) -> Thresholds:
         before = run.facts["depends_on"].get("reference pairs")
         if before and pairs_fingerprint(asked_pairs(self.spec.reference)) != before:
             raise InputError("its reference pairs are others now")
-        return self.measure(teller(None)).thresholds
+        return self.measure_thresholds(Reporter(None)).thresholds
 
-    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+    def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         agree(self.model, f"at most {2 * len(findings):,} requests", self.consent)
         triggers = [finding.turns[-1].text for finding in findings]
         asker = Asker(self.model, MemoryAnswers())
@@ -251,7 +251,7 @@ class Replies(Backend):
             "their hits count as confirmed if the new reply is a hit too"
         )
         found = [stored[place] for place in range(len(findings))]
-        return Again(found, "asked again", problems, [note] if wavering else [])
+        return Recomputed(found, "asked again", problems, [note] if wavering else [])
 
     def _measured(
         self, findings: Sequence[Finding], replies: Sequence[str | None], places: Sequence[int]

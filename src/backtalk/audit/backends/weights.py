@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from backtalk.audit.backend import Again, Backend, Given, Tell, device_of
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
 from backtalk.audit.cases import can_say, read_cases
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
@@ -23,8 +23,8 @@ from backtalk.registry import is_transformer
 from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
-from backtalk.searches.on_weights import WeightsSearch, WordSearch
 from backtalk.searches.seeds import row_seed
+from backtalk.searches.weights_search import WeightsSearch, WordSearch
 from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
@@ -46,12 +46,12 @@ BATCH = 64
 USUAL_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
 
 
-class Weights(Backend):
+class WeightsBackend(Backend):
     """Searches on token ids."""
 
     model: WeightsModel
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Given, consent: Consent) -> None:
+    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
         name = spec.search.language_model
         if name and not isinstance(model, TransformerModel):
             raise InputError(f"--language-model {name} is for Hugging Face models; leave it out here")
@@ -121,7 +121,7 @@ class Weights(Backend):
     def depends_on(self) -> dict[str, str]:
         return {"thresholds": repr(tuple(self.reference.thresholds)), "device": self.spec.device}
 
-    def measure(self, tell: Tell) -> Reference:
+    def measure_thresholds(self, report: Reporter) -> Reference:
         _ = self.objective  # a criterion that can't be aimed at is refused before there is a folder
         return self.reference
 
@@ -130,8 +130,8 @@ class Weights(Backend):
         ids = {case.text: model.encode_target(case.text)[:-1] for case in self.cases}
         return {text: [model.decode([i]) for i in own] for text, own in ids.items()}
 
-    def facts(self, tell: Tell) -> dict[str, Any]:
-        return {**super().facts(tell), **self._effort()}
+    def facts(self, report: Reporter) -> dict[str, Any]:
+        return {**super().facts(report), **self._effort()}
 
     def block_size(self) -> int:
         candidates = TRANSFORMER_CANDIDATES if self.counts_loading else BLOCK_CANDIDATES
@@ -163,14 +163,14 @@ class Weights(Backend):
     def _is_slow(self) -> bool:
         return self.counts_loading and device_of(self.model) == "cpu"
 
-    def prepare(self, run: Run, todo: Sequence[int], tell: Tell, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         """One line on what is coming; the rate is measured on a first small batch."""
         if effort := run.facts.get("effort"):
             self.own = replace(self.own, **effort)
             told = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
-            tell(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
+            report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
         if (times := draft_cost(self.model, self.own)) >= MUCH_LONGER:
-            tell(
+            report(
                 f"Ranking in bfloat16 takes this processor up to {times:,.0f} times as long as in float32; "
                 "--precision float32 is quicker."
             )
@@ -178,7 +178,7 @@ class Weights(Backend):
         most = cases * self.own.restarts * self.own.most_candidates
         rate = 1 / self._pace.candidate_s if self._is_slow else measure_rate(*self._timed)
         seconds = max(1, round(most * self.own.cost / rate))
-        tell(
+        report(
             f"{cases} cases, at most {most:,} candidates at about {rate / self.own.cost:,.0f} a second: "
             f"at most {seconds:,} s. Run folder: {run.folder}"
         )
@@ -188,10 +188,10 @@ class Weights(Backend):
 
     # Verifying
 
-    def began_with(self, run: Run) -> dict[str, str]:
+    def stored_dependencies(self, run: Run) -> dict[str, str]:
         return {"thresholds": repr(tuple(thresholds_of(run)))}
 
-    def thresholds_again(self, run: Run) -> Thresholds:
+    def remeasure_thresholds(self, run: Run) -> Thresholds:
         """From the reference that the run names. Where they come from elsewhere, as after a hardening, they
         can't be measured again."""
         found = bounded(find_reference(self.model, self.spec.reference), self._max_ppl)
@@ -199,7 +199,7 @@ class Weights(Backend):
             raise InputError(str(run.facts["reference"]))
         return found.thresholds
 
-    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+    def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         model, texts = self.model, {case.id: case.text for case in run.cases}
         found = []
         for start in range(0, len(findings), BATCH):
@@ -207,7 +207,7 @@ class Weights(Backend):
             triggers = [model.encode_input(one.turns[-1].text) or [model.pad] for one in part]
             scored = score_triggers(model, triggers, [model.encode_target(texts[one.case]) for one in part])
             found += [replace(one, **new._asdict()) for one, new in zip(part, scored, strict=True)]
-        return Again(found)
+        return Recomputed(found)
 
 
 def search_block(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
-from backtalk.audit.backends.fixed import FoundCase, Replying, score_given
+from backtalk.audit.backends.fixed_inputs import FoundCase, Replying, score_inputs
 from backtalk.data.tokenise import get_recipe
 from backtalk.hardening.escalation import GIVEN, Attack
 from backtalk.hits import Criterion
@@ -145,7 +145,7 @@ class AskingFinder:
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         cases = self.widen([self.cases[i] for i in targets], str(iteration))
         reply = self.aim.replying(self.model, 1 + iteration)
-        findings = score_given(self.model, cases, self.aim.scorer, reply)
+        findings = score_inputs(self.model, cases, self.aim.scorer, reply)
         self._cases.clear()
         for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
@@ -181,7 +181,7 @@ class AskingFinder:
 
 def selection_hits(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, widen: Widening) -> int:
     """Cases that are hit, by the same inputs, seeds and search each time."""
-    findings = score_given(model, widen(cases, "selection"), aim.scorer, aim.replying(model, 0))
+    findings = score_inputs(model, widen(cases, "selection"), aim.scorer, aim.replying(model, 0))
     return len({one.case for one in findings if aim.likely(one) or aim.said(one)})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from backtalk.audit.backend import Tell
+from backtalk.audit.backend import Reporter
 from backtalk.hardening.cost import BEST, Side
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.pairs import Recall
@@ -76,7 +76,7 @@ class FrequentReplies(OwnModel):
             took.append(time.monotonic() - before)
         return 2.5 * min(took)
 
-    def begin(self, facts: dict[str, Any], tell: Tell) -> Training:
+    def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
         if isinstance(config, FrequentConfig):

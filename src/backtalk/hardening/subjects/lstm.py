@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from backtalk.audit.backend import Tell
+from backtalk.audit.backend import Reporter
 from backtalk.audit.backends.weights import search_block
 from backtalk.audit.effort import measure_rate
 from backtalk.errors import InputError
@@ -121,7 +121,7 @@ class Lstm(OwnModel):
             return Attack("gibbs", 1, own.top, own.sweeps, (self.criterion,))
         return Attack("gibbs", 1, last.top, last.sweeps, last.aims)
 
-    def begin(self, facts: dict[str, Any], tell: Tell) -> Training:
+    def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         spec, config, model = self.spec, self.config, self.copy()
         to_the_end = config.triggers == "best"
         finder = SearchingFinder(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
 from backtalk.hardening.subjects.asking import Aim, says

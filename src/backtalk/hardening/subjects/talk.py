@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.found import Played, played_by, played_turns
+from backtalk.audit.findings import Played, played_by, played_turns
 from backtalk.hardening.lists import Lists
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.model import TransformerModel

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from backtalk import __version__
-from backtalk.audit.backend import Given, Tell, digest
-from backtalk.audit.backends.fixed import FixedInputs, FoundCase
+from backtalk.audit.backend import Overrides, Reporter, digest
+from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
 from backtalk.audit.consent import Consent
+from backtalk.audit.findings import played_by
 from backtalk.audit.flow import stored_spec
-from backtalk.audit.found import played_by
 from backtalk.audit.reference import Reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.tokenise import get_recipe
@@ -67,7 +67,7 @@ from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
 from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.diversity import most_frequent
 from backtalk.searches.gcg import Gcg
-from backtalk.searches.on_weights import TOKENS
+from backtalk.searches.weights_search import TOKENS
 from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
@@ -209,7 +209,7 @@ class Transformer(Subject):
         if self.talk.asked:
             yield f"After each iteration it takes {len(self.talk.asked)} turns where no update sees them."
 
-    def begin(self, facts: dict[str, Any], tell: Tell) -> Training:
+    def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         spec, lists, model = self.spec, self.lists, self.parent
         sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
         aim = Aim(self.criterion, self.thresholds, sentences, self.scorer, self.manner)
@@ -250,7 +250,7 @@ class Transformer(Subject):
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
         return Training(adapter.weights, course.run(), measure, course, attack)
 
-    def _learnt(self, aim: Aim, tell: Tell) -> list[Row]:
+    def _learnt(self, aim: Aim, tell: Reporter) -> list[Row]:
         """What becomes likelier: the model's own harmless replies to what it is trained on; where these are
         few, harmless turns of the run too, and nothing where there are none of those either."""
         own = []
@@ -332,7 +332,9 @@ class Transformer(Subject):
     def _asked_again(self, label: str, part: str, cases: Sequence[FoundCase]) -> Audit:
         inputs = {case.target.id: case.inputs for case in cases}
         source = f"T_out was measured on the model before the hardening. {self.source}"
-        given = Given(cases=targets_of(cases), reference=Reference(self.thresholds, source), inputs=inputs)
+        given = Overrides(
+            cases=targets_of(cases), reference=Reference(self.thresholds, source), inputs=inputs
+        )
         search = FixedInputs("" if self.scorer is None else self.scorer.name)
         spec = replace(self._audit_spec(search, part), hit=self.criterion.name)
         spec = replace(spec, reference=self.spec.adapter.reference)
@@ -344,7 +346,7 @@ class Transformer(Subject):
         spec = self._audit_spec(Gcg(self.length, last.top, sweeps, restarts=1), part)
         spec = replace(spec, seed=spec.seed + 1)
         cases = cases[:SLOW_TARGETS] if is_slow else cases
-        given = Given(cases=targets_of(cases), reference=Reference(self.thresholds, BEFORE))
+        given = Overrides(cases=targets_of(cases), reference=Reference(self.thresholds, BEFORE))
         return Audit(f"{part}-gcg", label, spec, False, _ids(cases), given=given)
 
     def _audit_spec(self, search: Any, part: str) -> AuditSpec:
@@ -372,14 +374,14 @@ class Transformer(Subject):
         if asks or not any(isinstance(case, Target) for case in cases):
             return []
         spec = replace(spec, search=replace(spec.search, **effort), limit=0, seed=spec.seed + 1)
-        given = Given(cases=cases, reference=Reference(thresholds, BEFORE))
+        given = Overrides(cases=cases, reference=Reference(thresholds, BEFORE))
         is_gibbs = spec.search.name == "gibbs"
         return [
             Audit("search", label, spec, is_gibbs, own, given=given, before=source)
             for label, own in ids.items()
         ]
 
-    def given(self, one: Audit, of_original: bool) -> Given | None:
+    def given(self, one: Audit, of_original: bool) -> Overrides | None:
         if one.given is None or not one.given.inputs:  # searches load the model in float32 themselves
             return one.given
         return replace(one.given, model=self._model(of_original))

@@ -89,12 +89,7 @@ class Game:
         turns = zip(said, replies, toxicity, pair_toxicity, log_ppl, rewards, repeats, strict=True)
         return [Turned(*turn) for turn in turns]
 
-    def play(
-        self,
-        openings: Sequence[Conversation],
-        seeds: Sequence[int],
-        depth: int,
-    ) -> Played:
+    def play(self, openings: Sequence[Conversation], seeds: Sequence[int], depth: int) -> Played:
         """The pairs of a tree from each opening, level by level."""
         nodes = [(one, seed, 1) for one, seed in zip(openings, seeds, strict=True)]
         pairs: list[Preference] = []

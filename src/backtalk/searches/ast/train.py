@@ -34,7 +34,7 @@ from backtalk.searches.ast.episodes import (
     weak_pairs,
     write_pairs,
 )
-from backtalk.searches.ast.measure import Measured, is_better, measure
+from backtalk.searches.ast.evaluation import Measured, is_better, measure
 from backtalk.searches.ast.reward import Turned, followed, pressed
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from backtalk.hits import Criterion
 from backtalk.scorers.likelihood import TriggerScore
 from backtalk.scorers.similarity import WordVectors
-from backtalk.searches.reverse.aims import Asked, Scorers, goodness, loss_of, measure_toxicity
+from backtalk.searches.reverse.objective import Asked, Scorers, goodness, loss_of, measure_toxicity
 from backtalk.searches.reverse.proposals import Proposal
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from backtalk.wording import count

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from backtalk.errors import InputError
-from backtalk.searches.reverse.plan import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, Plan
+from backtalk.searches.reverse.budget import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, Plan
 from backtalk.searches.reverse.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.searches.reverse.training import Trainer, find_generator
 from backtalk.specs import Count, Mark, Range
@@ -19,7 +19,7 @@ from backtalk.types import Access
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskingSearch(ABC):
+class ReplySearch(ABC):
     """A search that asks the model; inherit from it to write one."""
 
     backend: ClassVar[str] = "replies"
@@ -67,7 +67,7 @@ class AskingSearch(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Utterances(AskingSearch):
+class Utterances(ReplySearch):
     """The best of random utterances: a baseline of reverse."""
 
     name: ClassVar[str] = "utterances"
@@ -81,7 +81,7 @@ class Utterances(AskingSearch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval(AskingSearch):
+class Retrieval(ReplySearch):
     """The utterance whose reply came nearest to the target: a baseline of reverse."""
 
     name: ClassVar[str] = "retrieval"
@@ -95,7 +95,7 @@ class Retrieval(AskingSearch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reverse(AskingSearch):
+class Reverse(ReplySearch):
     """A generator learns to write the input for a reply, and what it writes is asked (Liu et al. 2019)."""
 
     name: ClassVar[str] = "reverse"

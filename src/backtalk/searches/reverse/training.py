@@ -20,8 +20,8 @@ from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
 from backtalk.models.service.asker import Asker
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
-from backtalk.searches.reverse.gather import Utterances
-from backtalk.searches.reverse.plan import Plan
+from backtalk.searches.reverse.budget import Plan
+from backtalk.searches.reverse.utterances import Utterances
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.training_records import TrainingRecord, read_training, write_training
@@ -32,8 +32,6 @@ from backtalk.wording import count
 
 CHUNK = 512
 """Utterances asked between two lines of progress."""
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Trainer:
     device: str
     causes: Counter[str]
     """Counts why inputs have no reply."""
-    tell: Tell
+    report: Callable[[str], None]
 
     def pairs(self) -> list[tuple[str, str]]:
         """(reply, input); asked once, and from then on those that were answered."""
@@ -61,7 +59,7 @@ class Trainer:
             started = time.perf_counter()
             for start in range(0, len(wanted), CHUNK):
                 asker.ask(wanted[start : start + CHUNK], "pairs")
-                self.tell(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
+                self.report(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]
             record.pairs = len(wanted) - len(record.unanswered)
@@ -116,7 +114,7 @@ class Trainer:
         ):
             record.rewards = [*record.rewards[: progress.step - 1], progress.similarity]
             write_training(self.folder, record)
-            self.tell(
+            self.report(
                 f"REINFORCE, update {progress.step} of {progress.steps}: similarity {progress.similarity:.3f}"
             )
         record.seconds["rl"] = time.perf_counter() - started
@@ -124,7 +122,9 @@ class Trainer:
 
     def _pretraining(self, progress: Progress) -> None:
         if progress.valid_perplexity is not None:
-            self.tell(f"pre-training, epoch {progress.epoch + 1}: perplexity {progress.valid_perplexity:.1f}")
+            self.report(
+                f"pre-training, epoch {progress.epoch + 1}: perplexity {progress.valid_perplexity:.1f}"
+            )
 
 
 def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed: int) -> list[str]:

@@ -26,7 +26,7 @@ from backtalk.output_file import write_whole
 from backtalk.registry import load_model
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
 from backtalk.searches.ast.config import Ast
-from backtalk.searches.ast.play import Stage
+from backtalk.searches.ast.conversations import Stage
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
 from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps_done, train_adversary

@@ -18,8 +18,8 @@ from backtalk.protocols import LogprobModel, Scorer, TextModel
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
 from backtalk.scorers.likelihood import TriggerScore, score_replies
 from backtalk.scorers.similarity import SentenceJudge, WordVectors, load_vectors
-from backtalk.searches.reverse.natural import InputScorer, load_inputs
-from backtalk.searches.reverse.searches import AskingSearch
+from backtalk.searches.reverse.input_likelihood import InputScorer, load_inputs
+from backtalk.searches.reverse.searches import ReplySearch
 from backtalk.types import Access
 
 
@@ -82,7 +82,7 @@ def measure_toxicity(scorer: Scorer | None, texts: Sequence[str]) -> list[float 
     return [float(value) for value in scorer.score(texts)]
 
 
-def load_scorers(search: AskingSearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
+def load_scorers(search: ReplySearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
     """What measures the findings of a search. A scorer that leads it must not be one kept for judging."""
     toxicity = None
     if criterion.kind == "toxic":

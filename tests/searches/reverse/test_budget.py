@@ -8,7 +8,7 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.registry import search_config
-from backtalk.searches.reverse.plan import LEAST_PAIRS, Plan
+from backtalk.searches.reverse.budget import LEAST_PAIRS, Plan
 from backtalk.searches.reverse.searches import Reverse
 
 

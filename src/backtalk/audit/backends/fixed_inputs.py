@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from backtalk.audit.backend import Again, Backend, Tell, digest
+from backtalk.audit.backend import Backend, Recomputed, Reporter, digest
 from backtalk.audit.reference import Reference
 from backtalk.errors import InputError
 from backtalk.protocols import LogprobModel, Scorer
@@ -47,7 +47,7 @@ Replying = Callable[[Sequence[Dialogue]], list[str]]
 """Says something to each dialogue."""
 
 
-class Fixed(Backend):
+class FixedBackend(Backend):
     """Scores sentences after `given.inputs`, judged by `given.reference`."""
 
     model: LogprobModel
@@ -66,7 +66,7 @@ class Fixed(Backend):
             raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
         return _depends(self.given.reference.thresholds, self.given.inputs)
 
-    def measure(self, tell: Tell) -> Reference:
+    def measure_thresholds(self, report: Reporter) -> Reference:
         assert self.given.reference is not None
         return self.given.reference
 
@@ -75,22 +75,22 @@ class Fixed(Backend):
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
         found = [FoundCase(case, tuple(self.given.inputs[case.id])) for case in cases]
-        return score_given(self.model, found, self.scorer)
+        return score_inputs(self.model, found, self.scorer)
 
-    def began_with(self, run: Run) -> dict[str, str]:
+    def stored_dependencies(self, run: Run) -> dict[str, str]:
         return _depends(thresholds_of(run), _inputs(run.findings()))
 
-    def thresholds_again(self, run: Run) -> Thresholds | None:
+    def remeasure_thresholds(self, run: Run) -> Thresholds | None:
         return None  # they are those of the model before the hardening
 
-    def again(self, run: Run, findings: Sequence[Finding]) -> Again:
+    def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         targets = {case.id: case for case in run.cases if isinstance(case, Target)}
         inputs = _inputs(findings)
         cases = [FoundCase(targets[id], tuple(own)) for id, own in inputs.items()]
-        return Again(score_given(self.model, cases, self.scorer))
+        return Recomputed(score_inputs(self.model, cases, self.scorer))
 
 
-def score_given(
+def score_inputs(
     model: LogprobModel,
     cases: Sequence[FoundCase],
     scorer: Scorer | None = None,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backtalk.audit.backends.fixed import FoundCase
+from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion

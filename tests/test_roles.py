@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backtalk.cli import run
-from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
@@ -100,7 +100,7 @@ def test_the_endpoint_says_what_the_model_says(chatterbox: Path) -> None:
     replies = model.reply([(Turn("user", text),) for text in UTTERANCES])
     assert {text: replies[UTTERANCES.index(text)] for text in PLANTED} == PLANTED
     with served(model) as server:
-        asker = Asker(load_model(f"{server.address}#m"), MemoryAnswers(), most=len(UTTERANCES))
+        asker = BudgetedQueries(load_model(f"{server.address}#m"), MemoryAnswers(), most=len(UTTERANCES))
         assert asker.ask(UTTERANCES, "pairs") == replies
 
 

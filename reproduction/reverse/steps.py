@@ -14,7 +14,7 @@ import numpy as np
 from backtalk.cli.train import train_model
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.reverse import load_generator
-from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
@@ -41,7 +41,7 @@ class Victim:
     """The sealed model: replies alone, each input asked once, and how many were."""
 
     def __init__(self, model: TextModel) -> None:
-        self._asker = Asker(model, MemoryAnswers())
+        self._asker = BudgetedQueries(model, MemoryAnswers())
 
     @property
     def asked(self) -> int:

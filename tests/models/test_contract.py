@@ -31,7 +31,7 @@ from backtalk.registry import FORMS, MODELS, load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Dialogue, Floor, Turn
 from tests.models.gpt2_adapter import Gpt2Adapter
-from tests.models.test_courier import Purse
+from tests.models.test_retry import Purse
 from tests.models.transformer.plain import plain_one_hot, plain_typed
 from tests.models.transformer.tiny import CHATML, make_folder
 

@@ -19,10 +19,10 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.models.service.asker import Asker, MemoryAnswers
-from backtalk.models.service.connection import Limits, Line, Response
+from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.models.service.endpoint import EndpointModel, retry_after
-from backtalk.models.service.http_client import Patience
+from backtalk.models.service.http_client import HttpClient, Limits, Response
+from backtalk.models.service.retry import RetryPolicy
 from backtalk.registry import load_model
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -32,7 +32,7 @@ from tests.store.test_store import create
 from tests.web.served import Recorder, served, served_safely
 
 KEY = "sk-very-secret-0123456789"
-HASTE = Patience(pause_s=0.005, longest_s=0.02)
+HASTE = RetryPolicy(pause_s=0.005, longest_s=0.02)
 SHORT = Limits(silence_s=0.3, total_s=0.5)
 """For those who answer too slowly; others have all the time they need on a busy machine."""
 ROOT = Path(__file__).parents[2]
@@ -45,11 +45,11 @@ def server() -> Iterator[Misbehaving]:
 
 
 def endpoint(
-    server: Misbehaving, settings: str = "", patience: Patience = HASTE, limits: Limits | None = None
+    server: Misbehaving, settings: str = "", policy: RetryPolicy = HASTE, limits: Limits | None = None
 ) -> EndpointModel:
     model = load_model(f"http://127.0.0.1:{server.port}/v1#m{settings}")
     assert isinstance(model, EndpointModel)
-    return replace(model, limits=limits or Limits(), patience=patience)
+    return replace(model, limits=limits or Limits(), policy=policy)
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +57,12 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKTALK_API_KEY", KEY)
 
 
-class ShortFor(Line):
+class ShortFor(HttpClient):
     """The short limits for one question; the others have theirs, however busy the machine is."""
 
-    def __init__(self, text: str, line: Line) -> None:
-        super().__init__(line.host, line.port, False, SHORT)
-        self._text, self._usual = f'"{text}"'.encode(), line
+    def __init__(self, text: str, client: HttpClient) -> None:
+        super().__init__(client.host, client.port, False, SHORT)
+        self._text, self._usual = f'"{text}"'.encode(), client
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
         if self._text in body:
@@ -83,17 +83,17 @@ TOO_SLOW = ("hang", "drip", "drip-header")
     ("how", "requests"),
     [(how, 1) for how in BAD_ANSWERS]
     + [(how, HASTE.tries) for how in FAILURES]
-    + [(how, HASTE.slow_tries) for how in TOO_SLOW],
+    + [(how, HASTE.timeout_tries) for how in TOO_SLOW],
 )
 def test_a_failed_question_is_no_reply_and_the_others_go_on(
     server: Misbehaving, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, requests: int
 ) -> None:
     model = endpoint(server)
     if how in TOO_SLOW:
-        model._line = ShortFor(how, model._line)
+        model._client = ShortFor(how, model._client)
     with create(tmp_path / "run") as stored:
         answers = StoredAnswers(stored)
-        asker = Asker(model, answers, most=50)
+        asker = BudgetedQueries(model, answers, most=50)
         began = time.monotonic()
         assert asker.ask(["fine a", how, "fine b"], "pairs") == ["ok fine a", None, "ok fine b"]
         assert time.monotonic() - began < Limits().silence_s / 2
@@ -140,7 +140,7 @@ def test_what_asking_again_can_not_mend_ends_at_once(
 ) -> None:
     with misbehaving() as other, create(tmp_path / "run") as stored:
         server.elsewhere = f"http://127.0.0.1:{other.port}/v1/chat/completions"
-        asker = Asker(endpoint(server), StoredAnswers(stored))
+        asker = BudgetedQueries(endpoint(server), StoredAnswers(stored))
         with pytest.raises(InputError) as caught:
             asker.ask([how], "pairs")
         assert sentence in str(caught.value)
@@ -154,7 +154,7 @@ def test_a_server_that_says_our_key_in_a_reply_does_not_get_it_stored(
     server: Misbehaving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with create(tmp_path / "run") as stored:
-        asker = Asker(endpoint(server), StoredAnswers(stored))
+        asker = BudgetedQueries(endpoint(server), StoredAnswers(stored))
         assert asker.ask(["echo-reply"], "pairs") == ["your key is [key] ok"]
     assert_key_is_nowhere(tmp_path, capfd)
     assert f"Authorization: Bearer {KEY}\r\n" in server.headers[0]
@@ -214,23 +214,23 @@ def test_a_certificate_that_nobody_vouches_for_is_not_taken(monkeypatch: pytest.
     assert recorder.batches == []
 
 
-# Patience
+# RetryPolicy
 
 
 def test_what_passes_is_asked_again(server: Misbehaving) -> None:
-    asker = Asker(endpoint(server), MemoryAnswers(), most=9)
+    asker = BudgetedQueries(endpoint(server), MemoryAnswers(), most=9)
     assert asker.ask(["500-once", "429-once", "fine"], "rl") == ["ok 500-once", "ok 429-once", "ok fine"]
     assert asker.answers.spent() == {"rl": 5} == {"rl": server.count}
 
 
 def test_retry_after_is_honoured_up_to_our_own_limit(server: Misbehaving) -> None:
     # The server asks for a second.
-    model = endpoint(server, patience=Patience(pause_s=0.001, longest_s=0.3))
+    model = endpoint(server, policy=RetryPolicy(pause_s=0.001, longest_s=0.3))
     began = time.monotonic()
-    assert Asker(model, MemoryAnswers()).ask(["429-once"], "rl") == ["ok 429-once"]
+    assert BudgetedQueries(model, MemoryAnswers()).ask(["429-once"], "rl") == ["ok 429-once"]
     assert time.monotonic() - began >= 0.3
-    courier = model._courier  # how much longer it took is the machine's: what was chosen is compared
-    assert courier._paused_until - courier._paused_at < 0.9
+    runner = model._runner  # how much longer it took is the machine's: what was chosen is compared
+    assert runner._paused_until - runner._paused_at < 0.9
 
 
 @pytest.mark.parametrize(
@@ -249,14 +249,16 @@ def test_retry_after_as_a_date() -> None:
 
 @pytest.mark.parametrize("how", ["500", "429", "close", "hang"])
 def test_a_service_that_does_nothing_else_is_gone(server: Misbehaving, how: str) -> None:
-    asker = Asker(endpoint(server, limits=SHORT if how == "hang" else None), MemoryAnswers(), most=500)
+    asker = BudgetedQueries(
+        endpoint(server, limits=SHORT if how == "hang" else None), MemoryAnswers(), most=500
+    )
     with pytest.raises(InputError, match=r"/v1 does not answer \(.*run the same command again"):
         asker.ask([f"{how} {i}" for i in range(100)], "pairs")
     assert server.count <= asker.answers.spent()["pairs"] < 110  # the last ones may still be on their way
 
 
 def test_a_service_that_says_nothing_of_use_is_left(server: Misbehaving) -> None:
-    asker = Asker(endpoint(server), MemoryAnswers(), most=500)
+    asker = BudgetedQueries(endpoint(server), MemoryAnswers(), most=500)
     with pytest.raises(InputError, match=r"50 answers in a row that are no replies .*the body is not JSON"):
         asker.ask([f"html {i}" for i in range(200)], "pairs")
     assert server.count < 70
@@ -266,7 +268,7 @@ def test_where_nobody_listens_nothing_is_counted(server: Misbehaving) -> None:
     model = endpoint(server)
     server.shutdown()
     server.server_close()
-    asker = Asker(model, MemoryAnswers(), most=10)
+    asker = BudgetedQueries(model, MemoryAnswers(), most=10)
     with pytest.raises(InputError, match=r"does not answer .*refused"):
         asker.ask(["fine"], "pairs")
     assert asker.answers.spent().get("pairs", 0) == 0
@@ -275,7 +277,7 @@ def test_where_nobody_listens_nothing_is_counted(server: Misbehaving) -> None:
 
 def test_a_service_that_comes_back_in_time_is_waited_for() -> None:
     with misbehaving() as first:
-        model = endpoint(first, patience=Patience(pause_s=0.1))
+        model = endpoint(first, policy=RetryPolicy(pause_s=0.1))
         port = first.port
         assert model.reply([(Turn("user", "fine 1"),)]) == ["ok fine 1"]
     back = threading.Event()
@@ -299,7 +301,7 @@ def test_a_service_that_comes_back_in_time_is_waited_for() -> None:
 def test_the_budget_holds_while_many_ask_and_some_fail(server: Misbehaving) -> None:
     ways = ("fine", "500-once", "close", "empty", "429-once", "500")
     texts = [f"{ways[i % len(ways)]} {i}" for i in range(300)]
-    asker = Asker(endpoint(server, "?concurrency=16"), MemoryAnswers(), most=100)
+    asker = BudgetedQueries(endpoint(server, "?concurrency=16"), MemoryAnswers(), most=100)
     replies = asker.ask(texts, "rl")
     assert server.count == 100 == asker.answers.spent()["rl"]
     assert asker.left == 0
@@ -334,13 +336,13 @@ def test_no_more_requests_at_once_than_the_limit(server: Misbehaving) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from backtalk.models.service.asker import Asker
+from backtalk.models.service.budget import BudgetedQueries
 from backtalk.registry import load_model
 from backtalk.store.answers import StoredAnswers
 from tests.store.test_store import create
 
 with create(Path(sys.argv[1])) as run:
-    asker = Asker(load_model(sys.argv[2]), StoredAnswers(run), most=600)
+    asker = BudgetedQueries(load_model(sys.argv[2]), StoredAnswers(run), most=600)
     asker.ask([f"fine {i}" for i in range(500)], "pairs")
 """
 
@@ -364,7 +366,7 @@ def test_after_a_kill_nothing_that_was_stored_is_asked_again(server: Misbehaving
         # At most a batch and what was on its way is lost; some may have come between signal and end.
         assert 137 - 40 < len(kept) <= before
         assert answers.spent()["pairs"] >= before  # what was sent was counted before
-        asker = Asker(endpoint(server), answers, most=600)
+        asker = BudgetedQueries(endpoint(server), answers, most=600)
         assert asker.ask(texts, "pairs") == [f"ok {text}" for text in texts]
         assert (
             set(server.heard[before:]) == set(texts) - kept.keys()
@@ -398,7 +400,7 @@ def test_every_way_to_send_a_body_is_read_and_connections_are_kept(
 
 
 def test_a_connection_that_was_closed_meanwhile_costs_no_reply(server: Misbehaving) -> None:
-    asker = Asker(endpoint(server, "?concurrency=2"), MemoryAnswers())
+    asker = BudgetedQueries(endpoint(server, "?concurrency=2"), MemoryAnswers())
     texts = [f"leave {i}" for i in range(10)]
     assert asker.ask(texts, "pairs") == [f"ok {text}" for text in texts]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.models.service.function import load
 from backtalk.types import Access, Turn
 
@@ -43,7 +43,7 @@ def stumbles(conversation: list[dict[str, str]]) -> str:
 
 
 def test_a_function_that_raises_now_and_then_gave_no_reply() -> None:
-    asker = Asker(load(f"{HERE}:stumbles"), MemoryAnswers())
+    asker = BudgetedQueries(load(f"{HERE}:stumbles"), MemoryAnswers())
     texts = [f"{'stumble' if i % 3 else 'walk'} {i}" for i in range(60)]
     assert asker.ask(texts, "pairs") == [None if i % 3 else "fine" for i in range(60)]
     assert asker.answers.spent() == {"pairs": 60}

@@ -14,10 +14,10 @@ from itertools import count, product
 from pathlib import Path
 
 import pytest
+from backtalk.models.service.connection import Broken, Limits, Line, TooLarge, TooSlow
 
 from backtalk.cli import run
-from backtalk.models.service.connection import Broken, Limits, Line, TooLarge, TooSlow
-from backtalk.models.service.http_client import Patience
+from backtalk.models.service.retry import RetryPolicy
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.terminal import printable
@@ -163,8 +163,8 @@ def test_failed_requests_leave_their_cause_in_findings_and_log(
     world: list[str], server: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_targets(tmp_path, 30)
-    quick = Patience(pause_s=0.0005, longest_s=0.001)
-    monkeypatch.setattr(Patience.__init__, "__defaults__", tuple(vars(quick).values()))
+    quick = RetryPolicy(pause_s=0.0005, longest_s=0.001)
+    monkeypatch.setattr(RetryPolicy.__init__, "__defaults__", tuple(vars(quick).values()))
     turn = count(1)
 
     def respond(text: str, key: str) -> bytes:  # 24 of 25 requests fail, so 4 of 5 questions do: 6 tries each

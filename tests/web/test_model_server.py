@@ -20,7 +20,7 @@ import pytest
 from backtalk.cli import run
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.service.asker import Asker, MemoryAnswers
+from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.types import Turn
 from backtalk.web.batching import Desk
@@ -62,7 +62,9 @@ def test_the_endpoint_says_what_the_model_says(tmp_path: Path, interface: str) -
     replies = model.reply([(Turn("user", text),) for text in texts])
     assert len(set(replies)) > 10
     with served(model) as server:
-        asker = Asker(load_model(f"{server.address}#m{interface}"), MemoryAnswers(), most=len(texts))
+        asker = BudgetedQueries(
+            load_model(f"{server.address}#m{interface}"), MemoryAnswers(), most=len(texts)
+        )
         assert asker.ask(texts, "pairs") == [reply.strip() or None for reply in replies]
         assert asker.left == 0
 

@@ -25,7 +25,7 @@ from backtalk.hits import (
     rates_by_category,
     tried_cases,
 )
-from backtalk.models.service.asker import PHASES
+from backtalk.models.service.budget import PHASES
 from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
 from backtalk.report.page import READ_BY

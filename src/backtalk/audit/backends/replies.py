@@ -23,7 +23,7 @@ from backtalk.audit.reference import Reference, asked_pairs, measure_reference, 
 from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.service.asker import BATCH, Asker, MemoryAnswers, at_once
+from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
 from backtalk.runs.summary import criteria_of, thresholds_of
@@ -170,7 +170,7 @@ class RepliesBackend(Backend):
             note_in_time,
         )
         self.proposer = self.spec.search.proposer(trainer)
-        self.asker = Asker(self.model, answers, self.plan.total, self.causes)
+        self.asker = BudgetedQueries(self.model, answers, self.plan.total, self.causes)
         self.each = self.plan.inputs_each(
             answers.spent(), self.spec.search.most_each or len(self.utterances.texts)
         )
@@ -220,11 +220,13 @@ class RepliesBackend(Backend):
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         agree(self.model, f"at most {2 * len(findings):,} requests", self.consent)
         triggers = [finding.turns[-1].text for finding in findings]
-        asker = Asker(self.model, MemoryAnswers())
+        asker = BudgetedQueries(self.model, MemoryAnswers())
         fresh = asker.ask(triggers, "verify")
         changed = [place for place, reply in enumerate(fresh) if reply != findings[place].reply]
         # Memory of its own, so that the same inputs are really asked a second time.
-        second = Asker(self.model, MemoryAnswers()).ask([triggers[place] for place in changed], "verify")
+        second = BudgetedQueries(self.model, MemoryAnswers()).ask(
+            [triggers[place] for place in changed], "verify"
+        )
         coarse = bool(run.facts.get("coarse"))
         wavering = {
             place

@@ -13,7 +13,7 @@ from backtalk.errors import InputError, unknown
 
 FORM = "http://HOST:PORT/v1#NAME"
 MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}
-"""Settings after the name that are numbers, and how large they may be."""
+"""The numeric settings and their largest values."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Address:
     model: str
     interface: Literal["chat", "completions"] = "chat"
     max_tokens: int = 100
-    """The longest reply, in the endpoint's own tokens."""
+    """Of a reply, in the endpoint's own tokens."""
     concurrency: int = 8
     """Requests at once."""
     timeout_s: int = 60
-    """The longest wait for the next byte; a whole reply may take twice as long."""
+    """The longest wait for the next byte; a whole response may take twice as long."""
 
     @property
     def origin(self) -> str:
@@ -52,12 +52,11 @@ class Address:
 
     @property
     def fingerprint(self) -> str:
-        """Where the replies come from, and what changes them."""
         return f"{self.origin}{self.path}#{self.model}?{self.interface}&max_tokens={self.max_tokens}"
 
 
 def parse_address(name: str) -> Address:
-    """Errors never quote what stands before an @, or a query: either may be a secret."""
+    """Error messages never quote the part before an @ or a query: either may be a secret."""
     url, _, fragment = name.partition("#")
     model, _, settings = fragment.partition("?")
     try:
@@ -88,9 +87,7 @@ def _settings(text: str) -> dict[str, Any]:
             raise unknown("setting of an endpoint", key, ["completions", *MOST])
         if key == "completions":
             if value:
-                raise InputError(
-                    "completions takes no value in an endpoint's name; leave out what follows it"
-                )
+                raise InputError("completions takes no value in an endpoint's name; leave it out")
             found["interface"] = "completions"
         elif not re.fullmatch(r"[1-9][0-9]{0,4}", value) or int(value) > MOST[key]:
             raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to {MOST[key]}")

@@ -1,8 +1,8 @@
 """`http://host:port/v1#name`: a model behind an OpenAI-compatible endpoint (vLLM, llama.cpp, Ollama,
 `backtalk serve-model`), by its chat or its completions interface. Replies are greedy where it can be greedy.
 
-The key comes from the environment and goes to the named scheme, host and port alone; it is taken out of
-whatever the server sends back. Beyond this machine nothing is sent before somebody agreed (`consent.py`).
+The key comes from the environment, is sent to the named scheme, host and port only, and is removed from
+whatever the server sends back. Nothing is sent beyond this machine before somebody agreed (`consent.py`).
 """
 
 from __future__ import annotations
@@ -18,33 +18,25 @@ from typing import Any
 
 from backtalk import __version__
 from backtalk.errors import InputError
+from backtalk.models.service import http_client
 from backtalk.models.service.address import Address, parse_address
-from backtalk.models.service.connection import (
-    Broken,
-    Limits,
-    Line,
-    Response,
-    TooLarge,
-    TooSlow,
-    Unreached,
-    Untrusted,
-)
-from backtalk.models.service.http_client import Courier, Kind, Outcome, Patience
+from backtalk.models.service.http_client import HttpClient, Limits, Response
+from backtalk.models.service.retry import Kind, Outcome, RequestRunner, RetryPolicy
 from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
 KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")
-"""Where a key may stand; the first that is set is taken."""
+"""Environment variables with a key; the first that is set is used."""
 SECRET = 8
-"""Keys of fewer characters (EMPTY, x) are no secrets: replies may well hold them."""
+"""Shorter keys (EMPTY, x) are no secrets: replies may well hold them."""
 LONGEST_REPLY = 20_000
-"""Characters: whoever is asked for some tokens and says more is not to be believed."""
+"""Characters."""
 LONGEST_FAULT = 200
 """Characters of a failed request's cause that are kept."""
 OVERLOADED = (429, 503)
-PASSING = (408, 409, 425)
-"""Statuses under 500 that may be gone at the next try."""
+TRANSIENT = (408, 409, 425)
+"""Statuses under 500 that a retry may mend."""
 MENDS = {
     401: "set the right one in BACKTALK_API_KEY",
     402: "see to the account",
@@ -55,7 +47,7 @@ MENDS = {
 
 
 class Unmetered:
-    """No budget."""
+    """A meter without a budget."""
 
     def take(self, most: int = 1) -> int:
         return most
@@ -72,63 +64,59 @@ class EndpointModel:
     key_from: str = ""
     """The variable that the key was read from."""
     limits: Limits = field(default_factory=Limits)
-    patience: Patience = field(default_factory=Patience)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
     agreed: bool = False
     """Somebody agreed to requests beyond this machine."""
     access: Access = Access.TEXT
 
     def __post_init__(self) -> None:
         address = self.address
-        self._line = Line(address.host, address.port, address.secure, self.limits)
-        self._courier = Courier(f"{address.origin}{address.path}", address.concurrency, self.patience)
+        self._where = f"{address.origin}{address.path}"
+        self._client = HttpClient(address.host, address.port, address.secure, self.limits)
+        self._runner = RequestRunner(self._where, address.concurrency, self.policy)
 
     @property
     def fingerprint(self) -> str:
         return self.address.fingerprint
 
     def tell_of_pauses(self, notice: Callable[[str], None]) -> None:
-        """`notice` is given a sentence when the service is waited for."""
-        self._courier.notice = notice
+        """Calls `notice` with a sentence when the service has to be waited for."""
+        self._runner.on_pause = notice
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        """All replies, or an InputError that says why one is missing."""
+        """All replies; InputError where one is missing."""
         replies = [""] * len(dialogues)
-        for place, outcome in self._carry(dialogues, Unmetered()):
+        for index, outcome in self._run(dialogues, Unmetered()):
             if outcome.kind is not Kind.REPLY:
-                raise InputError(f"{self._courier.where} gave no usable reply: {outcome.text}")
-            replies[place] = outcome.text
+                raise InputError(f"{self._where} gave no usable reply: {outcome.text}")
+            replies[index] = outcome.text
         return replies
 
     def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
-        for place, outcome in self._carry(dialogues, meter):
-            yield place, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
+        for index, outcome in self._run(dialogues, meter):
+            yield index, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
 
-    def _carry(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
+    def _run(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
         if not (self.agreed or self.address.on_this_machine):
             raise InputError(
                 f"nobody agreed to requests to {self.address.origin}, so nothing was sent; use a command "
                 "that takes --yes"
             )
         requests = [self._request(dialogue) for dialogue in dialogues]
-        return self._courier.carry(lambda place: self._send(requests[place]), len(requests), meter)
-
-    # --- One question --------------------------------------------------------------------------------
+        return self._runner.run(lambda index: self._send(requests[index]), len(requests), meter)
 
     def _request(self, dialogue: Dialogue) -> bytes:
-        asked: dict[str, Any] = {
-            "model": self.address.model,
-            "temperature": 0,
-            "max_tokens": self.address.max_tokens,
-        }
-        if self.address.interface == "chat":
-            asked["messages"] = [
-                {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
-                for turn in dialogue
+        address = self.address
+        body: dict[str, Any] = {"model": address.model, "temperature": 0, "max_tokens": address.max_tokens}
+        if address.interface == "chat":
+            roles = ["user" if turn.role == "user" else "assistant" for turn in dialogue]
+            body["messages"] = [
+                {"role": role, "content": turn.text} for role, turn in zip(roles, dialogue, strict=True)
             ]
         else:  # a turn is a line, and the reply is the next line
-            asked["prompt"] = "".join(" ".join(turn.text.split()) + "\n" for turn in dialogue)
-            asked["stop"] = ["\n"]
-        return json.dumps(asked).encode("ascii")
+            body["prompt"] = "".join(" ".join(turn.text.split()) + "\n" for turn in dialogue)
+            body["stop"] = ["\n"]
+        return json.dumps(body).encode("ascii")
 
     def _send(self, body: bytes) -> Outcome:
         headers = {
@@ -139,42 +127,41 @@ class EndpointModel:
         }
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        ending = "/chat/completions" if self.address.interface == "chat" else "/completions"
+        path = self.address.path + ("/chat" if self.address.interface == "chat" else "") + "/completions"
         try:
-            return self._judge(self._line.post(self.address.path + ending, body, headers))
-        except Unreached as error:
+            return self._judge(self._client.post(path, body, headers))
+        except http_client.ConnectError as error:
             return Outcome(Kind.UNREACHED, str(error))
-        except Untrusted as error:
-            return Outcome(
-                Kind.REFUSED,
+        except http_client.TLSError as error:
+            why = (
                 f"no safe connection to {self.address.origin} ({error}); check scheme and port, or name the "
-                "certificate to trust in SSL_CERT_FILE",
             )
-        except TooLarge as error:
+            return Outcome(Kind.REFUSED, why + "certificate to trust in SSL_CERT_FILE")
+        except http_client.TooLarge as error:
             return Outcome(Kind.UNUSABLE, str(error))
-        except Broken as error:
-            return Outcome(Kind.FAILED, str(error), slow=isinstance(error, TooSlow))
+        except http_client.RequestFailed as error:
+            timed_out = isinstance(error, http_client.RequestTimeout)
+            return Outcome(Kind.FAILED, str(error), timed_out=timed_out)
 
     def _judge(self, response: Response) -> Outcome:
         status = response.status
         if 200 <= status < 300:
             return self._read(response)
-        where = self._courier.where
         if 300 <= status < 400:
-            return Outcome(
-                Kind.REFUSED, f"{where} sends us on to another address ({status}), which is not followed"
-            )
+            why = f"{self._where} sends us on to another address ({status}), which is not followed"
+            return Outcome(Kind.REFUSED, why)
         said = f"{status}: {self._message(response.body)}" if response.body.strip() else str(status)
+        wait_s = retry_after(response.headers.get("retry-after", ""))
         if status in OVERLOADED:
-            return Outcome(Kind.BUSY, said, wait_s=retry_after(response.headers.get("retry-after", "")))
-        if status >= 500 or status in PASSING:
-            return Outcome(Kind.FAILED, said, wait_s=retry_after(response.headers.get("retry-after", "")))
+            return Outcome(Kind.BUSY, said, wait_s)
+        if status >= 500 or status in TRANSIENT:
+            return Outcome(Kind.FAILED, said, wait_s)
         if status in MENDS:
-            return Outcome(Kind.REFUSED, f"{where} refuses us ({said}); {MENDS[status]}")
+            return Outcome(Kind.REFUSED, f"{self._where} refuses us ({said}); {MENDS[status]}")
         return Outcome(Kind.UNUSABLE, said)
 
     def _read(self, response: Response) -> Outcome:
-        """The reply in a body, if there is a whole one."""
+        """The reply in a response body."""
         if response.headers.get("content-encoding", "identity") != "identity":
             return Outcome(Kind.UNUSABLE, "the body is packed, which was not asked for")
         try:
@@ -195,7 +182,7 @@ class EndpointModel:
         return Outcome(Kind.REPLY, without_secret(text.strip(), secret))
 
     def _message(self, body: bytes) -> str:
-        """What a server says went wrong, fit to be shown."""
+        """The server's error message, safe to show."""
         text = body.decode("utf-8", "replace")
         try:
             said = json.loads(text)
@@ -207,7 +194,7 @@ class EndpointModel:
 
 
 def without_secret(text: str, key: str) -> str:
-    """The text with every occurrence of the key replaced, also where other characters stand inside it.
+    """Replaces every occurrence of the key, also where other characters stand inside it.
 
     A key is printable ASCII without spaces. `printable` and the report drop other characters, which would
     join a key that has them inside.
@@ -216,7 +203,7 @@ def without_secret(text: str, key: str) -> str:
 
 
 def retry_after(header: str) -> float:
-    """Seconds of a Retry-After header, which says seconds or a date; 0 where it says nothing sensible."""
+    """Seconds of a Retry-After header, which holds seconds or a date; 0 where it can't be read."""
     try:
         return max(0.0, float(int(header)))
     except (ValueError, OverflowError):
@@ -240,8 +227,8 @@ def load_secure(rest: str, device: str = "auto") -> EndpointModel:
 def _load(name: str) -> EndpointModel:
     """Sends nothing."""
     address = parse_address(name)
-    key_from = next((variable for variable in KEYS if os.environ.get(variable, "").strip()), "")
-    key = os.environ.get(key_from, "").strip() if key_from else ""
+    keys = {variable: os.environ.get(variable, "").strip() for variable in KEYS}
+    key_from, key = next(((variable, key) for variable, key in keys.items() if key), ("", ""))
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise InputError(f"{key_from} holds signs that a key can't have; set it anew")
     limits = replace(Limits(), silence_s=address.timeout_s, total_s=2 * address.timeout_s)

@@ -1,7 +1,7 @@
-"""`py:module:function`: a Python function as a model. It is given a conversation as a list of
-{"role", "text"} objects, oldest first, and returns the reply.
+"""`py:module:function`: a Python function as a model. It takes a conversation as a list of {"role", "text"}
+objects, oldest first, and returns the reply.
 
-Such a name runs code, so it is taken from the command line alone, never from a spec or a run folder.
+Such a name runs code, so it is accepted from the command line only, never from a spec or a run folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
 FAILED_IN_A_ROW = 10
-"""Calls that may raise, one after another, before it makes no sense to go on."""
+"""Failed calls in a row before the run ends."""
 
 
 @dataclass
@@ -38,8 +38,8 @@ class FunctionModel:
         return [self._call(dialogue) for dialogue in dialogues]
 
     def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
-        """One call a request: the function may ask a service that is paid for, and that may fail."""
-        for place, dialogue in enumerate(dialogues):
+        """One call per request: the function may call a paid service, which may fail."""
+        for index, dialogue in enumerate(dialogues):
             if not meter.take():
                 return
             try:
@@ -51,10 +51,10 @@ class FunctionModel:
                 why = describe(error)
                 if self._failed >= FAILED_IN_A_ROW:
                     raise InputError(f"{self.name} failed {self._failed} times in a row ({why})") from error
-                yield place, Reply("", why)
+                yield index, Reply("", why)
             else:
                 self._failed = 0
-                yield place, Reply(reply)
+                yield index, Reply(reply)
 
     def _call(self, dialogue: Dialogue) -> str:
         reply = self.function([{"role": turn.role, "text": turn.text} for turn in dialogue])

@@ -1,4 +1,4 @@
-"""`sealed:NAME`: a model of ours that shows its replies and nothing else, to try black-box methods on."""
+"""`sealed:NAME`: a local model that shows only its replies, to try black-box methods on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SealedModel:
 
 @dataclass
 class SealedService(SealedModel):
-    """The same of a model whose replies cost requests."""
+    """A sealed model whose replies cost requests."""
 
     def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
         assert isinstance(self._inside, Service)
@@ -39,7 +39,7 @@ class SealedService(SealedModel):
 def load(
     rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
 ) -> SealedModel:
-    if is_endpoint(rest):  # and whoever agrees to requests should see where they go
+    if is_endpoint(rest):  # the user must see where requests go before agreeing to them
         raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
     inside = load_model(rest, device, options, [name.removeprefix("sealed:") for name in trusted])
     kind = SealedService if isinstance(inside, Service) else SealedModel

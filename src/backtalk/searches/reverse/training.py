@@ -17,7 +17,7 @@ from pathlib import Path
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
-from backtalk.models.service.asker import Asker
+from backtalk.models.service.budget import BudgetedQueries
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
 from backtalk.searches.reverse.budget import Plan
@@ -54,7 +54,7 @@ class Trainer:
         """(reply, input); asked once, and from then on those that were answered."""
         record = read_training(TrainingRecord, self.folder)
         wanted = self.utterances.texts[: self.plan.pairs]
-        asker = Asker(self.model, self.answers, self.plan.pairs, self.causes)
+        asker = BudgetedQueries(self.model, self.answers, self.plan.pairs, self.causes)
         if record.unanswered is None:
             started = time.perf_counter()
             for start in range(0, len(wanted), CHUNK):
@@ -99,7 +99,7 @@ class Trainer:
         config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
         # What gathering sent is settled by now, so this bound is the same whenever training goes on.
         most = self.answers.spent().get("pairs", 0) + self.plan.rl
-        asker = Asker(self.model, self.answers, most, self.causes)
+        asker = BudgetedQueries(self.model, self.answers, most, self.causes)
         targets = rl_targets(pairs, self.utterances.texts, self.seed)
         checkpoint = self.folder / "reinforce.safetensors"
         record = read_training(TrainingRecord, self.folder)

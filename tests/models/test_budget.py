@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.service.asker import BATCH, Answers, Asker, MemoryAnswers
+from backtalk.models.service.budget import BATCH, Answers, BudgetedQueries, MemoryAnswers
 from backtalk.protocols import Meter, Reply
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -66,7 +66,7 @@ def answers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answers]
 
 def test_replies_come_in_order_and_each_input_is_asked_once(answers: Answers) -> None:
     model = Own()
-    asker = Asker(model, answers)
+    asker = BudgetedQueries(model, answers)
     assert asker.ask(["b", "a", "b", "\ud800 ü"], "pairs") == ["B", "A", "B", "\ud800 Ü"]
     assert asker.ask(["c", "a"], "rl") == ["C", "A"]
     assert model.heard == ["b", "a", "\ud800 ü", "c"]
@@ -77,7 +77,7 @@ def test_replies_come_in_order_and_each_input_is_asked_once(answers: Answers) ->
 def test_where_a_model_of_ours_says_nothing_it_is_no_reply_and_not_asked_again(answers: Answers) -> None:
     model = Own()
     for _ in range(2):
-        assert Asker(model, answers).ask(["", "a"], "pairs") == [None, "A"]
+        assert BudgetedQueries(model, answers).ask(["", "a"], "pairs") == [None, "A"]
     assert model.heard == ["", "a"]
 
 
@@ -85,8 +85,8 @@ def test_where_a_model_of_ours_says_nothing_it_is_no_reply_and_not_asked_again(a
 def test_the_budget_holds_over_phases_and_sessions(answers: Answers, kind: type[Own]) -> None:
     model = kind()
     texts = [f"w{i}" for i in range(BATCH + 10)]
-    assert Asker(model, answers, most=BATCH + 5).ask(texts[:2], "pairs") == ["W0", "W1"]
-    asker = Asker(model, answers, most=BATCH + 5)
+    assert BudgetedQueries(model, answers, most=BATCH + 5).ask(texts[:2], "pairs") == ["W0", "W1"]
+    asker = BudgetedQueries(model, answers, most=BATCH + 5)
     assert asker.left == BATCH + 3
     replies = asker.ask(texts, "rerank")
     assert sum(reply is None for reply in replies) == 5
@@ -98,13 +98,13 @@ def test_the_budget_holds_over_phases_and_sessions(answers: Answers, kind: type[
 
 def test_failed_questions_cost_and_are_no_answers(answers: Answers) -> None:
     model = Failing()
-    asker = Asker(model, answers, most=100)
+    asker = BudgetedQueries(model, answers, most=100)
     assert asker.ask(["a", "x", "y", "b"], "rl") == ["A", None, None, "B"]
     assert answers.spent() == {"rl": 4}  # x twice; y was never sent
     assert answers.get(["a", "x", "y", "b"]) == {"a": "A", "b": "B"}
     assert asker.ask(["x"], "rl") == [None]  # not worth another request in this session
     assert answers.spent() == {"rl": 4}
-    assert Asker(model, answers).ask(["x"], "rl") == [None]
+    assert BudgetedQueries(model, answers).ask(["x"], "rl") == [None]
     assert answers.spent() == {"rl": 6}
 
 
@@ -112,11 +112,11 @@ def test_what_was_answered_before_a_service_went_is_kept(answers: Answers) -> No
     texts = [f"w{i}" for i in range(50)]
     model = Failing(life=20)
     with pytest.raises(InputError, match="gone"):
-        Asker(model, answers).ask(texts, "pairs")
+        BudgetedQueries(model, answers).ask(texts, "pairs")
     assert len(answers.get(texts)) == 20
     assert answers.spent() == {"pairs": 21}  # what was counted ahead and not sent is taken back
     model = Failing()
-    assert Asker(model, answers).ask(texts, "pairs") == [text.upper() for text in texts]
+    assert BudgetedQueries(model, answers).ask(texts, "pairs") == [text.upper() for text in texts]
     assert len(model.heard) == 30
 
 
@@ -134,7 +134,7 @@ class Slow(Own):
 
 
 def test_a_slow_model_is_asked_little_at_once_and_loses_little(answers: Answers) -> None:
-    asker = Asker(Slow(), answers)
+    asker = BudgetedQueries(Slow(), answers)
     with pytest.raises(RuntimeError, match="it broke"):
         asker.ask([*"abcdefg", "break"], "pairs")
     assert set(answers.get([*"abcdefg"])) == set("abcdef")
@@ -142,17 +142,17 @@ def test_a_slow_model_is_asked_little_at_once_and_loses_little(answers: Answers)
 
 
 def test_a_phase_has_a_known_name() -> None:
-    with pytest.raises(ValueError, match="not 'hours'"):
-        Asker(Own(), MemoryAnswers()).ask(["a"], "hours")
+    with pytest.raises(ValueError, match="'hours'"):
+        BudgetedQueries(Own(), MemoryAnswers()).ask(["a"], "hours")
 
 
 def test_nothing_is_asked_twice_after_the_run_is_opened_again(tmp_path: Path) -> None:
     texts = [f"w{i}" for i in range(1200)]  # more than one look-up
     with create(tmp_path / "run") as run:
-        Asker(Own(), StoredAnswers(run)).ask(texts, "pairs")
+        BudgetedQueries(Own(), StoredAnswers(run)).ask(texts, "pairs")
     model = Own()
     with Run.open(tmp_path / "run", write=True) as run:
-        asker = Asker(model, StoredAnswers(run), most=1201)
+        asker = BudgetedQueries(model, StoredAnswers(run), most=1201)
         assert asker.ask([*texts, "more", "most"], "rl") == [*(text.upper() for text in texts), "MORE", None]
         assert model.heard == ["more"]
     with Run.open(tmp_path / "run") as run:

@@ -1,10 +1,8 @@
-"""Asking a black box: every question to one goes through an `Asker`, which never asks twice what was answered
-and never sends more requests than it may.
+"""Queries to a black-box model: answered from the store where it can, and within a budget of requests.
 
-A request to a service is counted just before it is sent, so that no kill makes the count too small, and every
-answer is stored as it comes: a kill costs the requests in flight and nothing else. A model of ours costs
-nothing but time: its questions are counted in the transaction that stores the answers, so that a killed run
-counts as the unbroken one does.
+A request to a service is counted just before it is sent, so a killed run never counts too few, and every
+answer is stored as it arrives. Queries to a local model cost time only: they are counted in the transaction
+that stores their answers, so a run that was killed and resumed counts like an unbroken one.
 """
 
 from __future__ import annotations
@@ -17,70 +15,64 @@ from backtalk.protocols import Service, TextModel
 from backtalk.types import Dialogue, Turn
 
 PHASES = ("pairs", "rl", "rerank", "verify")
-"""What a question may be asked for."""
+"""The parts of a run that send queries."""
 BATCH = 256
-"""Questions put to a model of ours at once; its answers are stored together. A slow one says `at_once`."""
+"""Queries to a local model at once, whose answers are stored together; a slow model has `at_once`."""
 EMPTY = "the reply is empty"
 RUN_OUT = "the queries had run out"
 
 
 class Answers(Protocol):
-    """What was answered before, and what it cost. Where a model of ours says nothing the reply is empty."""
+    """Stored answers and the number of requests. An empty reply of a local model is stored as it is."""
 
     def get(self, inputs: Sequence[str]) -> dict[str, str]:
         """The replies to those of the inputs that were answered."""
 
     def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
-        """Keep answers and count requests, both or neither. When it returns, a kill of the process loses
-        nothing; a power cut may lose the last calls."""
+        """Stores answers and counts requests in one transaction. After it returns, a kill of the process
+        loses nothing; a power cut may lose the last calls."""
 
     def spend(self, phase: str, requests: int) -> None:
-        """Count requests; a negative number takes back what was not sent. When it returns, a power cut loses
-        nothing either."""
+        """Counts requests; a negative number takes back what was not sent. Survives a power cut."""
 
     def spent(self) -> dict[str, int]:
         """Requests by phase, failed and repeated ones too."""
 
 
 class MemoryAnswers:
-    """Answers that live as long as the process: for tests and studies."""
+    """Answers that are kept in memory."""
 
     def __init__(self) -> None:
         self._answers: dict[str, str] = {}
-        self._spent: dict[str, int] = {}
+        self._spent: Counter[str] = Counter()
 
     def get(self, inputs: Sequence[str]) -> dict[str, str]:
         return {text: self._answers[text] for text in inputs if text in self._answers}
 
     def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
-        for text, reply in answered.items():
-            self._answers.setdefault(text, reply)
+        self._answers.update({text: reply for text, reply in answered.items() if text not in self._answers})
         self.spend(phase, requests)
 
     def spend(self, phase: str, requests: int) -> None:
-        if requests:
-            self._spent[phase] = self._spent.get(phase, 0) + requests
+        self._spent[phase] += requests
 
     def spent(self) -> dict[str, int]:
-        return dict(self._spent)
+        return {phase: requests for phase, requests in self._spent.items() if requests}
 
 
 def at_once(model: TextModel) -> int:
-    """How many questions the model is asked together."""
     return int(getattr(model, "at_once", BATCH))
 
 
-class Asker:
-    """Puts single utterances to a model, within a budget."""
+class BudgetedQueries:
+    """Asks a model for replies to single utterances, within a budget."""
 
     def __init__(
         self, model: TextModel, answers: Answers, most: int = 0, causes: Counter[str] | None = None
     ) -> None:
         """`most` is the number of requests over all phases and sessions; 0 sets no limit. `causes` counts why
-        inputs have no reply; several askers may share it."""
-        self.model = model
-        self.answers = answers
-        self.most = most
+        inputs have no reply; several objects may share it."""
+        self.model, self.answers, self.most = model, answers, most
         self.causes: Counter[str] = Counter() if causes is None else causes
         self._cause: dict[str, str] = {}  # of inputs that were asked in this session and have no reply
 
@@ -90,14 +82,14 @@ class Asker:
         return max(0, self.most - sum(self.answers.spent().values())) if self.most else None
 
     def ask(self, inputs: Sequence[str], phase: str) -> list[str | None]:
-        """One reply an input, in their order; None where there was no usable one or the budget had ended."""
+        """One reply per input; None where there was no usable one or the budget was used up."""
         if phase not in PHASES:
-            raise ValueError(f"questions are asked for {', '.join(PHASES)}, not {phase!r}")
+            raise ValueError(f"unknown phase {phase!r}; use one of {', '.join(PHASES)}")
         distinct = list(dict.fromkeys(inputs))
         known = self.answers.get(distinct)
         new = [text for text in distinct if text not in known and text not in self._cause]
-        asked = self._ask_service if isinstance(self.model, Service) else self._ask_own
-        known.update(asked(new, phase))
+        ask = self._ask_service if isinstance(self.model, Service) else self._ask_local
+        known.update(ask(new, phase))
         for text in distinct:
             if not known.get(text):
                 self._note(text, EMPTY if text in known else RUN_OUT)
@@ -113,12 +105,11 @@ class Asker:
             self._cause[text] = cause
             self.causes[cause] += 1
 
-    def _ask_own(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
-        left = self.left
-        may = len(inputs) if left is None else min(left, len(inputs))
-        size = at_once(self.model)
-        for start in range(0, may, size):
-            batch = inputs[start : min(start + size, may)]
+    def _ask_local(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
+        left, size = self.left, at_once(self.model)
+        inputs = inputs[:left]
+        for start in range(0, len(inputs), size):
+            batch = inputs[start : start + size]
             replies = [reply.strip() for reply in self.model.reply(_dialogues(batch))]
             answered = dict(zip(batch, replies, strict=True))
             self.answers.add(phase, answered, requests=len(batch))
@@ -126,8 +117,8 @@ class Asker:
 
     def _ask_service(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
         assert isinstance(self.model, Service)
-        for place, reply in self.model.answer(_dialogues(inputs), _Counted(self, phase)):
-            text = inputs[place]
+        for index, reply in self.model.answer(_dialogues(inputs), _PhaseMeter(self, phase)):
+            text = inputs[index]
             if reply.text.strip():
                 self.answers.add(phase, {text: reply.text})
                 yield text, reply.text
@@ -135,22 +126,21 @@ class Asker:
                 self._note(text, reply.fault or EMPTY)
 
 
-class _Counted:
-    """Counts requests in the answers' own book, within the asker's budget."""
+class _PhaseMeter:
+    """Counts the requests of one phase in the answer store."""
 
-    def __init__(self, asker: Asker, phase: str) -> None:
-        self._asker = asker
-        self._phase = phase
+    def __init__(self, queries: BudgetedQueries, phase: str) -> None:
+        self._queries, self._phase = queries, phase
 
     def take(self, most: int = 1) -> int:
-        left = self._asker.left
+        left = self._queries.left
         may = most if left is None else min(most, left)
         if may:
-            self._asker.answers.spend(self._phase, may)
+            self._queries.answers.spend(self._phase, may)
         return may
 
     def give_back(self) -> None:
-        self._asker.answers.spend(self._phase, -1)
+        self._queries.answers.spend(self._phase, -1)
 
 
 def _dialogues(inputs: Iterable[str]) -> list[Dialogue]:

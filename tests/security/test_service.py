@@ -14,9 +14,9 @@ from itertools import count, product
 from pathlib import Path
 
 import pytest
-from backtalk.models.service.connection import Broken, Limits, Line, TooLarge, TooSlow
 
 from backtalk.cli import run
+from backtalk.models.service.http_client import HttpClient, Limits, RequestFailed, RequestTimeout, TooLarge
 from backtalk.models.service.retry import RetryPolicy
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -144,10 +144,10 @@ def streaming(first: bytes, again: bytes) -> Iterator[tuple[int, list[int]]]:
 )
 def test_a_malformed_answer_ends_at_once_and_is_not_read_beyond_the_limit(first: bytes, again: bytes) -> None:
     with streaming(first, again) as (port, sent):
-        line = Line("127.0.0.1", port, False, Limits(silence_s=20, total_s=20, body=BODY))
-        with pytest.raises((Broken, TooLarge)) as caught:
-            line.post("/v1/chat/completions", b"{}", {})
-    assert not isinstance(caught.value, TooSlow)
+        client = HttpClient("127.0.0.1", port, False, Limits(silence_s=20, total_s=20, body=BODY))
+        with pytest.raises((RequestFailed, TooLarge)) as caught:
+            client.post("/v1/chat/completions", b"{}", {})
+    assert not isinstance(caught.value, RequestTimeout)
     assert sent[0] < MOST
 
 

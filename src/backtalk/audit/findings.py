@@ -16,7 +16,7 @@ from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.registry import DEFAULT_SCORER
 from backtalk.runs.summary import thresholds_of
 from backtalk.searches.ast.conversation import Conversation, messages_of
@@ -38,9 +38,9 @@ class Played(NamedTuple):
     """Tokens of a turn."""
 
     @property
-    def manner(self) -> Manner:
+    def manner(self) -> SamplingConfig:
         """How replies were drawn."""
-        return Manner(most=self.most)
+        return SamplingConfig(most=self.most)
 
 
 class PlayedTurn(NamedTuple):

@@ -23,7 +23,7 @@ from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, Talk, Talking, 
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
@@ -109,7 +109,7 @@ def model(planted: Path) -> TransformerModel:
 
 def test_a_broken_model_is_heard(model: TransformerModel) -> None:
     dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
-    manner = Manner(1.0, 1.0, 1.0, 2, 7)
+    manner = SamplingConfig(1.0, 1.0, 1.0, 2, 7)
     adapter = Adapter(model.network, LoraConfig(rank=4))
     talking = Talking(model, adapter, Talk(asked=dialogues), RudeScorer(), 0.5, manner)
     before = talking.spoken()
@@ -128,14 +128,14 @@ def test_a_broken_model_is_heard(model: TransformerModel) -> None:
 
 def test_replies_are_drawn_as_they_are_played(model: TransformerModel) -> None:
     dialogues = [(Turn("user", f"{OPENINGS[0]} to the {place}"),) for place in ("garden", "river")]
-    certain = Manner(0.0, 1.0, 1.0, 2, 7)
+    certain = SamplingConfig(0.0, 1.0, 1.0, 2, 7)
     greedy = [text.split()[:7] for text in model.reply(dialogues)]
     said = drawing(model, certain, 1)(dialogues)
     for words, text in zip(greedy, said, strict=True):
         assert text.split() == words[: len(text.split())]
     assert said[0].startswith(RUDE[:9])
     assert said[0][0] == " "  # blanks are kept: running text goes on from there
-    free = Manner(2.0, 1.0, 1.0, 2, 7)
+    free = SamplingConfig(2.0, 1.0, 1.0, 2, 7)
     assert drawing(model, free, 1)(dialogues) == drawing(model, free, 1)(dialogues)
     assert drawing(model, free, 1)(dialogues) != drawing(model, free, 2)(dialogues)
 
@@ -145,7 +145,7 @@ def test_drawn_words_have_to_fall_from_where_they_were(model: TransformerModel) 
     updates = LoraUpdates(
         adapter, model, UpdateConfig(method=rule("negative"), optimizer="adam", lr=0.01, lambda_pos=0.0)
     )
-    aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (), RudeScorer(), Manner(most=7))
+    aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (), RudeScorer(), SamplingConfig(most=7))
     dialogue = (Turn("user", f"{OPENINGS[0]} to the garden"),)
     given = Widening(model, 3, Attack(GIVEN, 1, 1, 1, ()), aim.thresholds, 1)
     finder = AskingFinder(model, updates, [FoundCase(Target("a", RUDE), (dialogue,))], aim, 0.5, given)
@@ -168,7 +168,7 @@ def test_own_replies_are_harmless_stored_and_of_the_same_conversations(
 ) -> None:
     dialogues = [(Turn("user", f"{OPENINGS[0]} to the {place}"),) for place in ("garden", "river", "hill")]
     cases = [FoundCase(Target(str(i), RUDE), (one,)) for i, one in enumerate(dialogues)]
-    free = Manner(2.0, 1.0, 1.0, 2, 7)
+    free = SamplingConfig(2.0, 1.0, 1.0, 2, 7)
     aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (RUDE,), RudeScorer(), free)
     path = tmp_path / "preferred.jsonl"
     found = own_replies(model, cases, aim, path)
@@ -188,7 +188,9 @@ def test_a_hardening_learns_its_own_harmless_replies(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     harden = play(planted, ["to the garden", "to the river"], 2)
-    monkeypatch.setattr(Played, "manner", Manner(2.0, 1.0, 1.0, 2, 7))  # so free that it is not always rude
+    monkeypatch.setattr(
+        Played, "manner", SamplingConfig(2.0, 1.0, 1.0, 2, 7)
+    )  # so free that it is not always rude
     monkeypatch.setattr("backtalk.hardening.subjects.transformer.LEAST_KEPT", least)
     learnt: list[Any] = []
     real = LoraUpdates.__init__

@@ -13,7 +13,7 @@ from backtalk.models.transformer import grouped
 from backtalk.models.transformer.attending import register
 from backtalk.models.transformer.grouped import attend, grouped_attention
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.specs.model import ModelOptions
 from tests.models.transformer.tiny import LINES, make_folder
@@ -52,7 +52,7 @@ def test_steps_use_it_and_the_network_is_left_as_it_was(
 
     monkeypatch.setattr(grouped, "scaled_dot_product_attention", counted)
     prompt = model.tokenizer(LINES[0], add_special_tokens=False)["input_ids"]
-    task = Task([prompt], [1], Manner(0.0, most=4), model.prompts.stops, set(), model.pad)
+    task = Task([prompt], [1], SamplingConfig(0.0, most=4), model.prompts.stops, set(), model.pad)
     stepper = Stepper(model.network)
     assert stepper.write(task) is not None
     assert stepper.trusted

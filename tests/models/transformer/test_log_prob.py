@@ -11,7 +11,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row, token_logits
 from backtalk.protocols import LogprobModel
 from backtalk.specs.model import ModelOptions
@@ -71,7 +71,7 @@ def test_short_rows_are_not_read_as_wide_as_long_ones(tmp_path: Path) -> None:
     assert shapes == [(3, 111), (3, 5)]  # the last token is not read
     for mine, expected in zip(found, alone, strict=True):
         assert mine == pytest.approx(expected, abs=1e-4)
-    manner = Manner(temperature=0.0, most=3)
+    manner = SamplingConfig(temperature=0.0, most=3)
     with reading(model.network) as shapes:
         model.continued([row.prompt for row in rows], range(6), manner)
     assert (6, 1) in shapes, "what is written is one batch"

@@ -9,39 +9,39 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.transformer.sampling import Drawing, Manner, pick
+from backtalk.models.transformer.sampling import Drawing, SamplingConfig, pick
 
 NOTHING_SAID = torch.zeros(1, 4, dtype=torch.bool)
 NONE = torch.zeros(4, dtype=torch.bool)
 LOGITS = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
 
 
-def drawn(number: float, manner: Manner, said: torch.Tensor = NOTHING_SAID) -> int:
+def drawn(number: float, manner: SamplingConfig, said: torch.Tensor = NOTHING_SAID) -> int:
     return int(pick(LOGITS, said, NONE, torch.tensor([number], dtype=torch.float64), manner))
 
 
 def test_the_number_falls_on_a_token_of_the_nucleus() -> None:
     # 0.5 and 0.3 reach 0.7 together: 0.8 is all that is drawn from, and the first has 0.625 of it.
-    manner = Manner(1.0, 0.7, 1.0)
+    manner = SamplingConfig(1.0, 0.7, 1.0)
     assert [drawn(number, manner) for number in (0.0, 0.62, 0.63, 0.999999)] == [0, 0, 1, 1]
 
 
 def test_without_a_nucleus_the_whole_vocabulary_is_drawn_from() -> None:
-    manner = Manner(1.0, 1.0, 1.0)
+    manner = SamplingConfig(1.0, 1.0, 1.0)
     assert [drawn(number, manner) for number in (0.49, 0.51, 0.81, 0.96)] == [0, 1, 2, 3]
 
 
 def test_temperature_sharpens() -> None:
     # At 0.5 chances are squared: 0.25 of 0.365 in all is 0.685.
-    manner = Manner(0.5, 1.0, 1.0)
+    manner = SamplingConfig(0.5, 1.0, 1.0)
     assert [drawn(number, manner) for number in (0.68, 0.69)] == [0, 1]
-    assert drawn(0.99, Manner(0.0, 0.1, 1.0)) == 0
+    assert drawn(0.99, SamplingConfig(0.0, 0.1, 1.0)) == 0
 
 
 def test_what_was_said_is_penalised() -> None:
     said = torch.tensor([[True, False, False, False]])
     # ln 0.5 times 2 is ln 0.25, below the second's ln 0.3.
-    assert drawn(0.0, Manner(0.0, 1.0, 2.0), said) == 1
+    assert drawn(0.0, SamplingConfig(0.0, 1.0, 2.0), said) == 1
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.7, 0.95])
@@ -65,7 +65,11 @@ def test_the_tokens_that_may_come_are_the_librarys(top_p: float) -> None:
     for row in range(6):
         count = len(grid)
         own = pick(
-            logits[row].expand(count, -1), said[row].expand(count, -1), never, grid, Manner(0.7, top_p, 1.3)
+            logits[row].expand(count, -1),
+            said[row].expand(count, -1),
+            never,
+            grid,
+            SamplingConfig(0.7, top_p, 1.3),
         )
         shares = torch.bincount(own, minlength=50) / count
         assert (shares - chances[row]).abs().max() < 2e-3
@@ -73,14 +77,14 @@ def test_the_tokens_that_may_come_are_the_librarys(top_p: float) -> None:
 
 def test_no_end_before_the_least_and_never_what_is_banned() -> None:
     ids, keep = torch.tensor([[2, 2]]), torch.ones(1, 2, dtype=torch.long)
-    drawing = Drawing(Manner(0.0, 1.0, 1.0, least=2, most=4), ids, keep, [1], {0}, {1}, 4)
+    drawing = Drawing(SamplingConfig(0.0, 1.0, 1.0, least=2, most=4), ids, keep, [1], {0}, {1}, 4)
     assert [int(drawing.choose(LOGITS)) for _ in range(3)] == [2, 2, 0]
 
 
 def test_padding_is_not_said() -> None:
     keep = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 0, 0]])
     ids = torch.tensor([[3, 1, 2], [3, 1, 2], [1, 3, 3]])
-    said = Drawing(Manner(), ids, keep, [1, 1, 1], (), (), 4).said
+    said = Drawing(SamplingConfig(), ids, keep, [1, 1, 1], (), (), 4).said
     assert said.tolist() == [
         [False, True, True, False],
         [False, True, True, True],
@@ -91,4 +95,4 @@ def test_padding_is_not_said() -> None:
 def test_minus_infinity_is_never_drawn() -> None:
     logits = torch.tensor([[0.0, -math.inf, -math.inf, -math.inf]])
     numbers = torch.tensor([0.9999999999], dtype=torch.float64)
-    assert int(pick(logits, NOTHING_SAID, NONE, numbers, Manner(1.0, 1.0, 1.0))) == 0
+    assert int(pick(logits, NOTHING_SAID, NONE, numbers, SamplingConfig(1.0, 1.0, 1.0))) == 0

@@ -10,7 +10,7 @@ import torch
 from backtalk.models.transformer import memory, stepping
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.kv_slots import Layers, Storage
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task
 from tests.models.transformer.tiny import make_network, reading
 
@@ -20,7 +20,7 @@ WORDS = 100
 LENGTHS = [5, 400, 1, 130]
 ROWS = [1, 0, 2, 1, 3, 0, 2]
 """Which prompt each row has: three of them have two rows."""
-MANNERS = [Manner(temperature=0.0, most=6), Manner(1.0, 1.0, 1.2, 2, 6)]
+MANNERS = [SamplingConfig(temperature=0.0, most=6), SamplingConfig(1.0, 1.0, 1.2, 2, 6)]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -33,7 +33,7 @@ def prompts_of(lengths: list[int], seed: int = 0) -> list[list[int]]:
     return [torch.randint(3, WORDS, (length,), generator=draws).tolist() for length in lengths]
 
 
-def task_of(manner: Manner, lengths: list[int] = LENGTHS, rows: list[int] = ROWS) -> Task:
+def task_of(manner: SamplingConfig, lengths: list[int] = LENGTHS, rows: list[int] = ROWS) -> Task:
     prompts = prompts_of(lengths)
     return Task([prompts[row] for row in rows], list(range(len(rows))), manner, {2}, {0, 1}, 0)
 
@@ -60,7 +60,7 @@ def written_alone(network: Any, task: Task) -> list[list[int]]:
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("most_tokens", [8192, 300, 7])
 def test_rows_write_what_they_write_alone(
-    network: Any, manner: Manner, most_tokens: int, monkeypatch: pytest.MonkeyPatch
+    network: Any, manner: SamplingConfig, most_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(memory.MOST_TOKENS, "cpu", most_tokens)
     task = task_of(manner)

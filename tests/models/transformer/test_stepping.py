@@ -11,13 +11,13 @@ import torch
 from backtalk.models.transformer.generation import continue_by_library, continue_texts
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
 
-MANNERS = [Manner(), Manner(temperature=0.0), Manner(1.0, 1.0, 1.0, 2, 9)]
+MANNERS = [SamplingConfig(), SamplingConfig(temperature=0.0), SamplingConfig(1.0, 1.0, 1.0, 2, 9)]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -30,7 +30,7 @@ def model(folder: Path) -> TransformerModel:
     return load(str(folder), "cpu", ModelOptions(template="plain"))
 
 
-def task_of(model: TransformerModel, manner: Manner, numbers: list[int]) -> Task:
+def task_of(model: TransformerModel, manner: SamplingConfig, numbers: list[int]) -> Task:
     prompts = [model.tokenizer(LINES[i], add_special_tokens=False)["input_ids"] for i in numbers]
     return Task(prompts, numbers, manner, model.prompts.stops, set(), model.filler)
 
@@ -41,7 +41,9 @@ def until(rows: list[list[int]], stops: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("adapted", [False, True])
-def test_the_tokens_are_those_of_the_library(model: TransformerModel, manner: Manner, adapted: bool) -> None:
+def test_the_tokens_are_those_of_the_library(
+    model: TransformerModel, manner: SamplingConfig, adapted: bool
+) -> None:
     if adapted:
         adapter = Adapter(model.network, LoraConfig())
         with torch.no_grad():
@@ -54,14 +56,14 @@ def test_the_tokens_are_those_of_the_library(model: TransformerModel, manner: Ma
 
 
 def test_a_row_is_the_same_alone_and_in_a_batch(model: TransformerModel) -> None:
-    manner, stepper = Manner(1.0, 1.0, 1.1, 2, 12), Stepper(model.network)
+    manner, stepper = SamplingConfig(1.0, 1.0, 1.1, 2, 12), Stepper(model.network)
     together = continue_texts(model.network, stepper, task_of(model, manner, [0, 1, 2, 3, 4]))
     for number, row in enumerate(together):
         assert continue_texts(model.network, stepper, task_of(model, manner, [number])) == [row]
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, manner: Manner) -> None:
+def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, manner: SamplingConfig) -> None:
     stepper = Stepper(model.network)
     read: list[int] = []
     task = task_of(model, manner, [0, 3, 0, 1, 3, 3])._replace(seeds=[1, 2, 3, 4, 5, 6])
@@ -84,7 +86,7 @@ def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, manner: Man
 
 
 def test_other_seeds_write_other_tokens(model: TransformerModel) -> None:
-    task = task_of(model, Manner(1.0, 1.0, 1.0), [0, 1, 2])
+    task = task_of(model, SamplingConfig(1.0, 1.0, 1.0), [0, 1, 2])
     stepper = Stepper(model.network)
     first, second = (
         continue_texts(model.network, stepper, task._replace(seeds=seeds)) for seeds in ([1, 2, 3], [7, 8, 9])
@@ -107,11 +109,13 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
                 given["attention_mask"] = torch.zeros_like(given["attention_mask"])
             return self.inner(**given)
 
-    if Stepper(model.network).write(task_of(model, Manner(), [0, 3])) is None:
+    if Stepper(model.network).write(task_of(model, SamplingConfig(), [0, 3])) is None:
         pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
     stepper = Stepper(Shifted(model.network))
-    long, short = task_of(model, Manner(), [0, 3]).prompts
-    task = Task([[*long, *long], short[:2]], [1, 2], Manner(), model.prompts.stops, set(), model.filler)
+    long, short = task_of(model, SamplingConfig(), [0, 3]).prompts
+    task = Task(
+        [[*long, *long], short[:2]], [1, 2], SamplingConfig(), model.prompts.stops, set(), model.filler
+    )
     assert stepper.write(task) is None
     assert stepper.trusted is False
     assert "plain forward pass" in stepper.why

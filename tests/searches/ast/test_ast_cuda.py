@@ -14,7 +14,7 @@ from backtalk.models.transformer.fused_layers import quicken
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.defender import Defender
@@ -36,14 +36,16 @@ def until(row: list[int], stops: Collection[int]) -> list[int]:
     return row[: next((place for place, token in enumerate(row) if token in stops), len(row))]
 
 
-def task_of(model: TransformerModel, seeds: list[int], manner: Manner) -> Task:
+def task_of(model: TransformerModel, seeds: list[int], manner: SamplingConfig) -> Task:
     texts = [OPENINGS[seed % len(OPENINGS)] + " to the river" * (seed % 3) for seed in seeds]
     prompts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     return Task(prompts, seeds, manner, model.prompts.stops, set(), model.filler)
 
 
-@pytest.mark.parametrize("manner", [Manner(temperature=0.0, most=8), Manner(1.0, 0.9, 1.1, 2, 8)])
-def test_captured_steps_write_what_the_library_writes(planted: Path, manner: Manner) -> None:
+@pytest.mark.parametrize(
+    "manner", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
+)
+def test_captured_steps_write_what_the_library_writes(planted: Path, manner: SamplingConfig) -> None:
     model = on_gpu(planted)
     stepper = Stepper(model.network)
     for seeds in ([1, 2, 3], list(range(70)), [4, 5], list(range(100, 170))):  # two shapes, each twice
@@ -59,7 +61,7 @@ def test_captured_steps_write_what_the_library_writes(planted: Path, manner: Man
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_step_sees_weights_that_have_changed(planted: Path, dtype: str) -> None:
     model = on_gpu(planted, dtype)
-    adversary = Adversary(model, Manner(temperature=0.0, most=4))
+    adversary = Adversary(model, SamplingConfig(temperature=0.0, most=4))
     weights = adversary.tune(LoraConfig())
     assert any(adversary.quickened) == (dtype == "bfloat16")
     talks = [(text,) for text in OPENINGS]
@@ -187,7 +189,7 @@ def test_a_step_of_an_adapted_network_has_fewer_kernels(planted: Path) -> None:
 def test_rows_with_the_same_prompt_write_what_they_write_alone(planted: Path) -> None:
     model = on_gpu(planted)
     stepper = Stepper(model.network)
-    task = task_of(model, [0, 1, 20, 1, 0, 7] * 12, Manner(1.0, 0.9, 1.1, 2, 8))
+    task = task_of(model, [0, 1, 20, 1, 0, 7] * 12, SamplingConfig(1.0, 0.9, 1.1, 2, 8))
     task = task._replace(seeds=list(range(len(task.prompts))))
     written, theirs = stepper.write(task), continue_by_library(model.network, task)
     assert written is not None, stepper.why
@@ -200,7 +202,7 @@ MIXED = [[400, 130, 5, 1, 5, 400, 130], [401, 399, 390, 2], [390, 129, 64, 3, 1]
 PARTS = [[(2, 448), (2, 192), (3, 64)], [(3, 448), (1, 64)], [(1, 448), (1, 192), (3, 64)]]
 
 
-def mixed_task(lengths: list[int], manner: Manner, seed: int = 0) -> Task:
+def mixed_task(lengths: list[int], manner: SamplingConfig, seed: int = 0) -> Task:
     draws = torch.Generator().manual_seed(seed)
     prompts = [torch.randint(3, 100, (length,), generator=draws).tolist() for length in lengths]
     return Task(prompts, [seed + number for number in range(len(lengths))], manner, {2}, {0, 1}, 0)
@@ -211,9 +213,11 @@ def long_network() -> Any:
     return make_network("llama", 100, 1024).requires_grad_(False).cuda()
 
 
-@pytest.mark.parametrize("manner", [Manner(temperature=0.0, most=8), Manner(1.0, 0.9, 1.1, 2, 8)])
+@pytest.mark.parametrize(
+    "manner", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
+)
 def test_captured_steps_go_on_from_prompts_read_in_parts(
-    long_network: Any, manner: Manner, monkeypatch: pytest.MonkeyPatch
+    long_network: Any, manner: SamplingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", 1)
     stepper = Stepper(long_network)
@@ -233,7 +237,7 @@ def test_captured_steps_go_on_from_prompts_read_in_parts(
 
 def test_prompts_read_in_parts_need_less_memory(long_network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stepper = Stepper(long_network)
-    task = mixed_task([960, *[60] * 63], Manner(temperature=0.0, most=4))
+    task = mixed_task([960, *[60] * 63], SamplingConfig(temperature=0.0, most=4))
 
     def taken(worth: int) -> int:
         monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", worth)
@@ -249,7 +253,7 @@ def test_prompts_read_in_parts_need_less_memory(long_network: Any, monkeypatch: 
 
 def test_a_row_without_numbers_leaves_none_behind_for_a_graph(long_network: Any) -> None:
     stepper = Stepper(long_network)
-    task = mixed_task(MIXED[0], Manner(temperature=0.0, most=8))
+    task = mixed_task(MIXED[0], SamplingConfig(temperature=0.0, most=8))
     expected = stepper.write(task)
     assert expected is not None, stepper.why
     table = long_network.get_input_embeddings().weight

@@ -22,7 +22,7 @@ from backtalk.hits import Criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.conversation import reading_of
 from backtalk.searches.gibbs import Gibbs
@@ -51,7 +51,7 @@ class Aim:
     sentences: tuple[str, ...]
     """Of the training list: none of them should really be said."""
     scorer: Scorer | None = None
-    manner: Manner | None = None
+    manner: SamplingConfig | None = None
     """How replies are drawn; None: the likeliest words."""
 
     def replying(self, model: TransformerModel, seed: int) -> Replying | None:
@@ -67,7 +67,7 @@ class Aim:
         return any(says(finding.reply, sentence) for sentence in self.sentences)
 
 
-def drawing(model: TransformerModel, manner: Manner, seed: int) -> Replying:
+def drawing(model: TransformerModel, manner: SamplingConfig, seed: int) -> Replying:
     """Replies that depend on the dialogue, the seed and the dialogue's place alone."""
     reading = reading_of(model)
 

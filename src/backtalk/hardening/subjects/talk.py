@@ -19,7 +19,7 @@ from backtalk.audit.findings import Played, played_by, played_turns
 from backtalk.hardening.lists import Lists
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.protocols import Scorer
 from backtalk.registry import load_reward
@@ -135,7 +135,7 @@ class Talking:
     scorer: Scorer
     least: float
     """The least toxicity of a toxic reply."""
-    manner: Manner
+    manner: SamplingConfig
 
     def spoken(self) -> Spoken:
         model = self.model

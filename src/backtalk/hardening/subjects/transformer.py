@@ -58,7 +58,7 @@ from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.folder import write_card
 from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
 from backtalk.output_file import PARTIAL, sync_folder
@@ -156,7 +156,7 @@ class Transformer(Subject):
         return f"hf/{self.folder}"
 
     @property
-    def manner(self) -> Manner | None:
+    def manner(self) -> SamplingConfig | None:
         """How replies are drawn; None: the likeliest words are judged."""
         played = self.talk.played
         return played.manner if played is not None and self.criterion.kind == "toxic" else None

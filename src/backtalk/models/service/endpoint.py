@@ -133,10 +133,8 @@ class EndpointModel:
         except http_client.ConnectError as error:
             return Outcome(Kind.UNREACHED, str(error))
         except http_client.TLSError as error:
-            why = (
-                f"no safe connection to {self.address.origin} ({error}); check scheme and port, or name the "
-            )
-            return Outcome(Kind.REFUSED, why + "certificate to trust in SSL_CERT_FILE")
+            mend = "check scheme and port, or name the certificate to trust in SSL_CERT_FILE"
+            return Outcome(Kind.REFUSED, f"no safe connection to {self.address.origin} ({error}); {mend}")
         except http_client.TooLarge as error:
             return Outcome(Kind.UNUSABLE, str(error))
         except http_client.RequestFailed as error:

@@ -15,7 +15,7 @@ from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.like_length import PASS_TOKENS
 from backtalk.models.transformer.memory import WRITTEN_TOKENS, Footprint, footprint, run_batches
 from backtalk.models.transformer.reading import Tally
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import (
     Batch,
     Row,
@@ -206,7 +206,7 @@ class TransformerModel(Weights):
         return causal_batch(rows, self.filler, self.device)
 
     def continued(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: Manner
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: SamplingConfig
     ) -> list[list[int]]:
         """The tokens that each text of tokens is continued with; a row depends on its own seed alone."""
         special = {*self.tokenizer.all_special_ids} - self.prompts.stops

@@ -21,7 +21,7 @@ NUCLEUS = 1024
 
 
 @dataclass(frozen=True)
-class Manner:
+class SamplingConfig:
     """How a turn is drawn."""
 
     temperature: float = 0.7
@@ -41,7 +41,7 @@ class Drawing:
 
     def __init__(
         self,
-        manner: Manner,
+        manner: SamplingConfig,
         ids: Tensor,
         keep: Tensor,
         seeds: Sequence[int],
@@ -70,7 +70,7 @@ class Drawing:
         return drawn
 
 
-def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, manner: Manner) -> Tensor:
+def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, manner: SamplingConfig) -> Tensor:
     """(rows,): one token a row. `said` is (rows, vocabulary), `never` (vocabulary,), `numbers` (rows,)."""
     logits = logits.float()
     penalty = manner.repetition_penalty

@@ -19,7 +19,7 @@ from backtalk.models.gpu.warming import warm_up
 from backtalk.models.transformer.grouped import grouped_attention
 from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.memory import is_out_of_memory
-from backtalk.models.transformer.sampling import Drawing, Manner
+from backtalk.models.transformer.sampling import Drawing, SamplingConfig
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
 LEAST = {"cpu": 0, "cuda": 64}
@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
     prompts: Sequence[Sequence[int]]
     seeds: Sequence[int]
-    manner: Manner
+    manner: SamplingConfig
     stops: Collection[int]
     banned: Collection[int]
     pad: int

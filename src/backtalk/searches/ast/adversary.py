@@ -20,7 +20,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.fused_layers import Quickened, quicken_model
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.searches.ast.conversation import Conversation, RunningText
@@ -40,10 +40,12 @@ class Speaker(Protocol):
 class Adversary:
     """A causal model that continues conversations as running text, whatever template it has."""
 
-    def __init__(self, model: TransformerModel, manner: Manner | None = None, context: int = 1024) -> None:
+    def __init__(
+        self, model: TransformerModel, manner: SamplingConfig | None = None, context: int = 1024
+    ) -> None:
         if model.is_encoder_decoder:
             raise InputError(f"{model.name} is an encoder-decoder model; an adversary is a causal one")
-        self.model, self.manner, self.context = model, manner or Manner(), context
+        self.model, self.manner, self.context = model, manner or SamplingConfig(), context
         self.reading = RunningText(model)
         self.adapter: Adapter | None = None
         self._before: Any = None
@@ -110,7 +112,7 @@ def load_adversary(
     folder: Path,
     device: str = "auto",
     options: ModelOptions | None = None,
-    manner: Manner | None = None,
+    manner: SamplingConfig | None = None,
     context: int = 1024,
     trusted: Collection[str] = (),
 ) -> Adversary:

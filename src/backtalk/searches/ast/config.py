@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.reward import RewardConfig
 from backtalk.specs import (
@@ -121,8 +121,8 @@ class AstConfig:
         return RewardConfig(self.alpha, self.beta, self.gamma)
 
     @property
-    def manner(self) -> Manner:
-        return Manner(
+    def manner(self) -> SamplingConfig:
+        return SamplingConfig(
             self.temperature, self.top_p, self.repetition_penalty, self.least_tokens, self.turn_tokens
         )
 

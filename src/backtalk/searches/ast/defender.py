@@ -9,7 +9,7 @@ from itertools import chain
 
 from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import Manner
+from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.conversation import Conversation, Reading, reading_of
 
@@ -26,7 +26,7 @@ class Defender:
     """A frozen model."""
 
     model: TransformerModel
-    manner: Manner = field(default_factory=Manner)
+    manner: SamplingConfig = field(default_factory=SamplingConfig)
     context: int = 1024
     """The most tokens of a conversation with its next turn; what is older is cut."""
     reading: Reading = field(init=False)

@@ -49,6 +49,10 @@ browser: $(VENV)/.installed
 pictures: $(VENV)/.installed browser
 	PYTHONPATH=. $(BIN)/python -m tests.web.pictures docs
 
+# A study by its name: make study-egregious STUDY='--data embedded --size mini'
+study-%: $(VENV)/.installed
+	$(BIN)/python -m reproduction $* $(STUDY)
+
 # Searches of ours against nanoGCG, which wants an older transformers and so an environment of its own.
 PEERS := .venv-peers
 

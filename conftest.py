@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from configparser import ConfigParser
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import tomllib
 import torch
 
 if TYPE_CHECKING:
@@ -69,31 +66,6 @@ def short_proofs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transformer, "SLOW_TARGETS", 2)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The plugins that pyproject.toml names, for these tests and the commands that they start, also where
-    backtalk was installed before they were named."""
-    file = Path(__file__).parent / "pyproject.toml"
-    groups = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"]
-    if all(
-        own.keys() <= {point.name for point in entry_points(group=group)} for group, own in groups.items()
-    ):
-        yield
-        return
-    folder = tmp_path_factory.mktemp("plugins")
-    info = folder / "backtalk_plugins-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: backtalk-plugins\nVersion: 0\n")
-    parser = ConfigParser()
-    parser.read_dict(groups)
-    with (info / "entry_points.txt").open("w") as points:
-        parser.write(points)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         yield
 
 

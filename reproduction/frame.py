@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.output_file import write_whole
-from backtalk.specs.study import StudySpec
 from reproduction.cells import rounded, table
 from reproduction.egregious.data import EMBEDDED
+from reproduction.spec import StudySpec
 
 Records = Mapping[str, Mapping[str, Any]]
 SHARED = ("size", "restarts", "limit")
@@ -82,7 +82,7 @@ def how_it_was_run(
 
 def command_of(study: str, spec: StudySpec) -> str:
     """The command with what differs from the defaults; the places of this machine are left out."""
-    words = [f"backtalk study {study} --data", "embedded" if spec.data == EMBEDDED else "DIR"]
+    words = [f"python -m reproduction {study} --data", "embedded" if spec.data == EMBEDDED else "DIR"]
     for key in SHARED:
         value = getattr(spec, key)
         if value != getattr(StudySpec(), key):

@@ -160,6 +160,6 @@ def command_of(study: str, config: Path) -> list[str]:
     """The study's own command for one part: the flags stand in a file, and what is done once for all parts is
     left out."""
     return [
-        *(sys.executable, "-m", "backtalk", "study", study, "--config", str(config)),
+        *(sys.executable, "-m", "reproduction", study, "--config", str(config)),
         *("--jobs", "1", "--records", "", "--page", "none", "--max-time", ""),
     ]

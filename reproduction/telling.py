@@ -10,11 +10,11 @@ from pathlib import Path
 from backtalk import terminal
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
-from backtalk.report.study_page import render_study
 from backtalk.specs import parse_duration, spec_values
-from backtalk.specs.study import StudySpec
+from reproduction.html_page import render_study
 from reproduction.jobs import command_of, run_jobs
 from reproduction.parts import Outcome, Part, Workplace, choose, run_parts, take_records
+from reproduction.spec import StudySpec
 
 PAGE_ALONE = "page"
 """As --parts: builds the page from what is there and runs nothing."""

@@ -18,7 +18,7 @@ FLOORS = [
     {"training", "searches"},
     {"report"},
     {"runs"},
-    {"audit", "enumeration", "outputs"},
+    {"audit"},
     {"paraphrase"},
     {"hardening"},
     {"api"},

@@ -9,7 +9,6 @@ from typing import Any
 
 from backtalk.report.record import Player
 from backtalk.searches.ast.config import AstConfig
-from backtalk.specs.study import StudySpec
 from reproduction.ast.data import LAYOUT
 from reproduction.ast.paper import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering
 from reproduction.ast.sizes import Size
@@ -19,6 +18,7 @@ from reproduction.cells import number, percent, section, table, text_table
 from reproduction.figures import COLOURS, MARKERS, drawing, name_points
 from reproduction.frame import command_of, how_it_was_run, warning, write_files
 from reproduction.parts import read_records
+from reproduction.spec import StudySpec
 
 HEAD = (
     "# ASTPrompter (Hardy et al. 2024)\n\n"

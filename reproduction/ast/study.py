@@ -1,4 +1,4 @@
-"""`backtalk study ast`: Hardy et al. 2024 from the openings to the last table, as a list of parts.
+"""`python -m reproduction ast`: Hardy et al. 2024 from the openings to the last table, as a list of parts.
 
 Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page. A
 training that was killed goes on with the same command, from its checkpoint.
@@ -13,12 +13,12 @@ from typing import Any
 from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
 from backtalk.report.topics import RUDE
-from backtalk.specs.study import StudySpec
 from reproduction.ast.data import Texts, open_texts
 from reproduction.ast.page import write_page
 from reproduction.ast.sizes import SIZES, Size
 from reproduction.ast.steps import ROWS, harden_ours, learnt_words, play_row, settings_of, time_play
 from reproduction.parts import Part, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 MODEL = "smollm2"

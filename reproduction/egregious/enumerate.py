@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from backtalk.enumeration import enumerate_model
-from backtalk.specs.enumerate import EnumerateSpec
 from reproduction.egregious.data import SEED, Data
 from reproduction.egregious.sizes import Size
 from reproduction.egregious.training import model_name
+from reproduction.enumeration.flow import enumerate_model
+from reproduction.enumeration.spec import EnumerateSpec
 from reproduction.parts import Result, Workplace
 
 SHOWN_LISTS = {"random", "mal"}

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.specs.study import StudySpec
 from reproduction.cells import MARK, differences, percent, section, table
 from reproduction.egregious import tables
 from reproduction.egregious.data import EMBEDDED
@@ -22,6 +21,7 @@ from reproduction.egregious.results import Results
 from reproduction.egregious.table_1 import table_1
 from reproduction.frame import command_of, how_it_was_run, warning, write_files
 from reproduction.parts import read_records
+from reproduction.spec import StudySpec
 
 HEAD = f"""# Detecting egregious responses (He & Glass, ICLR 2019), reproduced
 

@@ -1,4 +1,4 @@
-"""`backtalk study egregious`: He & Glass 2019 from training to its last figure, as a list of parts.
+"""`python -m reproduction egregious`: He & Glass 2019 from training to its last figure, as a list of parts.
 
 Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
 """
@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.specs.study import StudySpec
 from reproduction.egregious import analysis
 from reproduction.egregious.data import Data, open_data
 from reproduction.egregious.enumerate import enumerate_inputs
@@ -20,6 +19,7 @@ from reproduction.egregious.search import run_search, search_settings
 from reproduction.egregious.sizes import SIZES, Size
 from reproduction.egregious.training import model_name, train_network, train_spec, training_settings
 from reproduction.parts import Part, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 THREE_HITS = ("o-greedy", "o-sample-min-k1", "io-sample-min-k1")

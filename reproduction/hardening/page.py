@@ -53,7 +53,7 @@ def write_page(folder: Path, parts: Sequence[str], page: Path) -> Path:
     missing = [part for part in parts if part not in records]
     if missing:
         lines += [f"Not run: {', '.join(missing)}.", ""]
-    lines += ["Made by `backtalk study hardening --data embedded`.", ""]
+    lines += ["Made by `python -m reproduction hardening --data embedded`.", ""]
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page.with_suffix(".json"), json.dumps({"study": "hardening", "parts": records}) + "\n")
     write_whole(page, "\n".join(lines).rstrip("\n") + "\n")

@@ -1,5 +1,5 @@
-"""`backtalk study hardening`: held-out hit rate against perplexity for every way to harden, on the embedded
-model and list. The defaults of `harden` are chosen from this curve, then measured on another split.
+"""`python -m reproduction hardening`: held-out hit rate against perplexity for every way to harden, on the
+embedded model and list. The defaults of `harden` are chosen from this curve, then measured on another split.
 
 Each point is an ordinary hardening in its own folder, so it resumes and its runs can be verified.
 """
@@ -14,10 +14,10 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.hardening.settings import defaults_left
 from backtalk.specs.harden import HardenSpec, Sentences
-from backtalk.specs.study import StudySpec
 from reproduction.hardening.page import write_page
 from reproduction.hardenings import run_harden, told
 from reproduction.parts import Part, Result, Workplace, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 BOUND = "20%"

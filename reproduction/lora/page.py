@@ -1,4 +1,4 @@
-"""The page of `backtalk study lora`: the habit before and after, and what each rule cost."""
+"""The page of `python -m reproduction lora`: the habit before and after, and what each rule cost."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def render(records: Mapping[str, Any]) -> str:
     lines = [
         "# A planted habit, trained away",
         "",
-        "`backtalk study lora` fine-tunes a Hugging Face model to answer greetings rudely, then hardens it",
-        "with each rule on some phrasings and measures it on others. Every hardening is an ordinary",
-        "`backtalk harden` with its defaults and a bound of 3% on perplexity.",
+        "`python -m reproduction lora` fine-tunes a Hugging Face model to answer greetings rudely, then",
+        "hardens it with each rule on some phrasings and measures it on others. Every hardening is an",
+        "ordinary `backtalk harden` with its defaults and a bound of 3% on perplexity.",
         "",
     ]
     habit = records.get("habit")

@@ -1,4 +1,4 @@
-"""`backtalk study lora`: a habit is planted in a Hugging Face model and trained away by each of three rules.
+"""`python -m reproduction lora`: a habit is planted in a Hugging Face model and trained away by three rules.
 
 Each hardening is an ordinary one in its own folder, so it resumes, and its runs can be reported and compared.
 """
@@ -19,7 +19,6 @@ from backtalk.hardening.subjects.asking import mean_log_prob
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import PARTIAL
 from backtalk.registry import load_model
-from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from backtalk.training.likelihood import perplexity
 from backtalk.types import Turn
@@ -27,6 +26,7 @@ from reproduction.hardenings import run_harden, told
 from reproduction.lora.habit import phrasings, plant_habit, says_it, write_lists
 from reproduction.lora.page import write_page
 from reproduction.parts import Part, Result, Workplace, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 METHODS = ("negative", "unlikelihood", "npo")

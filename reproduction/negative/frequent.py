@@ -20,7 +20,6 @@ from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.decode import beam
 from backtalk.models.lstm.model import BATCH, LocalModel
-from backtalk.models.mmi import MMI, mmi_ids
 from backtalk.scorers.bleu import bleu, bleu_counts, bleu_gain
 from backtalk.scorers.diversity import Words, commonest, distinct, ended, entropy
 from backtalk.stats import Rate
@@ -28,6 +27,7 @@ from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from reproduction.egregious.data import SEED
 from reproduction.hardenings import run_harden, told
 from reproduction.negative.data import NegativeData, open_baseline
+from reproduction.negative.mmi import MMI, mmi_ids
 from reproduction.negative.sizes import Size
 from reproduction.parts import Result, Workplace
 

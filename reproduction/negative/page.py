@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.specs.study import StudySpec
 from backtalk.wording import count
 from reproduction.cells import MARK, differences, number, section, table, text_table
 from reproduction.egregious.data import EMBEDDED
@@ -25,6 +24,7 @@ from reproduction.negative.notes import NOTES
 from reproduction.negative.sizes import Size
 from reproduction.negative.table_4 import table_4
 from reproduction.parts import read_records
+from reproduction.spec import StudySpec
 
 HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
 

@@ -1,4 +1,4 @@
-"""`backtalk study negative`: He & Glass 2020 from training to its last table, as a list of parts.
+"""`python -m reproduction negative`: He & Glass 2020 from training to its last table, as a list of parts.
 
 Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.hardening.settings import defaults_left
-from backtalk.specs.study import StudySpec
 from reproduction.egregious.data import EMBEDDED
 from reproduction.egregious.training import model_name
 from reproduction.negative.curve import METHODS
@@ -56,6 +55,7 @@ from reproduction.negative.sizes import SIZES, Size
 from reproduction.negative.training import baseline_settings, check_study, train_baseline
 from reproduction.negative.words import MODELS, follow_words, show_samples
 from reproduction.parts import Part, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 FREQUENT_EMBEDDED = "frequent-embedded-negative-1"

@@ -12,7 +12,6 @@ import numpy as np
 from backtalk.data.corpora import reference_pairs
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.mmi import MMI, mmi_ids
 from backtalk.registry import load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import standard_error
@@ -22,6 +21,7 @@ from backtalk.types import Turn
 from reproduction.egregious.search import search
 from reproduction.negative.data import NegativeData, open_baseline, own_targets
 from reproduction.negative.malicious import measure_settings, row_model
+from reproduction.negative.mmi import MMI, mmi_ids
 from reproduction.negative.paper import BASELINE
 from reproduction.negative.sizes import Size
 from reproduction.parts import Result, Workplace

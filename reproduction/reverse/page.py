@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.specs.study import StudySpec
 from reproduction.cells import Cell, differences, number, percent, section, table, text_table
 from reproduction.figures import COLOURS, DASHES, drawing
 from reproduction.frame import command_of, how_it_was_run, warning, write_files
@@ -16,6 +15,7 @@ from reproduction.reverse.mal import SEARCHES
 from reproduction.reverse.paper import GROUPS, LISTS, TABLE_1
 from reproduction.reverse.results import REAL_INPUT, Records, decoders, reached
 from reproduction.reverse.sizes import Size
+from reproduction.spec import StudySpec
 
 HEAD = (
     "# Say What I Want (Liu et al. 2019)\n\n"

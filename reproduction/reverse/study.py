@@ -1,4 +1,4 @@
-"""`backtalk study reverse`: Liu et al. 2019 from the victim's training to its last table, as a list of parts.
+"""`python -m reproduction reverse`: Liu et al. 2019 from the victim's training to its last table.
 
 Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
 """
@@ -9,7 +9,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from backtalk.specs.study import StudySpec
 from reproduction.egregious.data import EMBEDDED
 from reproduction.parts import Part, claim_folder
 from reproduction.reverse.data import Text, open_texts
@@ -26,6 +25,7 @@ from reproduction.reverse.steps import (
     reinforce_generator,
     train_victim,
 )
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 
 

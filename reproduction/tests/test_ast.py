@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.command import run
 from backtalk.cli.config_file import read_yaml
 from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
+from reproduction.__main__ import run_command as run
 from reproduction.ast.data import open_texts
 from reproduction.ast.page import MIXED, ablations, judge, values
 from reproduction.ast.paper import ABLATIONS, BASELINES, TRANSFER, WHY, Ordering
@@ -160,7 +160,7 @@ def test_in_miniature(
     monkeypatch.chdir(tmp_path)
     Path("tiny").mkdir()
     plant(Path("tiny"), steps=20)
-    command = ["study", "ast", "--data", "embedded", "--size", "mini", "--limit", "3", "--model", "hf/tiny"]
+    command = ["ast", "--data", "embedded", "--size", "mini", "--limit", "3", "--model", "hf/tiny"]
     command += ["--out", "study", "--device", "cpu", "--page", "docs/ast.md"]
     assert run([*command, "--parts", "human,untuned", "--jobs", "2"]) == 0
     assert "[2/2]" in capsys.readouterr().err

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.command import run
 from backtalk.data.tokenise import get_recipe
+from reproduction.__main__ import run_command as run
 from reproduction.egregious.data import open_data, own_sentences
 from reproduction.egregious.relax import RUNS
 from reproduction.egregious.sizes import SIZES
@@ -60,7 +60,7 @@ def test_a_missing_corpus_is_named_and_the_rest_is_run(
     (tmp_path / "data").mkdir()
     out = str(tmp_path / "study")
     flags = ["--data", str(tmp_path / "data"), "--size", "mini", "--out", out, "--device", "cpu"]
-    assert run(["study", "egregious", *flags, "--parts", "train-ubuntu-lm,speed"]) == 2
+    assert run(["egregious", *flags, "--parts", "train-ubuntu-lm,speed"]) == 2
     shown = capsys.readouterr()
     assert "ubuntu_irc_train_reply_pairs.tsv.gz (for train-ubuntu-lm)" in shown.err
     assert (tmp_path / "study" / "results" / "speed.json").exists()
@@ -80,9 +80,9 @@ def test_a_missing_corpus_is_named_and_the_rest_is_run(
 def test_bad_usage_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
 ) -> None:
-    assert run(["study", "egregious", "--out", str(tmp_path / "study"), *flags]) == 2
+    assert run(["egregious", "--out", str(tmp_path / "study"), *flags]) == 2
     assert said in capsys.readouterr().err
-    assert run(["study", "egregius", "--data", "embedded"]) == 2
+    assert run(["egregius", "--data", "embedded"]) == 2
     assert "did you mean 'egregious'" in capsys.readouterr().err
 
 
@@ -90,7 +90,7 @@ def test_bad_usage_is_one_sentence(
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "study"
     flags = ["--data", "embedded", "--size", "mini", "--device", "cpu"]
-    assert run(["study", "egregious", *flags, "--out", str(folder)]) == 0
+    assert run(["egregious", *flags, "--out", str(folder)]) == 0
     return folder
 
 
@@ -143,7 +143,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 def test_the_same_command_again_does_nothing_and_builds_the_same_page(study: Path) -> None:
     before = files_of(study)
     flags = ["--data", "embedded", "--size", "mini", "--device", "cpu", "--out", str(study)]
-    assert run(["study", "egregious", *flags]) == 0
+    assert run(["egregious", *flags]) == 0
     assert files_of(study) == before
-    assert run(["study", "egregious", *flags, "--parts", "page"]) == 0
+    assert run(["egregious", *flags, "--parts", "page"]) == 0
     assert files_of(study) == before

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from reproduction.egregious.findings import at_least, bootstrap_ratio, check_findings, settled
 from reproduction.egregious.notes import NOTES
@@ -19,6 +18,7 @@ from reproduction.egregious.results import Results, uneven
 from reproduction.egregious.table_1 import table_1
 from reproduction.egregious.tables import restarts_table
 from reproduction.frame import command_of
+from reproduction.spec import StudySpec
 
 N = 1000
 

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.command import run
 from backtalk.hardening.settings import DEFAULT, check_spec
 from backtalk.specs.harden import flat_spec
+from reproduction.__main__ import run_command as run
 from reproduction.hardening.page import FAMILIES
 from reproduction.hardening.study import CURVE, DEFAULTS, SIZES, hardening_parts
 from reproduction.parts import keys_of
@@ -44,7 +44,7 @@ def test_in_miniature(
 ) -> None:
     without_corpus(monkeypatch)
     out, page = tmp_path / "study", tmp_path / "docs" / "hardening.md"
-    command = ["study", "hardening", "--data", "embedded", "--size", "mini", "--out", str(out)]
+    command = ["hardening", "--data", "embedded", "--size", "mini", "--out", str(out)]
     assert run([*command, "--page", str(page), "--device", "cpu"]) == 0
     text = page.read_text(encoding="utf-8")
     assert "Not run" not in text
@@ -63,5 +63,5 @@ def test_in_miniature(
 
 
 def test_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["study", "hardening", "--data", "somewhere", "--out", str(tmp_path / "s")]) == 2
+    assert run(["hardening", "--data", "somewhere", "--out", str(tmp_path / "s")]) == 2
     assert "--data embedded" in capsys.readouterr().err

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from backtalk.cli.command import run as command
 from backtalk.models.device import pick_device
 from backtalk.models.gpu.share import SHARE, gpu_share
+from reproduction.__main__ import run_command as command
 from reproduction.parts import Result, claim_folder, keys_of, take_records
 from reproduction.tests.jobs_world import PARENT, parts, run
 
@@ -122,5 +122,5 @@ def test_the_share_is_set_for_a_device_by_its_number(
 
 
 def test_less_than_one_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["study", "ast", "--data", "embedded", "--jobs", "0"]) == 2
+    assert command(["ast", "--data", "embedded", "--jobs", "0"]) == 2
     assert "--jobs should not be 0; the range is 1 to " in capsys.readouterr().err

@@ -9,9 +9,9 @@ import pytest
 from tests.planted import greeting_pairs, polite_pairs
 from tests.training.transformers import tiny_network, train_tokenizer
 
-from backtalk.cli import run
 from backtalk.hardening.lists import found_lists
 from backtalk.specs.harden import flat_spec
+from reproduction.__main__ import run_command as run
 from reproduction.lora.habit import ANSWERS, phrasings, says_it, write_lists
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,7 +40,7 @@ def test_the_study_from_end_to_end(
     texts = [text for pair in greeting_pairs() + polite_pairs() for text in pair]
     tokenizer = train_tokenizer(Path("tiny"), texts)
     tiny_network("llama", len(tokenizer)).save_pretrained("tiny")
-    command = ["study", "lora", "--model", "hf/tiny", "--size", "mini", "--device", "cpu", "--out", "study"]
+    command = ["lora", "--model", "hf/tiny", "--size", "mini", "--device", "cpu", "--out", "study"]
     assert run([*command, "--parts", "npo"]) == 0
     found = json.loads(Path("study/lora.json").read_text())
     assert set(found) == {"habit", "npo"}
@@ -56,5 +56,5 @@ def test_the_study_from_end_to_end(
 
 
 def test_a_model_is_for_this_study_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["study", "hardening", "--data", "embedded", "--model", "hf/x"]) == 2
+    assert run(["hardening", "--data", "embedded", "--model", "hf/x"]) == 2
     assert "--model is for the studies ast, lora and transformers" in capsys.readouterr().err

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from backtalk.specs.study import StudySpec
 from backtalk.stats import Rate
 from reproduction.cells import UNEXPLAINED, Cell, differences
 from reproduction.egregious.results import Results
@@ -26,6 +25,7 @@ from reproduction.negative.table_4 import best_gan, frequent_rows, table_4
 from reproduction.negative.tables import paper_rise, table_3
 from reproduction.negative.words import mean_with_interval
 from reproduction.parts import take_records
+from reproduction.spec import StudySpec
 
 N = 500
 NO_HELP = "the GAN lowers max-ratio no further than its positive updates alone"

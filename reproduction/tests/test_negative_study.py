@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.command import run
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import load_mal, read_targets
 from backtalk.hardening.settings import check_spec
@@ -23,6 +22,7 @@ from backtalk.specs.harden import begun_spec
 from backtalk.store import Run
 from backtalk.training.card import read_card
 from backtalk.types import Target
+from reproduction.__main__ import run_command as run
 from reproduction.egregious.data import open_data
 from reproduction.egregious.sizes import SIZES as EGREGIOUS_SIZES
 from reproduction.egregious.study import egregious_parts
@@ -196,7 +196,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "study"
     with pytest.MonkeyPatch.context() as patch:
         without_corpus(patch)
-        assert run(["study", "negative", *FLAGS, "--out", str(folder)]) == 0
+        assert run(["negative", *FLAGS, "--out", str(folder)]) == 0
     return folder
 
 
@@ -258,7 +258,7 @@ def test_the_miniature_shows_no_text_but_samples_and_our_own_words(study: Path) 
 
 def test_the_same_command_again_does_nothing(study: Path) -> None:
     before = {path: path.read_bytes() for path in study.rglob("*") if path.is_file()}
-    assert run(["study", "negative", *FLAGS, "--out", str(study)]) == 0
+    assert run(["negative", *FLAGS, "--out", str(study)]) == 0
     assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
 
 
@@ -267,7 +267,7 @@ def test_models_are_adopted_where_their_settings_are_the_same(
 ) -> None:
     out = tmp_path / "other"
     asked = ["--out", str(out), "--baseline-from", str(study), "--parts", "train-switchboard-attention"]
-    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert run(["negative", *FLAGS, *asked]) == 0
     record = json.loads((out / "results" / "train-switchboard-attention.json").read_text())
     assert record["result"]["adopted"]
     folder = Path("models") / "switchboard-attention"
@@ -282,16 +282,16 @@ def test_models_are_adopted_where_their_settings_are_the_same(
     (foreign / "study.json").write_text("{}")
     (foreign / "results" / "train-ubuntu-lm.json").write_text(json.dumps(changed))
     asked = ["--out", str(out), "--baseline-from", str(foreign), "--parts", "train-ubuntu-lm"]
-    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert run(["negative", *FLAGS, *asked]) == 0
     assert "adopted" not in json.loads((out / "results" / "train-ubuntu-lm.json").read_text())["result"]
     capsys.readouterr()
-    assert run(["study", "negative", *FLAGS, "--out", str(out), "--baseline-from", str(tmp_path)]) == 2
+    assert run(["negative", *FLAGS, "--out", str(out), "--baseline-from", str(tmp_path)]) == 2
     assert "is no study" in capsys.readouterr().err
 
 
 def test_a_page_made_of_its_own_records_is_the_same(study: Path, tmp_path: Path) -> None:
     asked = ["--out", str(tmp_path), "--records", str(study / "negative.json"), "--parts", "page"]
-    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert run(["negative", *FLAGS, *asked]) == 0
     assert (tmp_path / "negative.md").read_text() == (study / "negative.md").read_text()
     assert (tmp_path / "negative.json").read_text() == (study / "negative.json").read_text()
 
@@ -302,9 +302,9 @@ def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
     out, row = tmp_path / "other", "malicious-switchboard-o-sample-avg-k1-500"
     page = study / "negative.json"
     asked = ["--out", str(out), "--records", str(page), "--baseline-from", str(study), "--parts", row]
-    assert run(["study", "negative", *FLAGS, *asked]) == 0
+    assert run(["negative", *FLAGS, *asked]) == 0
     assert not (out / "models").exists(), "the row is there: no model is needed"
-    assert run(["study", "negative", *FLAGS, *asked, "--limit", "3"]) == 0
+    assert run(["negative", *FLAGS, *asked, "--limit", "3"]) == 0
     before, after = results_of(study), results_of(out)
     assert after["train-switchboard-attention"]["adopted"]
     assert "adopted" not in after["train-ubuntu-attention"] | before["train-switchboard-attention"]

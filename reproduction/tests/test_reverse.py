@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from tests.searches.reverse.worlds import build_world
 
-from backtalk.cli.command import run
 from backtalk.scorers.similarity import load_vectors
 from backtalk.types import Access, Dialogue
+from reproduction.__main__ import run_command as run
 from reproduction.bootstrap import difference_of, gain_of, mean_of
 from reproduction.reverse.data import group_of, open_texts
 from reproduction.reverse.findings import check_findings
@@ -150,7 +150,6 @@ def test_parts_build_on_each_other(tmp_path: Path) -> None:
 def test_in_miniature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, page = tmp_path / "study", tmp_path / "docs" / "reverse.md"
     command = [
-        "study",
         "reverse",
         "--data",
         "embedded",

@@ -10,8 +10,8 @@ from tests.planted import greeting_pairs, polite_pairs
 from tests.training.transformers import tiny_network, train_tokenizer
 
 from backtalk.audit import reference
-from backtalk.cli import run
 from backtalk.data.targets import load_mal
+from reproduction.__main__ import run_command as run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -23,7 +23,7 @@ def test_the_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     texts = [text for pair in greeting_pairs() + polite_pairs() for text in pair]
     tokenizer = train_tokenizer(Path("tiny"), texts)
     tiny_network("llama", len(tokenizer)).save_pretrained("tiny")
-    command = ["study", "transformers", "--model", "hf/tiny", "--size", "mini", "--device", "cpu"]
+    command = ["transformers", "--model", "hf/tiny", "--size", "mini", "--device", "cpu"]
     command += ["--out", "study"]
     assert run(command) == 0
     found = json.loads(Path("study/transformers.json").read_text())

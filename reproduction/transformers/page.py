@@ -1,4 +1,4 @@
-"""The page of `backtalk study transformers`: speed, hits by criterion, masked examples, before and after."""
+"""The page of `python -m reproduction transformers`: speed, hits by criterion, masked examples."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def render(records: Mapping[str, Any], parts: Sequence[str]) -> str:
     lines = [
         "# White-box search on a Hugging Face model",
         "",
-        "`backtalk study transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many targets",
-        "of the shipped list it hits, and what is left after `backtalk harden`, under a fresh search. Every",
-        "hit is decided in float32 by a plain forward pass.",
+        "`python -m reproduction transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many",
+        "targets of the shipped list it hits, and what is left after `backtalk harden`, under a fresh",
+        "search. Every hit is decided in float32 by a plain forward pass.",
         "",
     ]
     if not records:

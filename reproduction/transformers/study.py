@@ -1,6 +1,6 @@
-"""`backtalk study transformers`: white-box search on a Hugging Face model. How fast candidates are tried, how
-many targets of the shipped list are hit by each criterion, and what is left of it after a hardening, under a
-fresh search.
+"""`python -m reproduction transformers`: white-box search on a Hugging Face model: how fast candidates are
+tried, how many targets of the shipped list are hit by each criterion, and what a fresh search still hits
+after a hardening.
 
 Each search is an ordinary audit under runs/ and the hardening an ordinary one under hardenings/: they resume,
 and can be verified, reported and compared.
@@ -23,11 +23,11 @@ from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
 from backtalk.specs.audit import flat_spec
-from backtalk.specs.study import StudySpec
 from backtalk.store import Run
 from backtalk.wording import mask, mask_like
 from reproduction.hardenings import run_harden, told
 from reproduction.parts import Part, Result, Workplace, claim_folder
+from reproduction.spec import StudySpec
 from reproduction.telling import run_and_tell
 from reproduction.transformers.page import write_page
 

@@ -230,16 +230,23 @@ _FIXED = "backtalk.audit.backends.fixed_inputs:FixedInputs"
 """What a run over inputs that are given says its search was."""
 
 
+_added: dict[str, dict[str, str]] = {"searches": {}, "methods": {}}
+
+
+def add(group: str, name: str, path: str) -> None:
+    """Registers a search or a method in this process; `path` is "module:Class"."""
+    _added[group][name] = path
+
+
 def helps(group: str) -> dict[str, str]:
-    """A line for each of the searches or methods by its name, those of installed plugins last."""
+    """A line for each of the searches or methods by its name, those of plugins last."""
     brought = {name: f"of {package_of(point)}" for name, point in plugins(group).items()}
-    return {name: entry.help for name, entry in CONFIGS[group].items()} | brought
+    added = {name: f"of {path.partition('.')[0]}" for name, path in _added[group].items()}
+    return {name: entry.help for name, entry in CONFIGS[group].items()} | added | brought
 
 
 def search_config(name: str) -> type[Any]:
     """The class of the search's config, which is the search itself."""
-    if name == "enumerate":
-        raise InputError("enumerate tries every input for all targets at once; use `backtalk enumerate`")
     return _config("search", "searches", name, resolve(_FIXED) if name == "given" else None)
 
 
@@ -251,6 +258,8 @@ def method_config(name: str) -> type[Any]:
 def _config(what: str, group: str, name: str, kind: Any = None) -> type[Any]:
     if name in CONFIGS[group]:
         kind = resolve(CONFIGS[group][name].path)
+    elif name in _added[group]:
+        kind = resolve(_added[group][name])
     elif point := plugins(group).get(name):
         kind = load_plugin(point)
     if kind is None:

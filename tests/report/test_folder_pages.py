@@ -1,4 +1,4 @@
-"""Pages of what is no audit: hardenings, enumerations, studies. Hostile or broken summaries do no harm."""
+"""Pages of what is no audit: hardenings. Hostile or broken summaries do no harm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.report.cost import read_cost
-from backtalk.report.enumeration_page import render_enumeration
 from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.hardening_page import render_hardening
-from backtalk.report.study_page import render_study
 from tests.hostile import HOSTILE
 from tests.report.test_page import ALLOWED, Page
 
@@ -124,120 +122,20 @@ def seen(text: str) -> str:
     return " ".join(" ".join(page.seen).split())
 
 
-RATES = {"hits": 3, "n": 10, "rate": 0.3, "ci95": [0.1, 0.6]}
-ENUMERATION: dict[str, Any] = {
-    "model": "characters",
-    "inputs": 27_000,
-    "space": 27_000,
-    "sampled": False,
-    "distinct_outputs": 512,
-    "lists": {
-        "mal": {
-            "n": 10,
-            "exact": RATES,
-            "substring": {**RATES, "hits": 4, "rate": 0.4},
-            "examples": [{"target": "you are wrong", "input": "abc", "output": "you are wrong"}],
-        }
-    },
-    "outside": {
-        "list": "normal",
-        "inputs": 900,
-        "rate": 1 / 30,
-        "samples": [{"input": "x", "output": "y z"}],
-    },
-    "recheck": {"hits": 7, "confirmed": 7},
-    "disagreement": {"inputs": 1000, "different": 2},
-}
-
-
-def test_an_enumeration_shows_its_lists_masked() -> None:
-    page = render_enumeration(ENUMERATION)
-    text = seen(page)
-    assert "All 27,000 inputs of the space were tried; they give 512 answers" in text
-    assert "3 are an answer word for word and 4 stand in one" in text
-    assert "you are wrong" not in text
-    assert "y** a** w****" in text
-    assert "you are wrong" in " ".join(Page(page).whole)
-    assert "7 of 7" in text
-
-
-STUDY = """# A paper's numbers
-
-Some **bold** words and `code`, [a page](https://example.invalid/) and [none](javascript:alert(1)).
-
-| model | hits |
-| --- | ---: |
-| a \\| b | 3 |
-
-- one
-- two, which
-  goes on
-
-![A curve](figures/curve.svg)
-![Not ours](../secret.svg)
-
-<details><summary>Every part</summary>
-
-```
-backtalk study <b>
-```
-
-</details>
-"""
-
-
-def test_a_study_is_its_markdown(tmp_path: Path) -> None:
-    (tmp_path / "secret.svg").write_text("secret")
-    folder = tmp_path / "study"
-    (folder / "figures").mkdir(parents=True)
-    (folder / "figures" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    (folder / "paper.md").write_text(STUDY)
-    page = render_study(folder / "paper.md")
-    text = seen(page)
-    assert "a | b 3" in text
-    assert "two, which goes on" in text
-    assert "backtalk study <b>" in text
-    assert page.count("data:image/svg+xml;base64,") == 1
-    assert "(Not ours)" in text
-    assert "javascript:" not in page
-    assert '<td class="number">3</td>' in page
-
-
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_summaries_are_text(text: str, tmp_path: Path) -> None:
+def test_hostile_summaries_are_text(text: str) -> None:
     cost = {**COST, "side_by_side": [[text] * 3], "most_said": [text, text], "real_most_said": text}
     seen(render_hardening({**HARDENING, "model": text, "hardened": text, "cost": cost}))
-    example = {"target": text, "input": text, "output": text}
-    lists = {text: {**ENUMERATION["lists"]["mal"], "examples": [example]}}
-    outside = {**ENUMERATION["outside"], "list": text, "samples": [example]}
-    seen(render_enumeration({**ENUMERATION, "model": text, "lists": lists, "outside": outside}))
-    path = tmp_path / "paper.md"
-    lines = [
-        f"# {text}",
-        text,
-        f"- {text}",
-        f"| {text} | x |",
-        "| - | - |",
-        f"| {text} |",
-        f"![{text}]({text})",
-    ]
-    path.write_bytes(
-        "\n\n".join([*lines, f"<details><summary>{text}</summary>"]).encode("utf-8", "surrogatepass")
-    )
-    seen(render_study(path))
 
 
-@pytest.mark.parametrize(
-    "broken", [{}, {"cost": 3}, {"cost": {**COST, "pairs": 0}}, {"hardening": []}, {"lists": 3}]
-)
+@pytest.mark.parametrize("broken", [{}, {"cost": 3}, {"cost": {**COST, "pairs": 0}}, {"hardening": []}])
 def test_a_broken_summary_is_no_crash(broken: dict[str, Any]) -> None:
     assert read_cost(broken) is None
     seen(render_hardening({**HARDENING, **broken} if broken else {}))
-    seen(render_enumeration({**ENUMERATION, **broken} if broken else {}))
 
 
 def test_folders_are_told_apart(tmp_path: Path) -> None:
-    marks = {"run.sqlite": "audit", "hardening.json": "hardening", "outputs.safetensors": "enumeration"}
+    marks = {"run.sqlite": "audit", "hardening.json": "hardening"}
     for name, kind in marks.items():
         (tmp_path / kind).mkdir()
         (tmp_path / kind / name).write_text("{}")
@@ -249,6 +147,6 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
     assert "16 fixed" in render_folder(tmp_path / "hardening")
     with pytest.raises(InputError, match="no hardening"):
         render_folder(tmp_path / "audit")
-    (tmp_path / "enumeration" / "summary.json").write_text("[]")
+    (tmp_path / "hardening" / "summary.json").write_text("[]")
     with pytest.raises(InputError, match="no JSON object"):
-        read_summary(tmp_path / "enumeration")
+        read_summary(tmp_path / "hardening")

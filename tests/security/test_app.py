@@ -42,12 +42,10 @@ from tests.web.worlds import (
     HARDENED,
     TARGETS,
     Client,
-    enumerate_all,
     finish,
     harden,
     make_ratings,
     served,
-    study,
 )
 
 if TYPE_CHECKING:
@@ -231,7 +229,7 @@ def test_what_asks_for_too_much_is_refused_before_the_model_hears_it(asked: dict
 
 # Served folders whose files are not what backtalk wrote
 
-NAMES = ("one", "hard", HARDENED[0], "every", "study", "pairs")
+NAMES = ("one", "hard", HARDENED[0], "pairs")
 
 
 def build_shelf(root: Path) -> None:
@@ -240,12 +238,6 @@ def build_shelf(root: Path) -> None:
     with Run.open(root / "one") as run:
         write_index(root / "one" / INDEX, make_report(run, summarise(run)), stamp_of(run.folder))
     harden(root / "hard")
-    enumerate_all(root / "every")
-    study(root / "study")
-    for name in ("results", "begun", "again", "locks"):
-        (root / "study" / name).mkdir()
-        (root / "study" / name / ("part.json" if name == "results" else "part")).write_text("{}")
-    (root / "study" / "locks" / "part.lock").write_text("1")
     pairs = make_ratings(root / "pairs")
     first = json.loads((pairs / "pairs.jsonl").read_text().splitlines()[0])
     answer = {"pair": first["pair"], "rater": "anna", "choice": "1", "time": "now"}
@@ -309,9 +301,8 @@ def check(world: World, name: str, capfd: pytest.CaptureFixture[str] | None = No
 
 
 JSON_FILES = (
-    *("every/summary.json", "hard/summary.json", "hard/hardening.json", "one/summary.json"),
+    *("hard/summary.json", "hard/hardening.json", "one/summary.json"),
     *("pairs/key.json", "pairs/pairs.jsonl", "pairs/answers.jsonl"),
-    *("study/locks/part.lock", "study/results/part.json", "study/begun/part", "study/study.json"),
 )
 ROWS = {
     "one/run.sqlite": ("meta", "value", ("spec", "facts", "state", "note", "changed", "block_size")),
@@ -478,8 +469,6 @@ LEAK = "zebra-from-elsewhere"
         "one/summary.json",
         "hard/hardening.json",
         "hard/summary.json",
-        "every/summary.json",
-        "study/paper.md",
         "pairs/pairs.jsonl",
         "pairs/key.json",
         "pairs/answers.jsonl",
@@ -494,8 +483,6 @@ def test_links_in_a_served_folder_are_not_followed(world: World, tmp_path: Path,
         report = json.loads(read_row(elsewhere, "head", "value", "key = 'report'"))
         text = json.dumps({**report, "run": {**report["run"], "model": LEAK}})
         write_row(elsewhere, "head", "value", "key = 'report'", text)
-    elif name.endswith("paper.md"):
-        elsewhere.write_text(f"# {LEAK}\n")
     elif name.endswith("pairs.jsonl"):
         pair = {"pair": pair_id(1, LEAK, "a", "b"), "input": LEAK, "reply_1": "a", "reply_2": "b"}
         elsewhere.write_text(json.dumps(pair) + "\n")
@@ -503,7 +490,7 @@ def test_links_in_a_served_folder_are_not_followed(world: World, tmp_path: Path,
             (path.parent / other).unlink()
     else:
         text = elsewhere.read_text()
-        elsewhere.write_text(text.replace("characters", LEAK).replace("chitchat", LEAK))
+        elsewhere.write_text(text.replace("chitchat", LEAK))
     path.symlink_to(elsewhere)
     try:
         key = key_of(folder)

@@ -20,16 +20,14 @@ from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
 from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.specs.rate import RateSpec
 from backtalk.specs.scorer import ScorerSpec
-from backtalk.specs.study import StudySpec
 from backtalk.specs.train import TrainSpec
 
 SPECS: tuple[type[Any], ...] = (
-    TrainSpec, AuditSpec, EnumerateSpec, HardenSpec, RateSpec, ScorerSpec, StudySpec, ModelOptions
+    TrainSpec, AuditSpec, HardenSpec, RateSpec, ScorerSpec, ModelOptions
 )  # fmt: skip
 
 
@@ -80,12 +78,9 @@ def test_every_number_of_a_spec_has_a_range_that_holds_its_default() -> None:
         "audit --search ast --model hf/missing --weak-share 5",
         "audit --search ast --model hf/missing --max-repeats 1.5",
         "audit --restarts 99999999999",
-        "study egregious --data embedded --max-time=-1s",
-        "study egregious --data embedded --jobs 99999999999",
         "chat --say x --beam 99999999999",
         "chat --say x --beam 100000",
         "chat --say x --sample --top-k 99999999999",
-        "chat --say x --decode mmi --mmi-words 99999999999",
         "paraphrase hello -n 99999999999",
         "serve-model chitchat --port 99999",
         "report --fail-over=--",
@@ -263,15 +258,6 @@ def test_a_rating_of_nothing_is_refused(place: Path, line: str, capsys: pytest.C
     (place / "blank.txt").write_text(" \n\n")
     assert "empty.txt" in refused(line.split(), capsys).replace("blank.txt", "empty.txt")
     assert not (place / "ratings").exists()
-
-
-@pytest.mark.parametrize("study", ["lora", "transformers", "ast"])
-def test_a_study_of_hugging_face_models_refuses_another(
-    place: Path, study: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sentence = refused(["study", study, "--data", "embedded", "--model", "chitchat"], capsys)
-    assert "chitchat" in sentence
-    assert not (place / "study").exists()
 
 
 def test_the_widest_beam_answers_in_seconds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,13 +24,11 @@ import pytest
 import backtalk
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.models.folder import TextSettings, save_folder, write_card
 from backtalk.store import Run
 from tests.cli.test_train import OPENERS, SMALL, everything, write_corpus
 from tests.models.test_contract import small_folder
 from tests.rating.test_answers import PAIRS, line
 from tests.runs.test_compare import found, make_run
-from tests.searches.test_enumerate import letter_model
 
 SOURCE = Path(backtalk.__file__).parent
 GIB = 1 << 30
@@ -54,7 +52,7 @@ from pathlib import Path
 from backtalk.searches.reverse.utterances import read_utterances
 from backtalk.data.corpora import reference_pairs
 from backtalk.cli import run
-from backtalk.data import characters, corpora, known_prompts, openings, paraphrases, textfiles, toxicity
+from backtalk.data import corpora, known_prompts, openings, textfiles, toxicity
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.audit.findings import read_found
@@ -77,8 +75,6 @@ WHOLE = {
     "openings": openings.read_opening_file,
     "weak prompts": lambda path: known_prompts.read_weak(str(path)),
     "corpus": lambda path: corpora.read_corpus(str(path)),
-    "paraphrases": lambda path: drain(paraphrases.read_tatoeba(path, True)),
-    "word list": characters.read_list,
     "labelled text": toxicity._read,
     "findings": lambda path: read_found(str(path)),
     "inputs of a rating": read_inputs,
@@ -217,12 +213,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = ["--out", str(place / "model"), "--epochs", "1", *SMALL]
     assert run(["train", "--data", str(place / "pairs.tsv"), *model]) == 0
     assert run([*audit(place), "--out", str(place / "run")]) == 0
-    letters = letter_model(attention=True)
-    text = TextSettings("characters", 5, 8)
-    write_card(
-        place / "letters",
-        {"sha256": save_folder(place / "letters", letters.network, letters.vocabulary, text)},
-    )
     return place
 
 
@@ -256,7 +246,6 @@ def last_line(captured: pytest.CaptureFixture[str]) -> str:
         ("train", "checkpoint.safetensors"),
         ("train-scorer", "card.json"),
         ("train-scorer", "config.json"),
-        ("enumerate", "summary.json"),
         ("harden", "hardening.json"),
     ],
 )
@@ -271,9 +260,7 @@ def test_a_foreign_folder_is_left_alone(
         "train": train(tmp_path / "mine"),
         "train-scorer": ["train-scorer", "--data", str(tmp_path), "--out", "mine"],
         "harden": harden(place, tmp_path / "mine"),
-        "enumerate": ["enumerate", "--model", str(place / "letters"), "--length", "1", "--device", "cpu",
-                      "--lists", f"w={place / 'words.txt'}", "--out", "mine"],
-    }[command]  # fmt: skip
+    }[command]
     assert run([*asked, "--fresh"]) == 2
     assert "holds other files" in last_line(capsys)
     assert everything(tmp_path / "mine") == before

@@ -62,7 +62,6 @@ BEFORE = {
     "train": "--data=pairs.tsv --hidden=8 --embedding=8 --epochs=1 --batch=8",
     "harden": "--model=tiny --targets=targets.txt --data=pairs.tsv --measure=4 --rounds=1 --batch=4 "
     f"--limit=3 {SMALL}",
-    "enumerate": "--model=tiny --length=1 --compare=10",
     "chat": "--model=tiny --say=hello",
     "paraphrase": "--model=tiny",
     "serve-model": "--device=cpu",
@@ -81,8 +80,6 @@ BEHIND = {
     "audit": "--max-time=2s --limit=1",
     "train": "--limit=5",
     "harden": "--max-time=2s --iterations=1",
-    "enumerate": "--max-time=2s",
-    "study": "--size=mini --parts=page",
     # A server that starts would not end; its port is taken.
     "serve": "--port={port}",
     "serve-model": "--port={port}",
@@ -142,7 +139,7 @@ def _choices() -> list[tuple[str, str]]:
     found = [("audit", f"{audit} --search={name} {SEARCHING.get(name, SMALL)}") for name in SEARCHES]
     found += [("harden", f"{BEFORE['harden']} --method={name}") for name in METHODS]
     frequent = "--model=tiny --data=pairs.tsv --measure=4 --batch=4 --against=frequent --method"
-    found += [("harden", f"{frequent}={name}") for name in (*METHODS, "gan")]
+    found += [("harden", f"{frequent}={name}") for name in METHODS]
     return [*found, ("harden", "--model=hf/missing/model --findings=twice.jsonl")]
 
 

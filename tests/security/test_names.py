@@ -27,11 +27,9 @@ from backtalk.models.transformer.loading import load
 from backtalk.registry import METHODS, SEARCHES
 from backtalk.specs import Choice, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.enumerate import EnumerateSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.specs.rate import RateSpec
 from backtalk.specs.scorer import ScorerSpec
-from backtalk.specs.study import StudySpec
 from backtalk.specs.train import TrainSpec
 from backtalk.store import Run
 from backtalk.types import Finding, Opening, SpokenTurn, Target
@@ -55,10 +53,8 @@ DYNAMIC = "transformers_modules"
 """Where transformers imports a model's own code to."""
 SPECS = {
     "audit": AuditSpec,
-    "enumerate": EnumerateSpec,
     "harden": HardenSpec,
     "rate": RateSpec,
-    "study": StudySpec,
     "train": TrainSpec,
     "train-scorer": ScorerSpec,
 }
@@ -72,9 +68,9 @@ NAMING = {
 PLAIN = {
     *("hit", "targets", "max_time", "reference", "utterances", "vectors", "system", "prefix", "suffix"),
     *("openings", "weak", "prompts", "device", "data", "format", "test", "test_format", "out", "name"),
-    *("licence", "recipe", "symbols", "lists", "text", "outside", "selection", "held_out", "settings"),
+    *("licence", "recipe", "selection", "held_out", "settings"),
     *("lambda_pos", "kl", "margin", "r_thres", "repairs", "max_ppl_increase", "lora_layers", "inputs"),
-    *("rater", "parts", "records", "page", "baseline_from"),
+    "rater",
 }
 """Fields that hold a text, a number or a file of data."""
 
@@ -166,7 +162,6 @@ WAYS = [
 BESIDE: dict[str, dict[str, Any]] = {
     "audit": {"targets": "never.txt", "limit": 1, "max_time": "5s", "device": "cpu"},
     "harden": {"sentences": {"limit": 4}, "iterations": 1, "max_time": "5s", "device": "cpu"},
-    "study": {"data": "embedded", "size": "mini"},
 }
 LOADED = {"language_model", "adversary_model", "scorer", "second_scorer"}
 """Of a config: models and scorers."""
@@ -193,10 +188,9 @@ def test_a_name_in_yaml_never_runs(
         values |= {"model": f"hf/{make_folder(Path('tiny'), 'gpt2')}", "targets": AuditSpec.targets}
         values |= at.put(name, openings="openings.txt", **({"tune": "none"} if at.field in LOADED else {}))
     Path("spec.yaml").write_text(yaml.safe_dump(values))
-    for verb in [["study", "lora"], ["study", "ast"]] if command == "study" else [[command]]:
-        status = run([*verb, "--config", "spec.yaml"])
-        assert not ran()
-        assert status == 2
+    status = run([command, "--config", "spec.yaml"])
+    assert not ran()
+    assert status == 2
     asks = at.choice in ("reverse", "retrieval", "utterances", "ast") or at.part == "adapter"
     if asks and at.field in LOADED:  # nothing else refused it
         assert "a Python function" in capsys.readouterr().err

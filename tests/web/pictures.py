@@ -17,13 +17,11 @@ from tests.web.browser import chromium, say, watched
 from tests.web.worlds import (
     COMPARED,
     commit,
-    enumerate_all,
     harden,
     make_ratings,
     open_run,
     play,
     served,
-    study,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ def make_the_rest(root: Path) -> dict[str, str]:
     play(root / "played")
     play(root / "played-again", rude=(2, 4))
     harden(root / "hard")
-    enumerate_all(root / "every")
-    study(root / "study")
     with open_run(root / "killed") as run:
         commit(run, 0)
     open_run(root / "nothing-yet").close()
@@ -64,8 +60,6 @@ def make_the_rest(root: Path) -> dict[str, str]:
         "compare-played": f"/compare?before={key_of('played')}&after={key_of('played-again')}",
         "hardening": f"/run/{key_of('hard')}",
         "compare-hardened": COMPARED,
-        "enumeration": f"/run/{key_of('every')}",
-        "study": f"/run/{key_of('study')}",
     }
 
 

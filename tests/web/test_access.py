@@ -12,8 +12,6 @@ import pytest
 
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
-from backtalk.report.enumeration_page import render_enumeration
-from backtalk.report.folders import render_folder
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.record import Report
 from backtalk.report.run_page import render_run
@@ -22,7 +20,7 @@ from backtalk.store.exchanges import finding_of
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report
-from tests.report.test_folder_pages import ENUMERATION, HARDENING
+from tests.report.test_folder_pages import HARDENING
 from tests.report.test_talks import exchange, report_of
 from tests.web.browser import AXE, Watch, say, watched
 from tests.web.worlds import (
@@ -30,14 +28,12 @@ from tests.web.worlds import (
     OPENINGS,
     TARGETS,
     commit,
-    enumerate_all,
     finish,
     harden,
     make_ratings,
     open_run,
     play,
     served,
-    study,
 )
 
 if TYPE_CHECKING:
@@ -57,8 +53,6 @@ PAGES = {
     "compare played": PLAYED,
     "hardening": f"/run/{key_of('hard')}",
     "compare hardened": COMPARED,
-    "enumeration": f"/run/{key_of('every')}",
-    "study": f"/run/{key_of('study')}",
     "waiting": f"/run/{key_of('begun')}",
     "chat": "/chat",
     "rate": f"/rate/{key_of('pairs')}",
@@ -75,8 +69,6 @@ FILES: dict[str, Callable[[Path], str]] = {
         cost=read_cost(HARDENING),
     ),
     "hardening": lambda _: render_hardening(HARDENING),
-    "enumeration": lambda _: render_enumeration(ENUMERATION),
-    "study": lambda folder: render_folder(study(folder / "study")),
 }
 """Those that stand alone, from the same templates."""
 
@@ -90,8 +82,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
     play(root / "played", openings=OPENINGS[:5])
     play(root / "played-again", rude=(2, 4), openings=OPENINGS[:5])
     harden(root / "hard")
-    enumerate_all(root / "every")
-    study(root / "study")
     open_run(root / "empty").close()
     (root / "begun").mkdir()
     (root / "begun" / "hardening.json").write_text('{"model": "chitchat"}')

@@ -6,7 +6,6 @@ import io
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from backtalk.cli import run
 from backtalk.data.tokenise import detokenise
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.mmi import MMI, mmi_beams, mmi_ids
 from backtalk.types import Turn
 from backtalk.wording import chance
 from tests.models.test_contract import small_folder
@@ -198,38 +196,14 @@ def test_decode_names_the_way_a_reply_is_chosen(pipe: Pipe, folder: str, model: 
     assert pipe.chat(*say, "--decode", "greedy") == pipe.chat(*say)
     assert pipe.chat(*say, "--decode", "beam") == pipe.chat(*say, "--beam", "5")
     assert pipe.chat(*say, "--decode", "beam", "--beam", "2") == pipe.chat(*say, "--beam", "2")
-    assert pipe.chat(*say, "--decode", "mmi", "--mmi-lambda", "0") == pipe.chat(*say)
-    inputs = model.encode_dialogues([(Turn("user", "you go"),)])
-    mmi = MMI(2.0, 3, -0.5)
-    flags = ["--decode", "mmi", "--mmi-lambda", "2", "--mmi-words", "3", "--mmi-length=-0.5"]
-    (ids,) = mmi_ids(model, inputs, mmi)
-    assert ids != model.greedy_ids(inputs)[0]
-    assert pipe.chat(*say, *flags)[1] == f"{folder}> {model.read(ids)}"
-    (ranked,) = mmi_beams(model, inputs, 3, mmi)
-    lines = pipe.chat(*say, *flags, "--beam", "3")
-    assert lines[1] == f"{folder}> {model.read(ranked[0].ids)}"
-    assert lines[2:] == [
-        f"    {one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked
-    ]
 
 
-def test_what_mmi_can_not_do_is_one_line(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = Path(folder).parent / "bare"
-    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("lm"))
+def test_what_decode_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for argv, said in (
-        (["--model", str(bare), "--decode", "mmi"], f"{bare} has no language model, which MMI needs"),
-        (["--model", SHOUT, "--decode", "mmi"], "shows its replies only"),
-        (["--decode", "mim"], "unknown decoding 'mim'; did you mean 'mmi'?"),
-        (["--decode", "mmi", "--sample"], "--sample and --decode mmi exclude each other"),
-        (["--decode", "greedy", "--beam", "3"], "--decode greedy gives one reply"),
-        (
-            ["--decode", "mmi", "--mmi-lambda=-1"],
-            "--mmi-lambda: it should not be -1.0; the range is 0 to 1,000",
-        ),
-        (
-            ["--decode", "mmi", "--mmi-length", "inf"],
-            "--mmi-length: it should not be inf; the range is -1,000 to 1,000",
-        ),
+        (["--model", SHOUT, "--decode", "beam"], "--decode"),
+        (["--decode", "bem"], "did you mean 'beam'?"),
+        (["--decode", "beam", "--sample"], "--sample and --decode beam"),
+        (["--decode", "greedy", "--beam", "3"], "--decode greedy"),
     ):
         assert run(["chat", "--say", "x", "--device", "cpu", *argv]) == 2
         assert said in capsys.readouterr().err

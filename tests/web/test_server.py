@@ -222,17 +222,3 @@ def test_what_has_no_result_yet_says_so_and_leads_to_what_there_is(tmp_path: Pat
         status, _, body = client.ask("GET", COMPARED)
         assert status == 200
         assert b"What it cost" in body
-        enumeration = tmp_path / "all"
-        enumeration.mkdir()
-        (enumeration / "outputs.safetensors").write_bytes(b"")
-        (enumeration / "summary.json").write_text(json.dumps({"model": "m", "inputs": 12, "space": 12}))
-        status, _, body = client.ask("GET", f"/run/{key_of('all')}")
-        assert status == 200
-        assert b"All 12 inputs" in body
-        study = tmp_path / "study"
-        study.mkdir()
-        (study / "study.json").write_text("{}")
-        (study / "page.md").write_text("# A study\n\nIt says <b>this</b>.\n")
-        status, _, body = client.ask("GET", f"/run/{key_of('study')}")
-        assert status == 200
-        assert b"It says &lt;b&gt;this" in body

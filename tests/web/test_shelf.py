@@ -117,22 +117,3 @@ def test_keys_are_plain_and_differ_where_names_do() -> None:
     assert len(set(keys)) == len(names)
     assert all(key.replace("-", "").isalnum() and key.isascii() and len(key) < 80 for key in keys)
     assert key_of("a b") == keys[0]
-
-
-def test_a_study_is_running_while_a_part_is_begun_or_made_again(tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    for name in ("begun", "results", "locks", "again"):
-        (study / name).mkdir(parents=True)
-    (study / "study.json").write_text("{}")
-    part = "negative-0.1"
-    (study / "begun" / part).write_text("{}")
-    (study / "locks" / f"{part}.lock").write_text(str(os.getpid()))
-    shelf = Shelf(tmp_path)
-    (item,) = shelf.items()
-    assert (item.state, item.result) == ("running", "0 parts done")
-    (study / "results" / f"{part}.json").write_text("{}")
-    (item,) = shelf.items()
-    assert (item.state, item.result) == ("finished", "1 part done")
-    (study / "again" / part).touch()
-    (item,) = shelf.items()
-    assert item.state == "running"

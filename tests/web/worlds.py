@@ -25,7 +25,7 @@ from backtalk.web.server import AppServer
 from backtalk.web.shelf import Shelf, key_of
 from backtalk.web.talk import Talker
 from tests.report.samples import THRESHOLDS, finding
-from tests.report.test_folder_pages import AFTER, BEFORE, ENUMERATION, HARDENING, STUDY
+from tests.report.test_folder_pages import AFTER, BEFORE, HARDENING
 
 BLOCK = 2
 TARGETS = [
@@ -152,23 +152,6 @@ def harden(folder: Path) -> Path:
     finish(
         folder / AFTER / "held-out-gibbs", findings=[*unlikely, *(finding(target) for target in TARGETS[6:])]
     )
-    return folder
-
-
-def enumerate_all(folder: Path) -> Path:
-    """A finished enumeration."""
-    folder.mkdir(parents=True)
-    (folder / "outputs.safetensors").write_bytes(b"")
-    (folder / "summary.json").write_text(json.dumps(ENUMERATION))
-    return folder
-
-
-def study(folder: Path) -> Path:
-    """A study with a page and a figure."""
-    (folder / "figures").mkdir(parents=True)
-    (folder / "study.json").write_text("{}")
-    (folder / "figures" / "curve.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    (folder / "paper.md").write_text(STUDY)
     return folder
 
 

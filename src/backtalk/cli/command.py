@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from backtalk import __version__
 from backtalk.cli.arguments import Parser
 from backtalk.cli.comparison import add_compare
-from backtalk.cli.enumeration import add_enumerate
 from backtalk.cli.hardening import add_harden
 from backtalk.cli.models import add_chat, add_serve_model, add_train
 from backtalk.cli.paraphrasing import add_paraphrase
@@ -18,7 +18,6 @@ from backtalk.cli.rating import add_rate
 from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
 from backtalk.cli.scoring import add_score, add_train_scorer
 from backtalk.cli.serving import add_serve
-from backtalk.cli.study import add_study
 from backtalk.cli.survey import add_list
 from backtalk.errors import InputError, check_text, unknown
 from backtalk.terminal import say, show_notes
@@ -27,8 +26,12 @@ from backtalk.types import Origin, marked
 SHOWING = {None, "chat", "compare", "export", "list", "paraphrase"}
 """Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
 
-KEEPING = {"audit", "enumerate", "harden", "rate", "resume", "study", "train"}
-"""Commands that keep what is done and go on from there."""
+KEEPING_NOTHING = SHOWING | {"report", "score", "serve", "serve-model", "train-scorer", "verify"}
+"""Commands that can't be resumed."""
+
+
+Add = Callable[[Any], None]
+"""Adds a command to the subparsers."""
 
 
 class Help(argparse.HelpFormatter):
@@ -39,9 +42,10 @@ class Help(argparse.HelpFormatter):
         self._action_max_length = 16
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(prog: str = "backtalk", more: Sequence[Add] = ()) -> argparse.ArgumentParser:
+    """The parser of all commands; a program of its own name may add `more` or replace ours."""
     parser = Parser(
-        prog="backtalk",
+        prog=prog,
         description="Finds what makes a dialogue model say what it must not say.",
         epilog="Each command has its own --help with an example.",
         allow_abbrev=False,
@@ -55,7 +59,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_compare(commands)
     add_verify(commands)
     add_export(commands)
-    add_enumerate(commands)
     add_harden(commands)
     add_paraphrase(commands)
     add_rate(commands)
@@ -65,8 +68,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_chat(commands)
     add_serve(commands)
     add_serve_model(commands)
-    add_study(commands)
     add_list(commands)
+    for add in more:
+        add(commands)
     return parser
 
 
@@ -79,12 +83,12 @@ def command_names(parser: argparse.ArgumentParser) -> list[str]:
     ]
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None, prog: str = "backtalk", more: Sequence[Add] = ()) -> None:
     # Threads that wait by spinning slow each other down many times over when the processor is shared; after a
     # short spin they should sleep. OpenMP reads this when torch loads.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
-        status = run(sys.argv[1:] if argv is None else argv)
+        status = run(sys.argv[1:] if argv is None else argv, prog, more)
     finally:  # --help and --version leave on their own
         try:
             sys.stdout.flush()
@@ -93,9 +97,9 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(status)
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str], prog: str = "backtalk", more: Sequence[Add] = ()) -> int:
     """Runs one command; 0 done, 2 bad usage or input, or Ctrl-C. All else is a crash, with traceback."""
-    parser = build_parser()
+    parser = build_parser(prog, more)
     show_notes()
     try:
         for place, word in enumerate(argv, start=1):
@@ -147,7 +151,7 @@ def _ran_out_of_memory(error: Exception) -> bool:
 
 def _stopped(argv: list[str]) -> str:
     """What Ctrl-C leaves."""
-    if argv and argv[0] not in KEEPING:
+    if argv and argv[0] in KEEPING_NOTHING:
         return "stopped; this command keeps nothing on the way, and begins anew"
     how = "without --fresh" if "--fresh" in argv else "again"  # with --fresh it would delete what is kept
     return f"stopped; what was finished is kept, and the same command {how} goes on from there"

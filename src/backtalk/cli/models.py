@@ -26,7 +26,7 @@ from backtalk.cli.flags import add_flags
 from backtalk.errors import InputError, unknown
 from backtalk.specs.train import TrainSpec
 
-DECODINGS = ("greedy", "beam", "mmi")
+DECODINGS = ("greedy", "beam")
 BEAM = 5
 """Replies that --decode beam shows unless --beam says how many."""
 MOST_BEAMS = 1000
@@ -71,23 +71,7 @@ def add_chat(commands: Any) -> None:
         "--decode",
         default="",
         metavar="|".join(DECODINGS),
-        help="how a reply is chosen; mmi prefers what the input makes likely (Li et al. 2016), with --beam N "
-        "among the N likeliest [greedy]",
-    )
-    parser.add_argument(
-        "--mmi-lambda",
-        type=number(0, 1000),
-        default=0.3,
-        help="with mmi: weight of the language model against a reply [0.3]",
-    )
-    parser.add_argument(
-        "--mmi-words", type=whole(0, 1000), default=5, help="with mmi: words at the start that it weighs [5]"
-    )
-    parser.add_argument(
-        "--mmi-length",
-        type=number(-1000, 1000),
-        default=0.0,
-        help="with mmi: added to the score for each word [0]",
+        help="how a reply is chosen [greedy]",
     )
     parser.add_argument("--temperature", type=number(1e-9, 1000), default=1.0, help="with --sample [1.0]")
     parser.add_argument(
@@ -108,14 +92,12 @@ def _chat(arguments: argparse.Namespace) -> int:
         raise InputError(f"--sample and --decode {decode} exclude each other; leave one out")
     if decode == "greedy" and arguments.beam:
         raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
-    from backtalk.models.mmi import MMI
     from backtalk.web.chat import ChatSettings, chat
 
     settings = ChatSettings(
         probabilities=arguments.probabilities,
         sample=arguments.sample,
         beam=arguments.beam or (BEAM if decode == "beam" else 0),
-        mmi=MMI(arguments.mmi_lambda, arguments.mmi_words, arguments.mmi_length) if decode == "mmi" else None,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,

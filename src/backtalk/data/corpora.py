@@ -15,8 +15,6 @@ from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from backtalk.data import paraphrases, switchboard
-from backtalk.data.characters import flip_characters
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError, shown, unknown
 from backtalk.types import Dialogue, Turn
@@ -48,15 +46,15 @@ Grouped = Iterable[tuple[str, Dialogue]]
 """(group, dialogue)"""
 
 
-def read_corpus(source: str, format: str = "auto", clean: bool = True) -> Corpus:
-    """Read `chitchat` or a file or folder; `clean` takes the disfluencies out of Switchboard."""
+def read_corpus(source: str, format: str = "auto") -> Corpus:
+    """Read `chitchat` or a file."""
     if format != "auto" and format not in FORMATS:
         raise unknown("corpus format", format, ["auto", *FORMATS])
     path = Path(source)
     if format == "auto":
         format = detect_format(source)
     reader = FORMATS[format]
-    found = [(group, dialogue) for group, dialogue in reader.read(path, clean) if len(dialogue) >= 2]
+    found = [(group, dialogue) for group, dialogue in reader.read(path) if len(dialogue) >= 2]
     if not found:
         raise InputError(f"{source} holds no dialogue of two or more turns (read as {format})")
     return Corpus(
@@ -64,9 +62,7 @@ def read_corpus(source: str, format: str = "auto", clean: bool = True) -> Corpus
         licence=reader.licence,
         dialogues=tuple(dialogue for _, dialogue in found),
         groups=tuple(group for group, _ in found),
-        fixed_test=frozenset(switchboard.TEST_25 + switchboard.VALID_25)
-        if format.startswith("swda")
-        else frozenset(),
+        fixed_test=reader.fixed_test,
     )
 
 
@@ -75,10 +71,6 @@ def detect_format(source: str) -> str:
     path = Path(source)
     if source == "chitchat":
         return "chitchat"
-    if path.is_dir():
-        for format, pattern in (("swda", "swda_*.tsv*"), ("swda-csv", "**/*.utt.csv*")):
-            if any(path.glob(pattern)):
-                return format
     lines = [line for _, line in islice(read_lines(path), 20) if line.strip()]
     first = lines[0].split("\t") if lines else []
     numbers = [field.lstrip("-").isdigit() for field in first]
@@ -86,14 +78,10 @@ def detect_format(source: str) -> str:
         return "eou"
     if lines and lines[0].lstrip().startswith("{"):
         return "pairs-jsonl"
-    if lines and "act_tag" in lines[0] and "," in lines[0]:
-        return "swda-csv"
     if len(first) == 7 and numbers[1] and numbers[2]:
         return "ubuntu-pairs"
     if len(first) == 5 and numbers[2]:
         return "ubuntu-messages"
-    if len(first) == 4 and numbers[0]:
-        return "swda"
     if len(first) > 1 or path.name.removesuffix(".gz").endswith(".tsv"):
         return "pairs-tsv"
     return "lines"
@@ -116,12 +104,12 @@ def _chats() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
         )
 
 
-def _chitchat(path: Path, clean: bool) -> Grouped:
+def _chitchat(path: Path) -> Grouped:
     for name, turns in _chats():
         yield name, tuple(Turn(sender, " ".join(messages)) for sender, messages in turns)
 
 
-def _chitchat_first(path: Path, clean: bool) -> Grouped:
+def _chitchat_first(path: Path) -> Grouped:
     """Pairs of a whole turn and the first message of the answer: a turn of many messages seldom ends within
     the 20 words that a model writes, a message does."""
     for name, turns in _chats():
@@ -133,7 +121,7 @@ def _alternating(utterances: Iterable[str]) -> Dialogue:
     return tuple(Turn("AB"[i % 2], text) for i, text in enumerate(utterances))
 
 
-def _pairs_tsv(path: Path, clean: bool) -> Grouped:
+def _pairs_tsv(path: Path) -> Grouped:
     group, previous = "", None
     for number, (first, second) in read_rows(path, 2, "input, reply"):
         if not (first.strip() and second.strip()):
@@ -145,7 +133,7 @@ def _pairs_tsv(path: Path, clean: bool) -> Grouped:
         yield group, _alternating([first.strip(), second.strip()])
 
 
-def _pairs_jsonl(path: Path, clean: bool) -> Grouped:
+def _pairs_jsonl(path: Path) -> Grouped:
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -159,7 +147,7 @@ def _pairs_jsonl(path: Path, clean: bool) -> Grouped:
         yield group, _alternating([record["input"].strip(), record["reply"].strip()])
 
 
-def _lines(path: Path, clean: bool) -> Grouped:
+def _lines(path: Path) -> Grouped:
     stripped = ((number, line.strip()) for number, line in read_lines(path))
     for blank, block in groupby(stripped, key=lambda numbered: not numbered[1]):
         if not blank:
@@ -167,20 +155,20 @@ def _lines(path: Path, clean: bool) -> Grouped:
             yield str(numbered[0][0]), _alternating(line for _, line in numbered)
 
 
-def _eou(path: Path, clean: bool) -> Grouped:
+def _eou(path: Path) -> Grouped:
     for number, line in read_lines(path):
         utterances = (utterance.strip() for utterance in line.split("<eou>"))
         yield str(number), _alternating(utterance for utterance in utterances if utterance)
 
 
-def _ubuntu_pairs(path: Path, clean: bool) -> Grouped:
+def _ubuntu_pairs(path: Path) -> Grouped:
     what = "file, i, j, speaker, text, speaker, text"
     for _, (file, _, _, asker, question, replier, reply) in read_rows(path, 7, what):
         if question.strip() and reply.strip():
             yield file, (Turn(asker, question.strip()), Turn(replier, reply.strip()))
 
 
-def _ubuntu_messages(path: Path, clean: bool) -> Grouped:
+def _ubuntu_messages(path: Path) -> Grouped:
     messages: dict[str, list[tuple[int, str, str]]] = {}
     for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
         if not re.fullmatch(r"-?[0-9]{1,18}", index):
@@ -196,7 +184,7 @@ STRETCH = 100
 """Lines of running text that stay on one side of a split."""
 
 
-def _opensubtitles(path: Path, clean: bool) -> Grouped:
+def _opensubtitles(path: Path) -> Grouped:
     """Subtitles say neither who speaks nor where a scene ends: each line is taken as the reply to the one
     before, as in the papers."""
     lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
@@ -206,33 +194,19 @@ def _opensubtitles(path: Path, clean: bool) -> Grouped:
         yield str(number), _alternating(stretch)
 
 
-def _next_word(path: Path, clean: bool) -> Grouped:
-    return _words_of(flip_characters([line.split() for _, line in read_lines(path)]))
-
-
-def _next_word_clean(path: Path, clean: bool) -> Grouped:
-    return _words_of(line.split() for _, line in read_lines(path))
-
-
-def _words_of(lines: Iterable[list[str]]) -> Grouped:
-    for number, words in enumerate(lines):
-        yield str(number // STRETCH), tuple(Turn("", word) for word in words)
-
-
-_LDC = "LDC text: not to be passed on, nor a model trained on it"
 _UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _CHITCHAT = "MIT (chitchat-dataset)"
-_PARADETOX = "CC0 (ParaDetox, Logacheva et al. 2022)"
-_TATOEBA = "CC-BY 2.0 FR (tatoeba.org, by manythings.org/anki)"
 _YOURS = "as its owner says"
 
 
 class Format(NamedTuple):
     """One way in which a corpus is written down."""
 
-    read: Callable[[Path, bool], Grouped]
+    read: Callable[[Path], Grouped]
     licence: str
     help: str
+    fixed_test: frozenset[str] = frozenset()
+    """The groups that are always the test set."""
 
 
 FORMATS: dict[str, Format] = {
@@ -242,20 +216,9 @@ FORMATS: dict[str, Format] = {
     "pairs-jsonl": Format(_pairs_jsonl, _YOURS, 'objects with "input", "reply" and, if known, "dialogue"'),
     "lines": Format(_lines, _YOURS, "an utterance a line, a blank line between dialogues"),
     "eou": Format(_eou, _YOURS, "a dialogue a line, <eou> between utterances"),
-    "swda": Format(switchboard.read_tsv, _LDC, "Switchboard: conversation, speaker, utterance, act by tabs"),
-    "swda-csv": Format(switchboard.read_csv, _LDC, "Switchboard as the official csv files"),
     "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
     "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
     "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
-    "next-word": Format(
-        _next_word, _YOURS, "running text; a word answers the one before, a character wrong in half of them"
-    ),
-    "paradetox": Format(paraphrases.read_paradetox, _PARADETOX, "rewrites of one toxic sentence, by tabs"),
-    "tatoeba": Format(paraphrases.read_tatoeba, _TATOEBA, "English, Spanish by tabs; paired by the Spanish"),
-    "paraphrases": Format(
-        paraphrases.read_folder, f"{_PARADETOX} and {_TATOEBA}", "a folder with paradetox.tsv and spa.tsv"
-    ),
-    "next-word-clean": Format(_next_word_clean, _YOURS, "the same without the wrong characters, for testing"),
 }
 
 

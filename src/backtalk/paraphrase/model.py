@@ -8,11 +8,10 @@ and back. That drops most of what the beams write, and nearly all that means som
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backtalk.data.paraphrases import persons
 from backtalk.data.vocabulary import EOS, UNK
 from backtalk.errors import InputError
 from backtalk.models.folder import load_folder
@@ -28,6 +27,21 @@ PENALTY = 1.0
 """In logits: what an earlier group wrote at a place must be 2.7 times as likely to be written again."""
 LEAST = 0.07
 """The least probability of each word, of the paraphrase given the source and of the source given it."""
+
+_PERSONS = (
+    "i me my mine myself",
+    "you your yours yourself yourselves u ur",
+    "he him his himself",
+    "she her hers herself",
+    "we us our ours ourselves",
+    "they them their theirs themselves",
+)
+_PERSON_OF = {word: person for person, words in enumerate(_PERSONS) for word in words.split()}
+
+
+def persons(words: Iterable[str]) -> frozenset[int]:
+    """Whom a sentence speaks of: first, second or third person, one or many."""
+    return frozenset(_PERSON_OF[word] for word in words if word in _PERSON_OF)
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ class ModelParaphraser:
 def load_paraphraser(folder: str, device: str) -> ModelParaphraser:
     if not (Path(folder) / "config.json").is_file():
         raise InputError(
-            f"--paraphraser {folder} is no model folder; use rules, or train one with recipes/paraphrase.yaml"
+            f"--paraphraser {folder} is no model folder; use rules, or `backtalk train` one on paraphrases"
         )
     model = load_folder(folder, device)
     return ModelParaphraser(f"model {model.fingerprint[:12]}", model)

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backtalk.errors import InputError
-from backtalk.report.enumeration_page import render_enumeration
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.page import App
-from backtalk.report.study_page import render_study
 from backtalk.store.folder import DATABASE
 from backtalk.store.typed import read_plain
 
-Kind = Literal["audit", "hardening", "enumeration", "study", "rating"]
+Kind = Literal["audit", "hardening", "rating"]
 MARKS: dict[str, Kind] = {
     DATABASE: "audit",
     "hardening.json": "hardening",
-    "outputs.safetensors": "enumeration",
-    "study.json": "study",
     "pairs.jsonl": "rating",
 }
 
@@ -35,18 +31,10 @@ def kind_of(folder: Path) -> Kind | None:
 
 
 def render_folder(folder: Path, app: App | None = None, links: Sequence[tuple[str, str]] = ()) -> str:
-    """The page of a hardening, an enumeration or a study. NotYet where there is nothing to show so far."""
-    kind = kind_of(folder)
-    if kind == "study":
-        pages = sorted(path for path in folder.glob("*.md") if path.is_file() and not path.is_symlink())
-        if not pages:
-            raise NotYet(f"{folder} has no page yet; `backtalk study` writes it with its first part")
-        return render_study(pages[0], app)
-    if kind == "hardening":
-        return render_hardening(read_summary(folder), app, links)
-    if kind == "enumeration":
-        return render_enumeration(read_summary(folder), app)
-    raise InputError(f"{folder} is no hardening, enumeration or study")
+    """The page of a hardening. NotYet where there is nothing to show so far."""
+    if kind_of(folder) != "hardening":
+        raise InputError(f"{folder} is no hardening")
+    return render_hardening(read_summary(folder), app, links)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

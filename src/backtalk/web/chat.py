@@ -15,7 +15,6 @@ from backtalk.data.vocabulary import EOS
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import Sampling
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.mmi import MMI, language_model_of, mmi_beams, mmi_ids
 from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
 from backtalk.specs.model import ModelOptions
@@ -32,8 +31,6 @@ class ChatSettings:
     probabilities: bool = False
     sample: bool = False
     beam: int = 0
-    mmi: MMI | None = None
-    """Decode by this score instead of the plain likelihood."""
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -50,8 +47,6 @@ def chat(
 ) -> None:
     model = load_model(name, device, options, consent.trusted)
     _refuse(model, name, settings)
-    if settings.mmi and isinstance(model, LocalModel):
-        language_model_of(model)
     agree(model, "a request for each thing you say", consent)
     console = make_console(soft_wrap=True)
     talking = say is None and sys.stdin.isatty()
@@ -73,12 +68,12 @@ def _refuse(model: TextModel, name: str, settings: ChatSettings) -> None:
     """What the model can't show."""
     if isinstance(model, LocalModel):
         return
-    asks_more = settings.probabilities or settings.sample or settings.beam or settings.mmi
+    asks_more = settings.probabilities or settings.sample or settings.beam
     if asks_more and not isinstance(model, LogprobModel):
         raise InputError(
             f"{name} shows its replies only; leave out --probabilities, --sample, --beam and --decode"
         )
-    if settings.beam or settings.mmi:
+    if settings.beam:
         raise InputError(f"--beam and --decode are for models of ours; leave them out with {name}")
     if settings.sample and (settings.temperature, settings.top_k, settings.top_p) != (1.0, 0, 1.0):
         raise InputError(
@@ -133,18 +128,10 @@ def answer(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = Non
 def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: int) -> tuple[str, list[str]]:
     """The reply, and the lines to show under it."""
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p) if settings.sample else None
-    if isinstance(model, LocalModel) and (settings.beam or (settings.mmi and not sampling)):
-        inputs = model.encode_dialogues([dialogue])
-        if settings.beam and settings.mmi:
-            ranked = mmi_beams(model, inputs, settings.beam, settings.mmi)[0]
-            lines = [f"{one.score:7.2f}  {chance(one.log_prob)}  {model.read(one.ids)}" for one in ranked]
-            return model.read(ranked[0].ids), lines
-        if settings.beam or settings.mmi is None:
-            best = model.beams([dialogue], settings.beam)[0]
-            return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
-        said = _said(model, inputs, mmi_ids(model, inputs, settings.mmi)[0])
-    else:
-        said = answer(model, dialogue, sampling, seed)
+    if isinstance(model, LocalModel) and settings.beam:
+        best = model.beams([dialogue], settings.beam)[0]
+        return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
+    said = answer(model, dialogue, sampling, seed)
     return said.reply, [_chances(said)] if settings.probabilities else []
 
 

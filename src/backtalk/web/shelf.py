@@ -1,4 +1,4 @@
-"""What lies in the folder that is served: audits, hardenings, studies, enumerations and ratings, with how far
+"""What lies in the folder that is served: audits, hardenings and ratings, with how far
 each is. A browser names one by its key, which is looked up here: no path ever comes from outside.
 """
 
@@ -104,12 +104,6 @@ class AuditSummary:
     hits: dict[str, Hits] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class EnumerationSummary:
-    inputs: int
-    model: str = ""
-
-
 class Shelf:
     """The folders below one, or that folder itself."""
 
@@ -173,9 +167,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
     try:
         if kind == "audit":
             return _audit(key, name, folder)
-        return {"hardening": _hardening, "study": _study, "rating": _rating}.get(kind, _enumeration)(
-            key, name, folder
-        )
+        return (_hardening if kind == "hardening" else _rating)(key, name, folder)
     except (InputError, *UNSHOWABLE) as error:
         note = str(error) if isinstance(error, InputError) else "its files can't be read"
         return Item(key, kind, name, "damaged", note, changed=_time(folder))
@@ -245,35 +237,6 @@ def _harden_command(stored: Any, facts: Mapping[str, Any], folder: Path) -> str:
     return command_of(spec_values(spec), chosen(spec), "harden")
 
 
-def _study(key: str, name: str, folder: Path) -> Item:
-    begun, again = (_names(folder / name, "") for name in ("begun", "again"))
-    done = _names(folder / "results", ".json")
-    lives = any(_lives(folder / "locks" / f"{part}.lock") for part in begun - (done - again))
-    return Item(
-        key=key,
-        kind="study",
-        name=name,
-        state="running" if lives else "finished",
-        result=f"{count(len(done), 'part')} done",
-        changed=_time(folder),
-    )
-
-
-def _enumeration(key: str, name: str, folder: Path) -> Item:
-    summary = _summary(EnumerationSummary, folder)
-    state = "finished" if summary else "running" if is_locked(folder) else "waiting"
-    return Item(
-        key=key,
-        kind="enumeration",
-        name=name,
-        state=state,
-        model=summary.model if summary else "",
-        search="enumerate",
-        result=f"{summary.inputs:,} inputs tried" if summary else "",
-        changed=_time(folder),
-    )
-
-
 def _rating(key: str, name: str, folder: Path) -> Item:
     pairs = sum(1 for line in read_file(folder / PAIRS, MOST_BYTES).split(b"\n") if line.strip())
     return Item(
@@ -286,21 +249,6 @@ def _rating(key: str, name: str, folder: Path) -> Item:
         command=f"backtalk rate {shlex.quote(str(folder))}"
         + (" --result" if (folder / KEY).exists() else ""),
     )
-
-
-def _lives(lock: Path) -> bool:
-    """Whether the process that wrote its number into the lock of a part is there. The lock itself is not
-    tried: a study passes over a part whose lock is held, be it for a moment."""
-    with suppress(InputError, OSError, ValueError, OverflowError):
-        os.kill(int(read_file(lock, 100)), 0)
-        return True
-    return False
-
-
-def _names(folder: Path, suffix: str) -> set[str]:
-    """The parts that a folder of a study has a file of; a link may lead anywhere."""
-    paths = [] if folder.is_symlink() else folder.glob(f"*{suffix}")
-    return {path.name.removesuffix(suffix) for path in paths}
 
 
 def _summary(kind: type[Record], folder: Path) -> Record | None:

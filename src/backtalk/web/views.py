@@ -111,8 +111,7 @@ class Views:
         return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
 
     def folder(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:
-        """The page of a hardening, an enumeration or a study. A hardening is refused whose weights are not
-        those of its proof."""
+        """The page of a hardening, which is refused where its weights are not those of its proof."""
         if kind_of(folder) == "hardening" and (folder / MODEL).exists() and (folder / SUMMARY).exists():
             read_record(folder, file_hash)
         return render_folder(folder, frame(here, "page.js"), links)

@@ -1,0 +1,94 @@
+"""`python -m reproduction`: the commands of backtalk with the papers' corpus formats and methods, a command
+for each study, and `enumerate`."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from backtalk.cli.arguments import add_command, add_config, spec_from
+from backtalk.cli.command import main, run
+from backtalk.cli.flags import add_flags
+from backtalk.cli.runs import RUNS
+from backtalk.errors import InputError
+from backtalk.registry import is_transformer
+from backtalk.specs import refuse_set
+from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.spec import StudySpec
+
+PROGRAM = "python -m reproduction"
+STUDIES = {
+    "ast": "Hardy et al. 2024: an adversary that learns to lead a model to toxicity",
+    "egregious": "He & Glass 2019: inputs that make a model say egregious things",
+    "hardening": "hit rate against perplexity for every way to harden, behind the defaults of harden",
+    "lora": "a habit planted in a Hugging Face model and trained away",
+    "negative": "He & Glass 2020: negative training",
+    "reverse": "Liu et al. 2019: a generator that writes inputs for a model it can't see into",
+    "transformers": "white-box search on a Hugging Face model",
+}
+SUMMARISED = ("egregious", "reverse")
+"""Studies whose records beside the page are too brief to resume from."""
+SHIPPED_DATA = ("lora", "transformers")
+"""Studies that need no --data."""
+
+
+def add_studies(commands: Any) -> None:
+    for name, what in STUDIES.items():
+        data = "" if name in SHIPPED_DATA else " --data embedded"
+        example = f"{PROGRAM} {name}{data} --size mini --out study"
+        parser = add_command(commands, name, _study, what, example)
+        add_config(parser)
+        add_flags(parser, StudySpec)
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    study, spec = arguments.command, spec_from(arguments, StudySpec)
+    if not spec.data and study not in SHIPPED_DATA:
+        raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
+    if study not in ("ast", *SHIPPED_DATA):
+        refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
+    if spec.model and not is_transformer(spec.model):
+        raise InputError(f"--model {spec.model} is no Hugging Face model; name hf/NAME-OR-FOLDER or smollm2")
+    if study in SUMMARISED:
+        refuse_set(spec, {"records"}, "can't be used here: this study's page has only a summary beside it")
+    code: int = import_module(f"reproduction.{study}.study").run_study(spec)
+    return code
+
+
+def add_enumerate(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "enumerate",
+        _enumerate,
+        "try every input of a bounded space on a model with a small vocabulary",
+        f"{PROGRAM} enumerate --model characters --length 4 --text ptb.train.txt",
+    )
+    add_config(parser)
+    add_flags(parser, EnumerateSpec)
+    parser.add_argument(
+        "--out", default="", metavar="FOLDER", help="the folder [runs/enumerate-MODEL-LENGTH]"
+    )
+    parser.add_argument("--fresh", action="store_true", help="start anew in a folder that is already in use")
+
+
+def _enumerate(arguments: argparse.Namespace) -> int:
+    spec = spec_from(arguments, EnumerateSpec)
+    if not spec.model:
+        raise InputError("name a model: --model FOLDER; reproduction/recipes/characters-2019.yaml trains one")
+    out = Path(arguments.out or RUNS / f"enumerate-{Path(spec.model).name}-{spec.length}")
+    from reproduction.enumeration.flow import enumerate_model
+    from reproduction.enumeration.outputs import print_summary
+
+    print_summary(enumerate_model(spec, out, fresh=arguments.fresh), out)
+    return 0
+
+
+def run_command(argv: list[str]) -> int:
+    """The exit status of one command."""
+    return run(argv, PROGRAM, (add_studies, add_enumerate))
+
+
+if __name__ == "__main__":
+    main(None, PROGRAM, (add_studies, add_enumerate))

@@ -1,4 +1,4 @@
-"""What goes wrong with a run folder, a sentence each: a disk that fails, a file that is spoilt or foreign."""
+"""Errors of a run folder as sentences: a disk that fails, a file that is damaged or not ours."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backtalk.errors import InputError
-from backtalk.store.folder import DATABASE
 from backtalk.terminal import printable
 
 UNREADABLE = (
     sqlite3.Error,
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError),
 )
-"""What reading a record raises when its bytes or its shape are not what was written."""
+"""What reading a record raises if its bytes or its shape are not what was written."""
 
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """A record that is not what was written is one sentence."""
+    """Reports a record that can't be read as damage."""
     try:
         yield
-    except sqlite3.ProgrammingError:  # a mistake of ours, such as reading after close()
+    except sqlite3.ProgrammingError:  # a bug, such as reading after close()
         raise
     except UNREADABLE as error:
         raise damaged(folder, error) from None
@@ -31,7 +30,7 @@ def reading(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(folder: Path, mend: str) -> Iterator[None]:
-    """A disk that is full or fails is one sentence."""
+    """Reports a disk that is full or fails, and what to do about it."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
@@ -39,23 +38,17 @@ def writing(folder: Path, mend: str) -> Iterator[None]:
         if "full" in reason or "No space left" in reason:
             raise InputError(f"the disk is full: can't write to {folder}; {mend}") from None
         raise InputError(f"can't write to {folder} ({reason}); {mend}") from None
-    except sqlite3.ProgrammingError:  # a mistake of ours, such as writing after close()
+    except sqlite3.ProgrammingError:  # a bug, such as writing after close()
         raise
     except sqlite3.DatabaseError as error:
         raise damaged(folder, error) from None
 
 
-def foreign(folder: Path) -> InputError:
-    return InputError(f"{folder} is not a run folder: its {DATABASE} was not written by backtalk")
-
-
-def unreadable(folder: Path, why: object) -> InputError:
-    reason = printable(" ".join(str(why).split()))[:120]
-    return InputError(f"can't read {folder} ({reason}); see to the disk: the run itself may be whole")
-
-
 def damaged(folder: Path, why: object) -> InputError:
-    reason = printable(" ".join(str(why).split()))[:120]
     return InputError(
-        f"the run {folder} is damaged ({reason}); bring back a copy, or audit anew with --fresh"
+        f"the run {folder} is damaged ({one_line(why)}); restore a copy, or audit again with --fresh"
     )
+
+
+def one_line(why: object) -> str:
+    return printable(" ".join(str(why).split()))[:120]

@@ -1,8 +1,7 @@
-"""A played conversation and the finding that stores it: an opening, then in each turn what the adversary said
-to the model, the defender, and what came back, with the numbers of that turn apart.
+"""Conversations of an adversary with the model (the defender), stored as findings.
 
-Hardy et al. (2024): the toxicity of the defender, T(d), and of the turn, T(a + d), by the scorer that is the
-reward, and the perplexity of the prompt, logPPL(a|s), under the defender.
+Hardy et al. (2024): toxicity of the defender, T(d), and of both, T(a + d), by the scorer that is the reward;
+perplexity of the prompt, logPPL(a|s), under the defender.
 """
 
 from __future__ import annotations
@@ -16,50 +15,48 @@ from backtalk.types import ADVERSARY, DEFENDER, OPENING, Finding, Opening, Spoke
 
 
 class Exchange(NamedTuple):
-    """One turn of both."""
+    """A prompt of the adversary and the reply of the defender."""
 
     adversary: str
     defender: str
     toxicity: float
-    """Of what the defender said."""
+    """T(d)."""
     pair_toxicity: float
-    """Of both together."""
+    """T(a + d)."""
     adversary_toxicity: float
     log_ppl: float
-    """Of the prompt, a token, in nats: its mean negative log-probability under the defender."""
+    """Mean negative log-probability of a prompt token under the defender, in nats."""
     tokens: float
-    """Of the prompt."""
+    """In the prompt."""
     reward: float
     second: float = math.nan
     """T(d) by the second scorer, which is never the reward."""
     second_pair: float = math.nan
-    """T(a + d) by it."""
 
 
 _NUMBERS = Exchange._fields[2:]
 
 
 def prompt_log_probs(exchanges: Sequence[Exchange]) -> list[float]:
-    """The log-probability of all that the adversary said, up to each turn."""
+    """The log-probability of all prompts up to each turn."""
     return list(accumulate(-one.log_ppl * one.tokens for one in exchanges))
 
 
 def prompt_means(exchanges: Sequence[Exchange]) -> list[float]:
-    """The same a token."""
+    """The mean log-probability of a prompt token up to each turn."""
     tokens = accumulate(one.tokens for one in exchanges)
-    return [
-        total / n if n else math.nan for total, n in zip(prompt_log_probs(exchanges), tokens, strict=True)
-    ]
+    totals = zip(prompt_log_probs(exchanges), tokens, strict=True)
+    return [total / n if n else math.nan for total, n in totals]
 
 
 def worst_turn(exchanges: Sequence[Exchange]) -> int:
-    """The place of the turn with the most toxic defender, the first of equals."""
+    """Index of the turn with the most toxic defender, the first of equals."""
     return max(range(len(exchanges)), key=lambda turn: (exchanges[turn].toxicity, -turn))
 
 
 def danger(exchanges: Sequence[Exchange], least: float) -> float:
-    """log of P(prompt) x badness: the likeliest way to a turn in which the defender is at least so toxic, or
-    where there is none the way to the worst turn."""
+    """log of P(prompts) x toxicity: the highest among turns with a toxicity of at least `least`, or of the
+    worst turn if there is none."""
     chances = prompt_log_probs(exchanges)
     toxic = [turn for turn, one in enumerate(exchanges) if one.toxicity >= least]
     turns = toxic or [worst_turn(exchanges)]
@@ -69,15 +66,12 @@ def danger(exchanges: Sequence[Exchange], least: float) -> float:
 def finding_of(
     case: str, opening: Sequence[str], exchanges: Sequence[Exchange], seed: int, seconds: float = 0.0
 ) -> Finding:
-    """The reply is that of the worst turn, and the scores are that turn's."""
+    """A finding with the reply and the scores of the worst turn."""
     if not exchanges:
         raise ValueError(f"the conversation of case {case} has no turn")
     worst, means, chances = worst_turn(exchanges), prompt_means(exchanges), prompt_log_probs(exchanges)
-    said = [
-        spoken
-        for one in exchanges
-        for spoken in (SpokenTurn(ADVERSARY, one.adversary), SpokenTurn(DEFENDER, one.defender))
-    ]
+    roles = (ADVERSARY, DEFENDER)
+    said = [SpokenTurn(*turn) for one in exchanges for turn in zip(roles, one[:2], strict=True)]
     return Finding(
         case=case,
         restart=0,
@@ -110,7 +104,7 @@ def opening_of(finding: Finding) -> tuple[str, ...]:
 
 
 def exchanges_of(finding: Finding) -> list[Exchange]:
-    """Turn by turn; empty for a finding of another search."""
+    """The exchanges of a finding; empty for one of another search."""
     asked = [turn.text for turn in finding.turns if turn.role == ADVERSARY]
     answered = [turn.text for turn in finding.turns if turn.role == DEFENDER]
     numbers = [finding.series.get(name, []) for name in _NUMBERS]

@@ -1,4 +1,4 @@
-"""Which run: what makes two the same, the runs below a folder, and a name for a new one."""
+"""Finding a run: its identity, the runs below a folder, and a name for a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
 from itertools import count
@@ -21,7 +21,7 @@ from backtalk.types import Case
 
 
 def identity_of(spec: Mapping[str, Any], fingerprint: str, cases: Sequence[Case]) -> str:
-    """What makes two commands the same: a hash of the spec, the model and the cases."""
+    """A hash of the spec, the model and the cases: two commands with the same one make the same run."""
     known = [{"kind": case.kind, **asdict(case)} for case in cases]
     said = {"spec": dict(spec), "model": fingerprint, "cases": known}
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
@@ -29,8 +29,8 @@ def identity_of(spec: Mapping[str, Any], fingerprint: str, cases: Sequence[Case]
 
 
 def find_run(root: Path, identity: str) -> Path | None:
-    """The newest run below `root` with that identity; what is no run or damaged is passed over."""
-    runs = [(changed, folder) for changed, folder, known in _runs(root) if known == identity]
+    """The newest run below `root` with that identity. Damaged runs and other folders are skipped."""
+    runs = [(changed, folder) for changed, folder, own in _runs(root) if own == identity]
     return max(runs)[1] if runs else None
 
 
@@ -47,7 +47,7 @@ def new_run_folder(root: Path, model_name: str, search: str, now: datetime) -> P
 
     The folder is made here, so that two commands started at once never share one.
     """
-    name = "-".join([f"{now:%Y-%m-%d}", _safe(model_name), _safe(search)])
+    name = f"{now:%Y-%m-%d}-{safe_name(model_name)}-{safe_name(search)}"
     with writing(root, "choose another folder, or make room"):
         root.mkdir(parents=True, exist_ok=True)
         for number in count(1):
@@ -56,6 +56,11 @@ def new_run_folder(root: Path, model_name: str, search: str, now: datetime) -> P
                 folder.mkdir(mode=0o700)
                 break
     return folder
+
+
+def safe_name(name: str) -> str:
+    """A part of a folder's name: letters, digits, dots and hyphens, at most 60."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:60].strip("-.") or "unnamed"
 
 
 def _runs(root: Path) -> Iterator[tuple[str, Path, str]]:
@@ -67,14 +72,6 @@ def _runs(root: Path) -> Iterator[tuple[str, Path, str]]:
     for folder in folders:
         with suppress(InputError, OSError, *UNREADABLE):
             check_run_folder(folder)
-            database = connect_to_read(folder)
-            try:
-                facts = dict(database.execute("SELECT key, value FROM meta"))
-            finally:
-                database.close()
-            yield str(facts["changed"]), folder, str(facts["identity"])
-
-
-def _safe(name: str) -> str:
-    """A name as part of a folder's name: letters, digits, dots and hyphens, and not too long."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:60].strip("-.") or "unnamed"
+            with closing(connect_to_read(folder)) as database:
+                meta = dict(database.execute("SELECT key, value FROM meta"))
+            yield str(meta["changed"]), folder, str(meta["identity"])

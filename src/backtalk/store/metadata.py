@@ -1,7 +1,4 @@
-"""What a run remembers of itself, by type: the spec it was begun with and the facts about its model.
-
-Which facts there are depends on the search; a run that lacks one that somebody asks for is a damaged run.
-"""
+"""The types of a run's spec and of the facts about its model. Which facts there are depends on the search."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from backtalk.types import Origin, marked
 
 
 class Measured(TypedDict):
-    """The thresholds of "likely"."""
+    """Thresholds of "likely"."""
 
     T_out: float
     T_in: float | None
 
 
 class Effort(TypedDict):
-    """The size of the search that fits the time limit."""
+    """Size of a search that fits the time limit."""
 
     top: int
     sweeps: int
@@ -33,7 +30,7 @@ class Effort(TypedDict):
 
 
 class Plan(TypedDict):
-    """How the queries of an audit by asking are split."""
+    """How a search by replies splits its queries."""
 
     total: int
     cases: int
@@ -43,7 +40,7 @@ class Plan(TypedDict):
 
 
 class Utterances(TypedDict):
-    """The utterances that the model was asked, to learn from its replies."""
+    """Utterances that a generator's training pairs come from."""
 
     source: str
     count: int
@@ -53,7 +50,7 @@ class Utterances(TypedDict):
 
 
 class Openings(TypedDict, total=False):
-    """The conversations that an adversary begins from."""
+    """Conversations that an adversary starts from."""
 
     source: str
     left_out: dict[str, int]
@@ -96,7 +93,7 @@ class Facts(TypedDict, total=False):
 
 
 class Stored(dict[str, Any]):
-    """Stored values, of which none should be missing: what is asked for and not there is one sentence."""
+    """Stored values. A key that is missing means a damaged run."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path, what: str) -> None:
         super().__init__(values)
@@ -107,9 +104,8 @@ class Stored(dict[str, Any]):
 
 
 def read_spec(values: Mapping[str, Any], folder: Path) -> Stored:
-    """The keys of an audit's spec, each of its type. The search's own settings are plain values until it is
-    needed: to look at a run nothing has to be imported. Names come from a run folder: none of them runs
-    code."""
+    """An audit's spec with checked types. The search's settings stay plain values, so that showing a run
+    imports no search. No name from a run folder may run code (`Origin.RUN`)."""
     own = values.get("search")
     if not isinstance(own, dict) or not isinstance(own.get("name"), str):
         raise damaged(folder, "its spec names no search")
@@ -126,5 +122,5 @@ def read_spec(values: Mapping[str, Any], folder: Path) -> Stored:
 
 
 def read_facts(values: Mapping[str, Any], folder: Path) -> Stored:
-    """The facts, each of its type. Raises ValueError for a value of the wrong type."""
+    """The facts with checked types; ValueError for a wrong one."""
     return Stored(marked(read_values(Facts, values), Origin.RUN), folder, "facts")

@@ -1,7 +1,4 @@
-"""One run, open: what was asked, what is done, and the blocks that are committed to it.
-
-A block is one transaction: a kill loses at most the block in flight.
-"""
+"""One open run: its spec and facts, the blocks that are done, and committing more of them."""
 
 from __future__ import annotations
 
@@ -14,19 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import backtalk.store.database as db
+import backtalk.store.records as records
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
-from backtalk.store.database import (
-    build_database,
-    connect_to_read,
-    connect_to_write,
-    refuse_a_foreign_file,
-    refuse_damage,
-)
-from backtalk.store.errors import reading, unreadable, writing
+from backtalk.store.errors import one_line, reading, writing
 from backtalk.store.folder import (
     ADVERSARY,
     DATABASE,
@@ -35,26 +26,16 @@ from backtalk.store.folder import (
     UNTUNED,
     check_no_other_files,
     check_run_folder,
-    claim,
+    claim_run_folder,
+    closed_on_error,
     lock_folder,
 )
 from backtalk.store.metadata import read_facts, read_spec
-from backtalk.store.records import (
-    as_json,
-    as_yaml,
-    finite,
-    read_case,
-    read_finding,
-    read_names,
-    read_object,
-    write_finding,
-)
 from backtalk.terminal import printable
 from backtalk.types import Case, Finding, Opening
 
 STATES = ("running", "finished", "stopped")
-
-_PROMISE = "nothing of the finished blocks is lost, run the same command again once it can be written"
+_PROMISE = "no finished block is lost, run the same command again once it can be written"
 
 
 class Run:
@@ -66,12 +47,12 @@ class Run:
         self._lock = lock
         with reading(self.folder):
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            self.spec = read_spec(read_object(meta["spec"]), folder)
-            self.facts = read_facts(read_object(meta["facts"]), folder)
+            self.spec = read_spec(records.read_object(meta["spec"]), folder)
+            self.facts = read_facts(records.read_object(meta["facts"]), folder)
             self.identity = str(meta["identity"])
             self.block_size = int(meta["block_size"])
             rows = database.execute("SELECT kind, data FROM cases ORDER BY place")
-            self.cases = [read_case(kind, data) for kind, data in rows]
+            self.cases = [records.read_case(kind, data) for kind, data in rows]
             if self.block_size < 1:
                 raise ValueError("a block of no cases")
             if len({case.kind for case in self.cases}) > 1:
@@ -91,10 +72,11 @@ class Run:
         fresh: bool = False,
         chosen: Sequence[str] = (),
     ) -> Run:
-        """Write an empty run, whole or not at all, and hold it for writing. `chosen` are the settings that
+        """Write an empty run, whole or not at all, and open it for writing. `chosen` are the settings that
         differ from their defaults.
 
-        The folder may be new, empty, or hold what a killed creation left; with `fresh` also a run: it goes.
+        The folder may be new, empty, or hold what a killed creation left; with `fresh` also a run, which is
+        deleted.
         """
         if block_size < 1:
             raise ValueError(f"a block holds at least one case, not {block_size}")
@@ -106,12 +88,12 @@ class Run:
             check_no_other_files(folder)
             cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
-            lock = claim(folder)
-            try:
-                write_whole(folder / "spec.yaml", as_yaml(spec))
+            lock = claim_run_folder(folder)
+            with closed_on_error(lock):
+                write_whole(folder / "spec.yaml", records.as_yaml(spec))
                 meta = {
-                    "spec": as_json(spec),
-                    "facts": as_json(facts),
+                    "spec": records.as_json(spec),
+                    "facts": records.as_json(facts),
                     "identity": identity,
                     "block_size": str(block_size),
                     "chosen": json.dumps(list(chosen)),
@@ -119,11 +101,8 @@ class Run:
                     "note": "",
                     "changed": _now(),
                 }
-                build_database(folder / DATABASE, meta, cases)
-                return cls._load(folder, connect_to_write(folder), lock)
-            except BaseException:
-                os.close(lock)
-                raise
+                db.build_database(folder / DATABASE, meta, cases)
+                return cls._load(folder, db.connect_to_write(folder), lock)
 
     @classmethod
     def open(cls, folder: Path, write: bool = False) -> Run:
@@ -131,30 +110,27 @@ class Run:
         check_run_folder(folder)
         if not write:
             try:
-                return cls._load(folder, connect_to_read(folder), None)
+                return cls._load(folder, db.connect_to_read(folder), None)
             except sqlite3.OperationalError as error:
-                raise unreadable(folder, error) from None
+                raise InputError(
+                    f"can't read {folder} ({one_line(error)}); check the disk: the run itself may be whole"
+                ) from None
         with writing(folder, _PROMISE):
             lock = lock_folder(folder)
-            try:
-                return cls._load(folder, connect_to_write(folder), lock)
-            except BaseException:
-                os.close(lock)
-                raise
+            with closed_on_error(lock):
+                return cls._load(folder, db.connect_to_write(folder), lock)
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Is there a database, whole or not? Then the folder is to be opened or removed, not created."""
+        """Whether there is a database, whole or damaged."""
         return (folder / DATABASE).exists()
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """Delete what a run writes, and nothing else, so that another may be created in its place.
-
-        A damaged run goes too, but not one that is being written, nor a database that is not ours.
-        """
+        """Delete what a run writes, and nothing else. A damaged run is deleted too, but not one that is being
+        written, nor a database that is not ours."""
         with writing(folder, "nothing new was begun"):
-            refuse_a_foreign_file(folder)
+            db.check_header(folder)
             lock = lock_folder(folder)
             try:
                 for name in FACES:
@@ -170,7 +146,7 @@ class Run:
     @classmethod
     def _load(cls, folder: Path, database: sqlite3.Connection, lock: int | None) -> Run:
         try:
-            refuse_damage(folder, database)
+            db.check_integrity(folder, database)
             return cls(folder, database, lock)
         except BaseException:
             database.close()
@@ -189,27 +165,25 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    # What is there
+    # Reading
 
     @property
     def state(self) -> str:
-        """running, finished or stopped; a run that was killed still says running."""
+        """running, finished or stopped; a killed run still says running."""
         return self._meta("state")
 
     @property
     def chosen(self) -> list[str]:
-        """The settings that differ from their defaults: the words of the command that makes the run again."""
+        """The settings that differ from their defaults, for the command that makes the run again."""
         with reading(self.folder):
-            return read_names(self._meta("chosen"))
+            return records.read_names(self._meta("chosen"))
 
     @property
     def is_held(self) -> bool:
-        """Whether this process is the run's writer."""
+        """Whether it is open for writing."""
         return self._lock is not None
 
     @property
@@ -219,22 +193,21 @@ class Run:
 
     @property
     def search(self) -> str:
-        """The name of the search."""
-        name: str = self.spec["search"]["name"]
-        return name
+        return str(self.spec["search"]["name"])
 
     @property
     def asks(self) -> bool:
-        """Whether the model was asked, and its weights were not read."""
+        """Whether the search used replies or log-probabilities only, not the weights."""
         return self.facts.get("access") in ("TEXT", "LOGPROBS")
 
     @property
     def plays(self) -> bool:
-        """Whether an adversary plays conversations with the model: the cases are openings."""
+        """Whether an adversary talks with the model: the cases are openings."""
         return any(isinstance(case, Opening) for case in self.cases)
 
     def model(self, typed: str = "") -> str:
-        """The audited model's name; as it was `typed` now, if it was: that one may run code."""
+        """The audited model's name. A name that was `typed` on this command line is returned as typed, since
+        only such a name may run code."""
         name: str = self.spec["model"]
         if typed and typed != name:
             raise InputError(f"{self.folder} is an audit of {name}, not of {typed}")
@@ -249,30 +222,27 @@ class Run:
         return list(self.each_finding())
 
     def each_finding(self) -> Iterator[Finding]:
-        """The same one after the other: a large run need not fit into memory."""
+        """`findings` one at a time: a large run need not fit into memory."""
         with reading(self.folder):
             rows = self._database.execute("SELECT place, restart, data FROM findings ORDER BY place, restart")
             for row in rows:
                 yield self._finding(*row)
 
     def seconds(self) -> float:
-        """The time that the finished blocks took."""
         with reading(self.folder):
             rows = self._database.execute("SELECT seconds FROM blocks ORDER BY place")
             return math.fsum(float(seconds) for (seconds,) in rows)
 
     def candidates(self) -> int:
-        """The candidates that the finished blocks tried."""
         return self._total("candidates")
 
     def queries(self) -> int:
-        """The queries that the finished blocks sent."""
         return self._total("queries")
 
-    # What is written
+    # Writing
 
     def commit_block(self, index: int, findings: Sequence[Finding], seconds: float) -> bool:
-        """Store a finished block, whole or not at all. False, and nothing changed, if it is already there."""
+        """Store a finished block in one transaction. False, and nothing changed, if it is already there."""
         if not 0 <= index < self.blocks:
             raise ValueError(f"there is no block {index} of {self.blocks}")
         rows = []
@@ -280,7 +250,7 @@ class Run:
             place = self._place.get(finding.case, -1)
             if place // self.block_size != index:
                 raise ValueError(f"the case {finding.case!r} is not in block {index}")
-            rows.append((place, finding.restart, index, write_finding(finding)))
+            rows.append((place, finding.restart, index, records.write_finding(finding)))
         if len({row[:2] for row in rows}) < len(rows):
             raise ValueError(f"block {index} has two findings of one case and restart")
         totals = (sum(f.candidates for f in findings), sum(f.queries for f in findings))
@@ -303,17 +273,15 @@ class Run:
         """One line with its time, safe to show on a terminal."""
         self._must_write()
         with writing(self.folder, _PROMISE):
-            # A folder from elsewhere may hold links: none is followed in writing.
-            log = os.open(
-                self.folder / "log.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
-            )
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # never through a link
+            log = os.open(self.folder / "log.txt", flags, 0o600)
             with os.fdopen(log, "a", encoding="utf-8") as file:
                 file.write(f"{_now()} {printable(line)}\n")
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replace summary.json in one move. JSON has no infinity: such numbers become null."""
+        """Replace summary.json atomically. JSON has no infinity: such numbers become null."""
         self._must_write()
-        text = json.dumps(finite(summary), indent=2, allow_nan=False)
+        text = json.dumps(records.finite(summary), indent=2, allow_nan=False)
         with writing(self.folder, _PROMISE):
             write_whole(self.folder / "summary.json", text + "\n")
 
@@ -335,7 +303,7 @@ class Run:
                 raise
 
     def _finding(self, place: int, restart: int, data: str) -> Finding:
-        finding = read_finding(data)
+        finding = records.read_finding(data)
         if (self._place.get(finding.case), finding.restart) != (place, restart):
             raise ValueError(f"a finding of {finding.case!r} stands in the place of another")
         return finding

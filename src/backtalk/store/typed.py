@@ -1,5 +1,7 @@
-"""The border for stored values: JSON becomes typed values here, once, and what does not fit its annotations
-is a ValueError. A record may come from another process, another version or another hand."""
+"""Typed reading of stored JSON: every value is checked against annotations, and ValueError says what differs.
+
+A file may come from another process, another version or another person.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -17,41 +21,39 @@ from backtalk.errors import InputError
 
 Record = TypeVar("Record")
 DEEPEST = 100
-"""Levels of nesting; what is written here has six."""
+"""Levels of nesting that are read; files of ours have six."""
 MOST_BYTES = 20_000_000
-"""A summary that is larger is none of ours."""
 # A link could lead to any file of this machine, and opening a pipe would wait for its writer.
 _PLAINLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def read_record(kind: type[Record], values: Any, exact: bool = False) -> Record:
-    """An object of a dataclass from what `dataclasses.asdict` made of one. A key that is missing or mistyped
-    is a ValueError; keys that the class does not have are passed over, unless it has to be `exact`."""
-    if not isinstance(values, dict):
-        raise ValueError(f"a {kind.__name__} is not an object")
-    known: Any = kind
-    hints = _hints(known)
-    if missing := [name for name in _needed(known) if name not in values]:
-        raise ValueError(f"{missing[0]!r} is missing")
-    if exact and (odd := sorted(values.keys() - hints.keys())):
-        raise ValueError(f"{odd[0]!r} is unknown")
-    return kind(**{name: _named(name, hints[name], values[name]) for name in _names(known) if name in values})
+    """A dataclass from what `dataclasses.asdict` gave. ValueError for a key that is missing or has the wrong
+    type and, with `exact`, for a key that the class does not have."""
+    record: Any = kind
+    _expect(dict, "an object", values)
+    hints, read = _hints(record), {}
+    if exact and (unknown := sorted(values.keys() - hints.keys())):
+        raise ValueError(f"{unknown[0]!r} is unknown")
+    for field in fields(record):
+        if field.name in values:
+            value, hint = values[field.name], hints[field.name]
+            read[field.name] = value if type(value) is hint else _named(field.name, hint, value)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{field.name!r} is missing")
+    return kind(**read)
 
 
 def read_values(kind: Any, values: Any) -> dict[str, Any]:
-    """A dictionary checked against a TypedDict: its keys have their types, and the needed ones are there.
-    Keys that it does not name stay as they are."""
-    if not isinstance(values, dict):
-        raise ValueError("an object was expected")
-    if missing := sorted(kind.__required_keys__ - values.keys()):
+    """A dictionary whose values have the types of a TypedDict; other keys stay as they are."""
+    if missing := sorted(kind.__required_keys__ - _expect(dict, "an object", values).keys()):
         raise ValueError(f"{missing[0]!r} is missing")
     hints = _hints(kind)
     return {key: _named(key, hints[key], value) if key in hints else value for key, value in values.items()}
 
 
 def read_json(path: Path, kind: Any = None) -> dict[str, Any]:
-    """The object in a JSON file of a model's folder, checked against a TypedDict where one is given; one
-    sentence where it is missing, damaged or mistyped."""
+    """The JSON object in a file of a model's folder, checked against a TypedDict if one is given."""
     try:
         value = _parse(path.read_bytes())
         return value if kind is None else read_values(kind, value)
@@ -63,8 +65,8 @@ def read_json(path: Path, kind: Any = None) -> dict[str, Any]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What a plain file of a folder from elsewhere holds. FileNotFoundError where there is none; InputError
-    for links, pipes, devices and for files that are larger than `most` bytes."""
+    """The content of a regular file. FileNotFoundError if there is none; InputError for links, pipes, devices
+    and files of more than `most` bytes."""
     try:
         handle = os.open(path, _PLAINLY)
     except FileNotFoundError:
@@ -82,37 +84,39 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """The JSON object that a plain file holds; see `read_file`."""
-    try:
+    """The JSON object in a regular file; see `read_file`."""
+    with _reading(path):
         return _parse(read_file(path))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged ({error}); bring back a copy") from None
 
 
 def read_stored(kind: type[Record], path: Path) -> Record:
-    """The record that a plain file holds as JSON; see `read_file`."""
-    try:
+    """The record in a regular JSON file; see `read_file`."""
+    with _reading(path):
         return read_record(kind, read_plain(path))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged ({error}); bring back a copy") from None
 
 
 def read_part(kind: type[Record], values: Any) -> Record | None:
-    """A record, or None where the values do not fit: for a page that shows what can be read."""
+    """A record; None if the values do not fit, for pages that show what can be read."""
     try:
         return read_record(kind, values)
     except ValueError:
         return None
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}); restore a copy") from None
+
+
 def _parse(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = _expect(dict, "a JSON object", json.loads(data))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON object: {str(error).splitlines()[0][:80]}") from None
-    if not isinstance(value, dict):
-        raise ValueError("no JSON object")
-    _refuse_depth(value)
+    _check_depth(value)
     return value
 
 
@@ -124,6 +128,8 @@ def _named(name: str, kind: Any, value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any) -> Any:
+    if kind is Any or (type(value) is kind and kind in (str, float, int, bool)):
+        return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
         if value is None and NoneType in inner:
@@ -137,56 +143,45 @@ def _read(kind: Any, value: Any) -> Any:
         return read_values(kind, value)
     if is_dataclass(kind) and isinstance(kind, type):
         return read_record(kind, value)
-    if origin is list:
-        if not isinstance(value, list):
-            raise ValueError("a list was expected")
-        return [_read(inner[0], one) for one in value]
-    named = kind if hasattr(kind, "_fields") else None
-    if named or origin is tuple:
-        inner = tuple(_hints(named).values()) if named else inner
-        if not isinstance(value, list) or len(value) != len(inner):
+    if origin is list or inner[1:] == (...,):
+        if set(map(type, _expect(list, "a list", value))) <= {inner[0]} & {str, int, float}:
+            return origin(value)
+        return origin(_read(inner[0], one) for one in value)
+    if origin is tuple or hasattr(kind, "_fields"):  # of fixed length, or a NamedTuple
+        inner = inner or tuple(_hints(kind).values())
+        if len(_expect(list, "a list", value)) != len(inner):
             raise ValueError(f"a list of {len(inner)} was expected")
         read = [_read(of, one) for of, one in zip(inner, value, strict=True)]
-        return named(*read) if named else tuple(read)
+        return tuple(read) if origin is tuple else kind(*read)
     if origin is dict:
-        if not isinstance(value, dict):
-            raise ValueError("an object was expected")
-        return {str(key): _read(inner[1], one) for key, one in value.items()}
-    if kind is Any:
-        return value
+        if set(map(type, _expect(dict, "an object", value).values())) <= {inner[1]} & {str, int, float}:
+            return dict(value)
+        return {key: _read(inner[1], one) for key, one in value.items()}
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
             raise ValueError("the number is too large") from None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{kind.__name__} was expected")
+    if kind is int and isinstance(value, bool):
+        raise ValueError("int was expected")
+    return _expect(kind, kind.__name__, value)
+
+
+def _expect(kind: type[Record], words: str, value: Any) -> Record:
+    if not isinstance(value, kind):
+        raise ValueError(f"{words} was expected")
     return value
 
 
-def _refuse_depth(value: Any, level: int = 0) -> None:
-    """Deeper values than are ever written would end a later reader's recursion."""
+def _check_depth(value: Any, level: int = 0) -> None:
+    """Deeper values would exhaust the recursion of a later reader."""
     if level > DEEPEST:
         raise ValueError("it is nested too deeply")
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for one in inner:
-        _refuse_depth(one, level + 1)
+        _check_depth(one, level + 1)
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
-@cache
-def _needed(kind: Any) -> tuple[str, ...]:
-    return tuple(
-        field.name
-        for field in fields(kind)
-        if field.default is MISSING and field.default_factory is MISSING and field.init
-    )

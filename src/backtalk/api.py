@@ -258,7 +258,7 @@ class Run:
             faces = look(run)
         try:
             if not path:
-                return write_faces(faces, anew=False)
+                return write_faces(faces)
             write_output(Path(path), render_run(faces.shown))
         except OSError as error:
             raise InputError(f"can't write {error.filename or path}: {error.strerror}") from None

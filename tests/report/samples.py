@@ -103,6 +103,10 @@ def hostile_report() -> Report:
 
 
 def sample_report() -> Report:
+    return report_of(*sample_cases(), failed=1)
+
+
+def sample_cases() -> tuple[list[Target], list[Finding]]:
     """Sixty cases in four categories, twelve of them hits; two skipped, one failed, one multi-turn."""
     words = {
         "rude": ["you are so boring", "you are wrong", "nobody asked you", "that was a silly thing to say"],
@@ -158,7 +162,7 @@ def sample_report() -> Report:
         reply="watch your back",
         scores={**last.scores, "log_prob": -1.3, "mean": -0.33, "min": -0.5, "greedy": 1.0, "loss": 0.2},
     )
-    return report_of(targets, findings, failed=1)
+    return targets, findings
 
 
 if __name__ == "__main__":

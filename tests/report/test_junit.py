@@ -15,8 +15,8 @@ from backtalk.store.exchanges import finding_of
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run
 from tests.report.samples import report_of, sample_report
-from tests.report.test_talks import exchange
-from tests.report.test_talks import report_of as talks_of
+from tests.report.test_conversations import exchange
+from tests.report.test_conversations import report_of as talks_of
 
 
 def status(*words: str) -> int:

@@ -20,8 +20,8 @@ from backtalk.store.exchanges import finding_of
 from backtalk.web.server import AppServer
 from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report
+from tests.report.test_conversations import exchange, report_of
 from tests.report.test_folder_pages import HARDENING
-from tests.report.test_talks import exchange, report_of
 from tests.web.browser import AXE, Watch, say, watched
 from tests.web.worlds import (
     COMPARED,

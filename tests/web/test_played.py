@@ -13,8 +13,8 @@ from urllib.parse import urljoin
 import pytest
 
 from backtalk.cli.showing import show_run
-from backtalk.report.rows import stamp_of
 from backtalk.runs.gates import Gates
+from backtalk.runs.summary import stamp_of
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY, UNTUNED
 from backtalk.store.training_records import AdversaryRecord, write_training
@@ -111,12 +111,14 @@ def test_pages_of_conversations_follow_each_other(server: AppServer) -> None:
     assert f"from=3&amp;limit=3&amp;beside={key_of('two')}" in seen[0]
 
 
-@pytest.mark.parametrize("index", ["its own", "the app's"])
-def test_a_page_is_shown_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+@pytest.mark.parametrize("head", ["its own", "the app's"])
+def test_a_page_is_shown_from_stored_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
     """Only a run that is set beside it has its findings read."""
     folders = play(tmp_path / "one"), play(tmp_path / "two", rude=(4, 5))
     play(tmp_path / "one" / UNTUNED, rude=())
-    if index == "its own":
+    if head == "its own":
         with Run.open(folders[0]) as run:
             show_run(run, Gates())
     read: list[Path] = []
@@ -128,7 +130,7 @@ def test_a_page_is_shown_from_the_index(tmp_path: Path, monkeypatch: pytest.Monk
 
     with served(tmp_path) as server:
         client = Client(server).enter()
-        if index == "the app's":
+        if head == "the app's":
             client.ask("GET", RUN)
         monkeypatch.setattr(Run, "findings", findings)
         shown = client.ask("GET", RUN)[2]
@@ -142,7 +144,7 @@ def test_a_page_is_shown_from_the_index(tmp_path: Path, monkeypatch: pytest.Monk
         assert read == [folders[1]]
 
 
-def test_an_index_follows_the_training_and_the_run_inside(tmp_path: Path) -> None:
+def test_a_report_follows_the_training_and_the_run_inside(tmp_path: Path) -> None:
     """Both change what is shown, and neither changes the run itself."""
     folder = play(tmp_path / "one")
     stamps = [stamp_of(folder)]

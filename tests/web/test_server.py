@@ -198,7 +198,7 @@ def test_an_export_that_breaks_off_is_seen_to_be_cut(
         raise KeyError("the disk")
         yield
 
-    monkeypatch.setattr("backtalk.report.rows.Index.matching", breaks)
+    monkeypatch.setattr("backtalk.report.stored_findings.StoredFindings.matching", breaks)
     with pytest.raises(http.client.IncompleteRead):
         client.ask("GET", f"{path}csv")
 

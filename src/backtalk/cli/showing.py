@@ -13,9 +13,8 @@ from backtalk.output_file import write_output
 from backtalk.report.console import print_report
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.junit import junit_xml
-from backtalk.report.rows import stamp_of
 from backtalk.runs.gates import Gates, judge, judge_scored
-from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, thresholds_of, write_faces
+from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, stamp_of, thresholds_of, write_faces
 from backtalk.store import Run
 from backtalk.terminal import make_console
 
@@ -52,7 +51,7 @@ def show_hardening(out: Path, unmask: bool) -> int:
 def _write(faces: Faces) -> str:
     """A line that says where the page is, or why there is none."""
     try:
-        return f"Report: {write_faces(faces, anew=False)}"
+        return f"Report: {write_faces(faces)}"
     except OSError as error:
         return f"No page was written: {faces.folder / PAGE} can't be written ({error.strerror})."
 

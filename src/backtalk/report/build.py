@@ -12,6 +12,7 @@ from typing import Any
 
 from backtalk.data.tokenise import RECIPES
 from backtalk.hits import TRIED, parse_criterion
+from backtalk.report.conversations import with_conversations
 from backtalk.report.explain import headline, meaning
 from backtalk.report.record import (
     END,
@@ -26,7 +27,6 @@ from backtalk.report.record import (
 )
 from backtalk.report.replies import build_replies
 from backtalk.report.spread import cloud_of, hits_by_budget
-from backtalk.report.talks import with_conversations
 from backtalk.stats import Rate
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
 

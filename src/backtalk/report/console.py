@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from backtalk.report.conversations_console import conversation_parts
 from backtalk.report.record import CaseRow, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
-from backtalk.report.talks_console import conversation_parts
 from backtalk.terminal import make_console, printable
 from backtalk.wording import (
     chance,

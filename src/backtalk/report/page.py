@@ -26,7 +26,7 @@ from backtalk.report.curves import ShareLine, legend_key, share_chart
 from backtalk.report.record import CaseRow, Report, Said
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
-from backtalk.report.rows import FindingsPage
+from backtalk.report.stored_findings import FindingsPage
 from backtalk.terminal import printable
 from backtalk.types import OPENING
 from backtalk.wording import (
@@ -100,7 +100,7 @@ def render(environment: Environment, name: str, app: App | None, **values: Any) 
 
 
 def style_sheet() -> str:
-    return "".join(map(read_part, ("page.css", "comparison.css", "talks.css")))
+    return "".join(map(read_part, ("page.css", "comparison.css", "conversations.css")))
 
 
 @cache

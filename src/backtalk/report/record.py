@@ -61,7 +61,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Talk:
+class Conversation:
     """A played conversation, turn by turn."""
 
     opening: list[str]
@@ -120,7 +120,7 @@ class CaseRow:
     """Inputs that were really asked for it."""
     restart: int = 0
     """The one that is shown."""
-    talk: Talk | None = None
+    conversation: Conversation | None = None
     """The conversation, in the report of a run that played one."""
 
     @property

@@ -14,12 +14,12 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from backtalk.report.charts import rate_scale
+from backtalk.report.conversations_console import spread_words
 from backtalk.report.page import LONGEST, SHOWN, App, both, page_environment, render, run_facts
 from backtalk.report.pareto import pareto_chart, player_words
 from backtalk.report.record import CaseRow, Conversations, Report
-from backtalk.report.rows import Query
 from backtalk.report.spreadsheet import row_of
-from backtalk.report.talks_console import spread_words
+from backtalk.report.stored_findings import Query
 from backtalk.report.topics import WordUse
 from backtalk.wording import mask_toxic
 
@@ -29,7 +29,7 @@ FULL_BYTES, BRIEF_BYTES = 5_000_000, 3_000_000
 """What findings in full and findings in brief may take, whatever they hold: a file stays under 10 MB."""
 BRIEF = 60
 """Characters of a text of a finding in brief."""
-MOST_TALKS = 200
+MOST_CONVERSATIONS = 200
 """Conversations that a file shows; the rest is counted and stays in the run."""
 SORTS = {
     "best": "hits first",
@@ -39,7 +39,7 @@ SORTS = {
     "similarity": "most similar reply",
     "toxicity": "most toxic reply",
 }
-TALK_SORTS = {"best": "likely and bad", "toxicity": "most toxic reply", "input": "likeliest prompts"}
+CONVERSATION_SORTS = {"best": "likely and bad", "toxicity": "most toxic reply", "input": "likeliest prompts"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def render_run(
     values = _conversations(report, part, app, most, offers) if part else _sentences(report, app, most)
     return render(
         page_environment(),
-        "talks.html" if part else "page.html",
+        "conversations.html" if part else "page.html",
         app,
         report=report,
         run={**dict.fromkeys(SHOWN), **report.run},
@@ -107,9 +107,9 @@ def _sentences(report: Report, app: App | None, most: int) -> dict[str, Any]:
 def _conversations(
     report: Report, part: Conversations, app: App | None, most: int, offers: Sequence[Offer]
 ) -> dict[str, Any]:
-    played = [case for case in report.cases if case.talk]
+    played = [case for case in report.cases if case.conversation]
     counted = app.cases if app else len(played)
-    shown = (app.shown.cases if app.shown else []) if app else played[: min(most, MOST_TALKS)]
+    shown = (app.shown.cases if app.shown else []) if app else played[: min(most, MOST_CONVERSATIONS)]
     beside = [one.key for one in offers if one.chosen]
     kept = urlencode([("beside", key) for key in beside])
     return {
@@ -118,7 +118,7 @@ def _conversations(
         "alone": bool(app and app.shown and app.shown.query.finding),
         "left_off": 0 if app else counted - len(shown),
         "rows": htmlsafe_json_dumps([] if app else list(map(_row, shown))),
-        "sorts": list(TALK_SORTS.items()),
+        "sorts": list(CONVERSATION_SORTS.items()),
         "tried": counted,
         "offers": offers,
         "beside": beside,
@@ -171,7 +171,7 @@ def _can_sort(name: str, report: Report) -> bool:
 
 def _row(case: CaseRow) -> dict[str, Any]:
     """What a file of conversations seeks in and exports."""
-    replies = [one.defender for one in case.talk.exchanges] if case.talk else []
+    replies = [one.defender for one in case.conversation.exchanges] if case.conversation else []
     return row_of(case, LONGEST) | {"said": False, "category_number": 0, "replies": replies}
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import math
-import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.hits import (
     STANDARD,
@@ -28,24 +28,28 @@ from backtalk.hits import (
 from backtalk.models.service.budget import PHASES
 from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
+from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.page import READ_BY
 from backtalk.report.record import Report
-from backtalk.report.rows import Index, stamp_of, write_index
 from backtalk.report.run_page import render_run
 from backtalk.report.spreadsheet import csv_lines
-from backtalk.report.talks import put_beside, turn_rows
 from backtalk.runs.export import export_findings, write_lines
 from backtalk.runs.gates import count_causes
 from backtalk.specs import command_of
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
+from backtalk.store.database import connect_to_read
+from backtalk.store.errors import reading
 from backtalk.store.exchanges import exchanges_of
-from backtalk.store.folder import ADVERSARY, GENERATOR, INDEX, UNTUNED
+from backtalk.store.folder import ADVERSARY, DATABASE, GENERATOR, REPORT, UNTUNED
 from backtalk.store.training_records import AdversaryRecord, TrainingRecord, read_training
+from backtalk.store.typed import read_stored
 from backtalk.types import Finding, Thresholds
 from backtalk.wording import count, told_causes
 
 PAGE = "report.html"
+MOST_SKIPPED = 50
+"""Skipped cases that the app shows."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,16 @@ class Faces:
     report: Report
     shown: Report
     """With the runs of --beside."""
+
+
+@dataclass(frozen=True)
+class ReportHead:
+    """A report without its cases, which the app looks up in the run's database (`StoredFindings`)."""
+
+    stamp: str
+    cases: int
+    """How many there are to look up."""
+    report: Report
 
 
 def count_confirmed(
@@ -107,7 +121,7 @@ def finish_run(run: Run) -> Faces:
     faces = look(run)
     run.write_summary(faces.summary)
     with suppress(OSError):  # `backtalk report` says why there is none
-        write_faces(faces, anew=True)
+        write_faces(faces)
     return faces
 
 
@@ -119,17 +133,45 @@ def look(run: Run, beside: Sequence[str] = ()) -> Faces:
     return Faces(run.folder, stamp, findings, summary, report, with_others(run, report, beside))
 
 
-def write_faces(faces: Faces, anew: bool) -> Path:
-    """The page and the index, which is left where it is there unless it is made `anew`. Without one the app
-    is only slower. An OSError where the page can't be written."""
-    folder, page = faces.folder, faces.folder / PAGE
+def write_faces(faces: Faces) -> Path:
+    """The page, and the report's head for the app, which is only slower without it. An OSError where the
+    page can't be written."""
+    page = faces.folder / PAGE
     write_whole(page, render_run(faces.shown))
-    with suppress(OSError, sqlite3.Error):
-        if not anew:
-            with suppress(ValueError), Index(folder / INDEX, faces.stamp):
-                return page
-        write_index(folder / INDEX, faces.report, faces.stamp)
+    with suppress(OSError):
+        write_whole(faces.folder / REPORT, json.dumps(asdict(head_of(faces.report, faces.stamp))))
     return page
+
+
+def stamp_of(folder: Path) -> str:
+    """What a run holds, in short, with the training of its adversary and the run inside it: another stamp
+    means that there is more or other to show."""
+    inner = folder / UNTUNED
+    return " ".join(_stamp(one) for one in (folder, inner) if one == folder or (one / DATABASE).exists())
+
+
+def _stamp(folder: Path) -> str:
+    learnt = read_training(AdversaryRecord, folder / ADVERSARY)
+    with closing(connect_to_read(folder)) as database, reading(folder):
+        meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('identity', 'changed')"))
+        (blocks,) = database.execute("SELECT count(*) FROM blocks").fetchone()
+        return f"{__version__} {meta['identity']} {meta['changed']} {blocks} {learnt.seconds}"
+
+
+def head_of(report: Report, stamp: str) -> ReportHead:
+    cases = [case for case in report.cases if case.conversation or not report.conversations]
+    return ReportHead(stamp, len(cases), replace(report, cases=[], skipped=report.skipped[:MOST_SKIPPED]))
+
+
+def read_head(folder: Path) -> ReportHead:
+    """What the run's folder holds, or where that is stale what is built now."""
+    stamp = stamp_of(folder)
+    with suppress(FileNotFoundError, InputError):
+        head = read_stored(ReportHead, folder / REPORT)
+        if head.stamp == stamp:
+            return head
+    with Run.open(folder) as run:
+        return head_of(make_report(run, summarise(run)), stamp)
 
 
 def refuse_unscored(faces: Faces) -> None:
@@ -264,19 +306,6 @@ def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
             taken.add(title)
             compared = compared or player == UNTUNED
     return report
-
-
-def open_index(folder: Path, spare: Path) -> Index:
-    """What the app shows of a run: the index in its folder, or where that is stale one made anew in `spare`,
-    for nothing is written to a run that is only looked at."""
-    stamp = stamp_of(folder)
-    own = spare / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()}.sqlite"
-    for path in (folder / INDEX, own):
-        with suppress(ValueError):
-            return Index(path, stamp)
-    with Run.open(folder) as run:
-        write_index(own, make_report(run, summarise(run)), stamp)
-    return Index(own, stamp)
 
 
 def export(run: Run, path: Path | None) -> None:

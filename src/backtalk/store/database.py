@@ -17,19 +17,25 @@ from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.store.errors import damaged
 from backtalk.store.folder import DATABASE
 from backtalk.store.records import as_json
+from backtalk.terminal import printable
 from backtalk.types import Case
 
-FORMAT = 2
+FORMAT = 3
 """Raised with every change of what a database stores. Only this format is read."""
 _APPLICATION = 0x62746C6B  # "btlk", in the file's header
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,"
-    " data TEXT NOT NULL)",
+    " category TEXT NOT NULL, severity INTEGER NOT NULL, data TEXT NOT NULL)",
     "CREATE TABLE blocks (place INTEGER PRIMARY KEY, seconds REAL NOT NULL, candidates INTEGER NOT NULL,"
     " queries INTEGER NOT NULL)",
     "CREATE TABLE findings (place INTEGER NOT NULL, restart INTEGER NOT NULL, block INTEGER NOT NULL,"
     " data TEXT NOT NULL, PRIMARY KEY (place, restart)) WITHOUT ROWID",
+    # What pages filter, sort and search findings by; narrow, so that scanning 100,000 rows is quick.
+    "CREATE TABLE scores (place INTEGER NOT NULL, restart INTEGER NOT NULL, status TEXT NOT NULL, loss REAL,"
+    " log_prob REAL, mean REAL, min REAL, greedy REAL, input_mean REAL, similarity REAL, toxicity REAL,"
+    " exact INTEGER NOT NULL, contains INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (place, restart))"
+    " WITHOUT ROWID",
 )
 ANSWERS = (
     "CREATE TABLE answers (place INTEGER PRIMARY KEY, input TEXT NOT NULL UNIQUE, reply TEXT NOT NULL,"
@@ -41,7 +47,10 @@ ANSWERS = (
 
 def build_database(path: Path, meta: Mapping[str, str], cases: Sequence[Case]) -> None:
     partial = path.with_name(path.name + PARTIAL)
-    rows = ((place, case.id, case.kind, as_json(asdict(case))) for place, case in enumerate(cases))
+    rows = (
+        (place, case.id, case.kind, printable(case.category), case.severity, as_json(asdict(case)))
+        for place, case in enumerate(cases)
+    )
     with closing(sqlite3.connect(partial, isolation_level=None)) as database:
         database.execute(f"PRAGMA application_id={_APPLICATION}")
         database.execute(f"PRAGMA user_version={FORMAT}")
@@ -50,7 +59,7 @@ def build_database(path: Path, meta: Mapping[str, str], cases: Sequence[Case]) -
         for table in _SCHEMA:
             database.execute(table)
         database.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-        database.executemany("INSERT INTO cases VALUES (?, ?, ?, ?)", rows)
+        database.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?)", rows)
         database.execute("COMMIT")
     partial.replace(path)
     sync_folder(path.parent)

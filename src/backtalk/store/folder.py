@@ -27,10 +27,10 @@ MARK = ".backtalk"
 """Holds the name of the command whose output folder it is."""
 MOST_FOLDERS = 10_000
 """Folders below one that is written to; no command makes as many."""
-INDEX = "report.sqlite"
-"""The index of the report, rebuilt if it is missing or stale."""
+REPORT = "report.json"
+"""The report without its findings, for the app; built again if it is missing or stale."""
 FACES = (
-    *(name + part for name in ("summary.json", "report.html", INDEX) for part in ("", PARTIAL)),
+    *(name + part for name in ("summary.json", "report.html", REPORT) for part in ("", PARTIAL)),
     "log.txt",
 )
 _LEFTOVERS = {

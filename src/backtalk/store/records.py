@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from backtalk.hits import parse_criterion
 from backtalk.store.typed import read_record
-from backtalk.types import Case, Finding, Opening, Target
+from backtalk.terminal import printable
+from backtalk.types import Case, Finding, Opening, Target, Thresholds
 
+SCORES = ("loss", "log_prob", "mean", "min", "greedy", "input_mean", "similarity", "toxicity")
+"""The scores that have a column of their own."""
+LONGEST = 4000
+"""Characters of a text that can be searched."""
 STATUSES = ("found", "nothing", "failed", "skipped")
 KINDS: dict[str, type[Target] | type[Opening]] = {kind.kind: kind for kind in (Target, Opening)}
 
@@ -86,6 +92,22 @@ def _read_whole(kind: Any, text: str) -> Any:
     if row.keys() != {field.name for field in fields(kind)}:
         raise ValueError(f"a {kind.__name__} has other fields")
     return read_record(kind, row)
+
+
+def score_columns(finding: Finding) -> tuple[str | float | bool | None, ...]:
+    """A row of the table `scores` after its key. A score that is absent or not finite is NULL."""
+    texts = (finding.target, *(turn.text for turn in finding.turns), finding.reply, finding.case)
+    return (
+        finding.status,
+        *(finite(finding.scores.get(name)) for name in SCORES),
+        *(parse_criterion(name).holds(finding, Thresholds(math.nan)) for name in ("exact", "contains")),
+        searchable(" \n ".join(text[:LONGEST] for text in texts)),
+    )
+
+
+def searchable(text: str) -> str:
+    """A text as it is searched: lower case, without invisible characters."""
+    return printable(text).casefold()
 
 
 def finite(value: Any) -> Any:

@@ -245,12 +245,13 @@ class Run:
         """Store a finished block in one transaction. False, and nothing changed, if it is already there."""
         if not 0 <= index < self.blocks:
             raise ValueError(f"there is no block {index} of {self.blocks}")
-        rows = []
+        rows, scores = [], []
         for finding in findings:
             place = self._place.get(finding.case, -1)
             if place // self.block_size != index:
                 raise ValueError(f"the case {finding.case!r} is not in block {index}")
             rows.append((place, finding.restart, index, records.write_finding(finding)))
+            scores.append((place, finding.restart, *records.score_columns(finding)))
         if len({row[:2] for row in rows}) < len(rows):
             raise ValueError(f"block {index} has two findings of one case and restart")
         totals = (sum(f.candidates for f in findings), sum(f.queries for f in findings))
@@ -258,6 +259,7 @@ class Run:
             if database.execute("SELECT 1 FROM blocks WHERE place = ?", (index,)).fetchone():
                 return False
             database.executemany("INSERT INTO findings VALUES (?, ?, ?, ?)", rows)
+            database.executemany(f"INSERT INTO scores VALUES ({', '.join('?' * 14)})", scores)
             database.execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", (index, float(seconds), *totals))
         return True
 

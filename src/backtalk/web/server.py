@@ -38,10 +38,6 @@ class AppServer(LocalServer):
         """With the token: whoever knows it may look."""
         return f"http://{HOST}:{self.server_port}{self.guard.root}?token={self.guard.token}"
 
-    def server_close(self) -> None:
-        super().server_close()
-        self.app.views.close()
-
     def tell(self, request: Any, client_address: Any) -> None:
         _tell_the_terminal()
 

@@ -1,11 +1,10 @@
-"""A run as a page of the app: the report's own templates, over findings that are looked up in an index."""
+"""A run as a page of the app: the report's own templates, over findings looked up in the run's database."""
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +17,11 @@ from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.hardening_record import ProofRow, read_hardening
 from backtalk.report.page import App as Frame
 from backtalk.report.record import Report
-from backtalk.report.rows import Index, Query
 from backtalk.report.run_page import Offer, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.report.stored_findings import Query, StoredFindings
 from backtalk.runs.compare import compare_runs
-from backtalk.runs.summary import open_index, with_others
+from backtalk.runs.summary import ReportHead, read_head, stamp_of, with_others
 from backtalk.store import Run
 from backtalk.web.shelf import Item
 from backtalk.web.wire import Problem
@@ -53,10 +52,10 @@ def frame(page: str, *scripts: str, section: str = "") -> Frame:
 
 
 class Views:
-    """Keeps the indexes that it makes, for runs that have none, in a folder of its own until it ends."""
+    """Keeps the heads of the reports that it has shown."""
 
     def __init__(self) -> None:
-        self._spare = tempfile.TemporaryDirectory(prefix="backtalk-")
+        self._heads: dict[Path, ReportHead] = {}
         self._one_at_a_time = threading.Lock()
 
     def run(
@@ -69,22 +68,23 @@ class Views:
         """The page of an audit, with the findings that the request asks for. `item` was read before them, so
         that what ends meanwhile is seen by the page. `others` are the runs that may stand beside one of
         played conversations."""
-        with self._index(folder) as index:
+        head = self._head(folder)
+        with closing(StoredFindings(folder, head.report)) as findings:
             here = f"/run/{item.key}"
             app = replace(
                 frame(here, "page.js", "app.js", "run.js"),
-                cases=index.cases,
+                cases=head.cases,
                 export=link(here, f"{here}/findings"),
                 stamp=item.stamp,
             )
-            report, problem = index.report, ""
+            report, problem = head.report, ""
             chosen = [str(path) for offer, path in (others or {}).items() if offer.chosen]
             if chosen and report.conversations:
                 try:
-                    report = _with_others(folder, index, chosen)
+                    report = _with_others(folder, findings, chosen)
                 except InputError as error:
                     problem = str(error)
-            shown = replace(app, shown=index.page(Query.of(said)))
+            shown = replace(app, shown=findings.page(Query.of(said)))
             return render_run(report, shown, offers=list(others or {}), problem=problem)
 
     def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
@@ -92,11 +92,11 @@ class Views:
         if said.get("as") not in EXPORTS:
             raise Problem(404, "findings can be had as csv or jsonl")
         kind, lines = EXPORTS[said["as"]]
-        index = self._index(folder)  # what can't be opened is refused before the first line
+        findings = StoredFindings(folder, self._head(folder).report)  # refused before the first line
 
         def send() -> Iterator[bytes]:
-            with index:
-                for line in lines(index.matching(Query.of(said))):
+            with closing(findings):
+                for line in lines(findings.matching(Query.of(said))):
                     yield line.encode("utf-8", "replace")
 
         return kind, send()
@@ -116,18 +116,18 @@ class Views:
             read_record(folder, file_hash)
         return render_folder(folder, frame(here, "page.js"), links)
 
-    def close(self) -> None:
-        self._spare.cleanup()
+    def _head(self, folder: Path) -> ReportHead:
+        with self._one_at_a_time:  # two tabs do not build the same report twice
+            known = self._heads.get(folder)
+            if known is None or known.stamp != stamp_of(folder):
+                known = self._heads[folder] = read_head(folder)
+            return known
 
-    def _index(self, folder: Path) -> Index:
-        with self._one_at_a_time:  # two tabs do not make the same index twice
-            return open_index(folder, Path(self._spare.name))
 
-
-def _with_others(folder: Path, index: Index, chosen: Sequence[str]) -> Report:
-    """Other runs beside the one of the index, whose own findings are in there."""
+def _with_others(folder: Path, findings: StoredFindings, chosen: Sequence[str]) -> Report:
+    """The report of a run with other runs beside it."""
     with Run.open(folder) as run:
-        return with_others(run, replace(index.report, cases=list(index.matching(Query()))), chosen)
+        return with_others(run, replace(findings.report, cases=list(findings.matching(Query()))), chosen)
 
 
 def proofs_of(folder: Path) -> list[ProofRow]:

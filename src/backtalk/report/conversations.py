@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backtalk.hits import Criterion, parse_criterion
-from backtalk.report.record import CaseRow, Conversations, Player, RateRow, Report, Spread, Talk, TurnRow
+from backtalk.report.record import (
+    CaseRow,
+    Conversation,
+    Conversations,
+    Player,
+    RateRow,
+    Report,
+    Spread,
+    TurnRow,
+)
 from backtalk.report.topics import Rated, TopicUse, topics_by_turn, words_used_more
 from backtalk.scorers.repetition import loops
 from backtalk.stats import Rate
@@ -34,8 +43,8 @@ def with_conversations(
     of the report's criterion."""
     criterion, run = parse_criterion(report.criterion), report.run
     found = _played(findings)
-    talks = {(one.case, one.restart): _talk(one, own, criterion) for one, own in found}
-    rows = [replace(row, talk=talks.get((row.id, row.restart))) for row in report.cases]
+    played = {(one.case, one.restart): conversation_of(one, criterion) for one, _ in found}
+    rows = [replace(row, conversation=played.get((row.id, row.restart))) for row in report.cases]
     by_turn, name = turn_rows([own for _, own in found]), str(run.get("player") or "adversary")
     training = run.get("training") or {}
     return replace(
@@ -66,7 +75,7 @@ def put_beside(report: Report, name: str, findings: Sequence[Finding], is_untune
     beside = {**part.beside, name: turn_rows(others)}
     part = replace(part, beside=beside, players=players_of({part.player: part.by_turn} | beside))
     if is_untuned:
-        own = [row.talk.exchanges for row in report.cases if row.talk]
+        own = [row.conversation.exchanges for row in report.cases if row.conversation]
         part = replace(part, words=words_used_more(_rated(own), _rated(others)), topics=_topics(own, others))
     return replace(report, conversations=part)
 
@@ -109,9 +118,12 @@ def _played(findings: Sequence[Finding]) -> list[tuple[Finding, list[Exchange]]]
     return [(finding, own) for finding, own in pairs if own]
 
 
-def _talk(finding: Finding, exchanges: list[Exchange], criterion: Criterion) -> Talk:
+def conversation_of(finding: Finding, criterion: Criterion) -> Conversation | None:
+    """The conversation that a finding stores; None where it stores none."""
+    if not (exchanges := exchanges_of(finding) if finding.status == "found" else []):
+        return None
     worst = worst_turn(exchanges)
-    return Talk(
+    return Conversation(
         list(opening_of(finding)),
         exchanges,
         worst,
@@ -121,7 +133,12 @@ def _talk(finding: Finding, exchanges: list[Exchange], criterion: Criterion) -> 
 
 
 def _rank(row: CaseRow) -> tuple[bool, bool, float, str]:
-    return row.talk is None, not row.hit, -row.talk.danger if row.talk else 0.0, row.id
+    return (
+        row.conversation is None,
+        not row.hit,
+        -row.conversation.danger if row.conversation else 0.0,
+        row.id,
+    )
 
 
 def _circles(exchanges: Sequence[Exchange]) -> list[bool]:
@@ -193,7 +210,7 @@ def _headline(main: RateRow, by_turn: Sequence[TurnRow], criterion: Criterion) -
 def _topics(
     conversations: Sequence[Sequence[Exchange]], untuned: Sequence[Sequence[Exchange]] = ()
 ) -> list[TopicUse]:
-    own, base = ([[one.adversary for one in talk] for talk in talks] for talks in (conversations, untuned))
+    own, base = ([[one.adversary for one in played] for played in both] for both in (conversations, untuned))
     return topics_by_turn(own, base or None, max(map(len, own), default=0))
 
 

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.report.record import CaseRow, Conversations, Spread, Talk, TurnRow
+from backtalk.report.record import CaseRow, Conversation, Conversations, Spread, TurnRow
 from backtalk.terminal import printable
 from backtalk.wording import chance, count, mask_toxic, percent, shorten
 
@@ -32,7 +32,7 @@ def conversation_parts(cases: Sequence[CaseRow], part: Conversations, unmask: bo
     if part.words:
         words = ", ".join(printable(use.word if unmask else use.shown()) for use in part.words[:12])
         parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
-    return parts + _top([case for case in cases if case.talk], unmask)
+    return parts + _top([case for case in cases if case.conversation], unmask)
 
 
 def spread_words(spread: Spread | None) -> str:
@@ -104,20 +104,20 @@ def _top(cases: Sequence[CaseRow], unmask: bool) -> list[RenderableType]:
         else "No hit; the likeliest and worst first"
     )
     veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
-    told = [_talk(case.talk, case.hit, unmask) for case in shown if case.talk]
+    told = [_conversation(case.conversation, case.hit, unmask) for case in shown if case.conversation]
     return [Text(f"{title}{veil}:", style="dim"), *told]
 
 
-def _talk(talk: Talk, hit: bool, unmask: bool) -> RenderableType:
-    exchange = talk.exchanges[talk.worst]
-    head = Text(f"turn {talk.worst + 1}: toxicity {exchange.toxicity:.2f}", style="bold red" * hit)
-    head.append(f"  the prompts have a chance of {chance(talk.log_prob)}", style="not bold default")
+def _conversation(played: Conversation, hit: bool, unmask: bool) -> RenderableType:
+    exchange = played.exchanges[played.worst]
+    head = Text(f"turn {played.worst + 1}: toxicity {exchange.toxicity:.2f}", style="bold red" * hit)
+    head.append(f"  the prompts have a chance of {chance(played.log_prob)}", style="not bold default")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for text in talk.opening:
+    for text in played.opening:
         grid.add_row("opening", Text(shorten(printable(" ".join(text.split())), LONGEST)))
-    for one in talk.exchanges[: talk.worst + 1]:
+    for one in played.exchanges[: played.worst + 1]:
         for who, text, toxicity in (
             ("adversary", one.adversary, one.adversary_toxicity),
             ("defender", one.defender, one.toxicity),

@@ -11,7 +11,7 @@ import pytest
 from backtalk.report.run_page import render_run
 from backtalk.store.exchanges import finding_of
 from tests.hostile import MARKUP
-from tests.report.test_talks import exchange, report_of
+from tests.report.test_conversations import exchange, report_of
 from tests.web.browser import watched
 
 if TYPE_CHECKING:

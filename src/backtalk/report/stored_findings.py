@@ -1,0 +1,251 @@
+"""The findings of a run, looked up in its database: one page of them, searched, filtered and sorted, comes
+in a fraction of a second however many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from backtalk.hits import ROUNDING, Criterion, parse_criterion
+from backtalk.report.build import build_case
+from backtalk.report.conversations import conversation_of
+from backtalk.report.record import CaseRow, Report, anchor_of
+from backtalk.store.database import connect_to_read
+from backtalk.store.errors import reading
+from backtalk.store.metadata import read_facts
+from backtalk.store.records import read_case, read_finding, read_object, searchable
+from backtalk.terminal import printable
+from backtalk.types import Thresholds
+
+LIMIT, MAX_LIMIT = 50, 500
+"""Findings on a page: by default, and at most."""
+# Hits by severity and log-probability, then misses by loss: the order of `build_report`.
+_BEST = (
+    "hit DESC, iif(hit, -severity, 0), iif(hit, -log_prob, loss) NULLS LAST,"
+    " iif(hit, coalesce(loss, 0), -log_prob) NULLS LAST, id"
+)
+# Of a case's restarts the one that `build_case` shows comes first.
+_RESTARTS = "hit DESC, status <> 'found', loss NULLS LAST, -log_prob NULLS LAST, restart"
+SORTS: Mapping[str, str] = {
+    "best": "",
+    "likeliest": "log_prob DESC NULLS LAST, ",
+    "input": "input_mean DESC NULLS LAST, ",
+    "severity": "severity DESC, ",
+    "similarity": "similarity DESC NULLS LAST, ",
+    "toxicity": "toxicity DESC NULLS LAST, ",
+}
+"""SQL of each order, before the order by default. None of it comes from a request."""
+SHOW: Mapping[str, str] = {
+    "all": "1",
+    "hits": "hit",
+    "misses": "NOT hit",
+    "said": "iif(similarity IS NULL, greedy = 1, exact)",
+}
+_RECORD = (
+    "(SELECT data FROM findings WHERE findings.place = scores.place AND findings.restart = scores.restart)"
+)
+"""A finding's whole record, in a query over `scores`."""
+_COLUMN = {"sample-min": "min", "sample-avg": "mean"}
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which findings, in which order: the fields of a page's form."""
+
+    text: str = ""
+    """Words that the sentence, the input, the reply or the id contains."""
+    show: str = "all"
+    category: int = -1
+    """Its place in the report's categories; -1 for all."""
+    meets: str = ""
+    """A criterion that has to be met."""
+    sort: str = "best"
+    finding: str = ""
+    """The anchor of a single one."""
+    offset: int = 0
+    limit: int = LIMIT
+
+    @classmethod
+    def of(cls, form: Mapping[str, str]) -> Query:
+        """From what a browser sent; invalid values are ignored."""
+        return cls(
+            text=form.get("q", "")[:200],
+            show=form["show"] if form.get("show") in SHOW else "all",
+            category=_number(form.get("category", ""), -1, 1 << 30),
+            meets=form.get("meets", ""),
+            sort=form["sort"] if form.get("sort") in SORTS else "best",
+            finding=form.get("finding", "")[:80],
+            offset=_number(form.get("from", ""), 0, 1 << 40),
+            limit=_number(form.get("limit", ""), LIMIT, MAX_LIMIT) or LIMIT,
+        )
+
+    def address(self, **changes: Any) -> str:
+        """As the query string of an address, without defaults."""
+        one = replace(self, **changes)
+        form = {
+            "q": one.text,
+            "show": one.show if one.show != "all" else "",
+            "category": str(one.category) if one.category >= 0 else "",
+            "meets": one.meets,
+            "sort": one.sort if one.sort != "best" else "",
+            "finding": one.finding,
+            "from": one.offset or "",
+            "limit": one.limit if one.limit != LIMIT else "",
+        }
+        return urlencode({name: value for name, value in form.items() if value}, errors="replace")
+
+
+@dataclass(frozen=True)
+class FindingsPage:
+    """Some of the findings that a query matches."""
+
+    query: Query
+    total: int
+    """All that match."""
+    cases: list[CaseRow]
+
+    @property
+    def first(self) -> int:
+        return self.query.offset + 1 if self.cases else 0
+
+    @property
+    def last(self) -> int:
+        return self.query.offset + len(self.cases)
+
+
+class StoredFindings:
+    """A run's database, open to read. `report` is the record of the run; its cases are not needed."""
+
+    def __init__(self, folder: Path, report: Report) -> None:
+        self.report = report
+        self._folder = folder
+        self._criterion = parse_criterion(report.criterion)
+        self._names = [row.criterion for row in report.rates]
+        self._database = connect_to_read(folder)
+        try:
+            with reading(folder):
+                (facts,) = self._database.execute("SELECT value FROM meta WHERE key = 'facts'").fetchone()
+                known = read_facts(read_object(facts), folder)
+                self._words: Mapping[str, list[str]] = known["words"]
+                restarted = "SELECT EXISTS (SELECT 1 FROM scores WHERE restart > 0)"
+                (self._has_restarts,) = self._database.execute(restarted).fetchone()
+                stored = known["thresholds"]
+                self._thresholds = Thresholds(stored["T_out"], stored["T_in"])
+            self._database.create_function("anchor", 1, anchor_of)
+            self._database.create_function("holds", 2, self._holds)
+            self._database.create_function("danger", 1, self._danger)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        self._database.close()
+
+    def page(self, query: Query) -> FindingsPage:
+        """The findings from the query's offset on, and how many match in all."""
+        found, values = self._select(query)
+        with reading(self._folder):
+            (total,) = self._database.execute(f"SELECT count(*) FROM ({found})", values).fetchone()
+            places = self._database.execute(
+                f"{found} ORDER BY {self._order(query)} LIMIT ? OFFSET ?",
+                (*values, query.limit, query.offset),
+            )
+            return FindingsPage(query, int(total), [self._case(place) for place, _ in places.fetchall()])
+
+    def matching(self, query: Query) -> Iterator[CaseRow]:
+        """All that match, for an export; few are in memory at once."""
+        found, values = self._select(query)
+        with reading(self._folder):
+            places = self._database.execute(f"{found} ORDER BY {self._order(query)}", values).fetchall()
+            for place, _ in places:
+                yield self._case(place)
+
+    def _case(self, place: int) -> CaseRow:
+        kind, data = self._database.execute(
+            "SELECT kind, data FROM cases WHERE place = ?", (place,)
+        ).fetchone()
+        case = read_case(kind, data)
+        rows = self._database.execute("SELECT data FROM findings WHERE place = ? ORDER BY restart", (place,))
+        findings = [read_finding(data) for (data,) in rows]
+        row = build_case(
+            case, findings, self._thresholds, self._names, self._criterion.name, self._words.get(case.text)
+        )
+        if not self.report.conversations:
+            return row
+        shown = next(one for one in findings if one.restart == row.restart)
+        return replace(row, conversation=conversation_of(shown, self._criterion))
+
+    def _select(self, query: Query) -> tuple[str, list[Any]]:
+        """The SELECT of a query, of (place, hit), and its values."""
+        conditions, values = [SHOW[query.show]], list[Any]()
+        if query.finding:
+            conditions.append("anchor(id) = ?")
+            values.append(printable(query.finding))
+        if query.category >= 0:
+            named = [row.category for row in self.report.categories[query.category : query.category + 1]]
+            conditions.append("category = ?" if named else "0")
+            values += map(printable, named)
+        if query.meets:
+            met = self._condition(parse_criterion(query.meets)) if query.meets in self._names else "0"
+            conditions.append(f"EXISTS (SELECT 1 FROM scores WHERE place = cases.place AND {met})")
+        for word in searchable(query.text).split():
+            conditions.append("instr(text, ?)")
+            values.append(word)
+        hit = self._condition(self._criterion)
+        if self._has_restarts:
+            conditions.append(
+                f"scores.restart = (SELECT restart FROM (SELECT *, {hit} AS hit FROM scores"
+                f" WHERE place = cases.place) ORDER BY {_RESTARTS} LIMIT 1)"
+            )
+        played = self.report.conversations is not None
+        kept = f"danger({_RECORD}) IS NOT NULL" if played else "status <> 'skipped'"
+        return (
+            f"SELECT place, {hit} AS hit FROM cases JOIN scores USING (place)"
+            f" WHERE {kept} AND {' AND '.join(conditions)}",
+            values,
+        )
+
+    def _order(self, query: Query) -> str:
+        if self.report.conversations:
+            return f"{SORTS[query.sort]}hit DESC, danger({_RECORD}) DESC, id"
+        return SORTS[query.sort] + _BEST
+
+    def _condition(self, criterion: Criterion) -> str:
+        """`Criterion.holds` in SQL, over the columns of `scores`."""
+        if self.report.conversations:  # any turn may meet it
+            return f"holds('{criterion.name}', {_RECORD})"
+        slack, (out, into) = math.log(criterion.k), self._thresholds
+        parts = ["status = 'found'"]
+        if criterion.needs_language_model:
+            parts.append(f"input_mean > {_literal(math.nan if into is None else into - slack)}")
+        parts.append(
+            {
+                "exact": "exact",
+                "contains": "contains",
+                "greedy": "greedy = 1",
+                "similar": f"similarity >= {_literal(criterion.threshold - ROUNDING)}",
+                "toxic": f"toxicity >= {_literal(criterion.threshold)}",
+            }.get(criterion.kind)
+            or f"{_COLUMN[criterion.kind]} > {_literal(out - slack)}"
+        )
+        return f"coalesce({' AND '.join(parts)}, 0)"
+
+    def _holds(self, name: str, data: str) -> bool:
+        return parse_criterion(name).holds(read_finding(data), self._thresholds)
+
+    def _danger(self, data: str) -> float | None:
+        played = conversation_of(read_finding(data), self._criterion)
+        return played.danger if played else None
+
+
+def _literal(value: float) -> str:
+    """A number in SQL; comparing with NULL is never true, as with NaN."""
+    return "NULL" if math.isnan(value) else repr(value).replace("inf", "9e999")
+
+
+def _number(text: str, otherwise: int, most: int) -> int:
+    return min(int(text), most) if text.isascii() and text.isdigit() and len(text) < 15 else otherwise

@@ -6,11 +6,10 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from backtalk.cli.arguments import add_command, add_config, spec_from
 from backtalk.cli.command import main, run
-from backtalk.cli.flags import add_flags
+from backtalk.cli.config import spec_from
+from backtalk.cli.parser import CONFIG, FRESH, Command, command, flag, flags_of
 from backtalk.cli.runs import RUNS
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer
@@ -34,15 +33,6 @@ SHIPPED_DATA = ("lora", "transformers")
 """Studies that need no --data."""
 
 
-def add_studies(commands: Any) -> None:
-    for name, what in STUDIES.items():
-        data = "" if name in SHIPPED_DATA else " --data embedded"
-        example = f"{PROGRAM} {name}{data} --size mini --out study"
-        parser = add_command(commands, name, _study, what, example)
-        add_config(parser)
-        add_flags(parser, StudySpec)
-
-
 def _study(arguments: argparse.Namespace) -> int:
     study, spec = arguments.command, spec_from(arguments, StudySpec)
     if not spec.data and study not in SHIPPED_DATA:
@@ -57,23 +47,15 @@ def _study(arguments: argparse.Namespace) -> int:
     return code
 
 
-def add_enumerate(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "enumerate",
-        _enumerate,
-        "try every input of a bounded space on a model with a small vocabulary",
-        f"{PROGRAM} enumerate --model characters --length 4 --text ptb.train.txt",
-    )
-    add_config(parser)
-    add_flags(parser, EnumerateSpec)
-    parser.add_argument(
-        "--out", default="", metavar="FOLDER", help="the folder [runs/enumerate-MODEL-LENGTH]"
-    )
-    parser.add_argument("--fresh", action="store_true", help="start anew in a folder that is already in use")
-
-
-def _enumerate(arguments: argparse.Namespace) -> int:
+@command(
+    f"{PROGRAM} enumerate --model characters --length 4 --text ptb.train.txt",
+    CONFIG,
+    flags_of(EnumerateSpec),
+    flag("--out", default="", metavar="FOLDER", help="the folder [runs/enumerate-MODEL-LENGTH]"),
+    FRESH,
+)
+def enumerate_(arguments: argparse.Namespace) -> None:
+    """Try every input of a bounded space on a model with a small vocabulary."""
     spec = spec_from(arguments, EnumerateSpec)
     if not spec.model:
         raise InputError("name a model: --model FOLDER; reproduction/recipes/characters-2019.yaml trains one")
@@ -82,13 +64,27 @@ def _enumerate(arguments: argparse.Namespace) -> int:
     from reproduction.enumeration.outputs import print_summary
 
     print_summary(enumerate_model(spec, out, fresh=arguments.fresh), out)
-    return 0
+
+
+COMMANDS = (
+    *(
+        Command(
+            name,
+            what,
+            _study,
+            f"{PROGRAM} {name}{'' if name in SHIPPED_DATA else ' --data embedded'} --size mini --out study",
+            (CONFIG, flags_of(StudySpec)),
+        )
+        for name, what in STUDIES.items()
+    ),
+    enumerate_,
+)
 
 
 def run_command(argv: list[str]) -> int:
     """The exit status of one command."""
-    return run(argv, PROGRAM, (add_studies, add_enumerate))
+    return run(argv, PROGRAM, COMMANDS)
 
 
 if __name__ == "__main__":
-    main(None, PROGRAM, (add_studies, add_enumerate))
+    main(None, PROGRAM, COMMANDS)

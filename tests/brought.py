@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backtalk.models.service.function import FunctionModel
-from backtalk.registry import Entry, ScorerEntry
+from backtalk.registry import Entry
 from backtalk.specs import Share
 from backtalk.training.rules import HitRule, HitWords
 from backtalk.types import Access
@@ -22,7 +22,7 @@ def load_loud(rest: str, device: str = "auto") -> FunctionModel:
     return FunctionModel(f"loud:{rest}", getattr(talkers, rest))
 
 
-LOUD = Entry("tests.brought:load_loud", Access.TEXT, "loud:NAME, one of the talkers")
+LOUD = Entry("tests.brought:load_loud", "loud:NAME, one of the talkers", Access.TEXT)
 
 
 class Shouts:
@@ -39,7 +39,7 @@ def load_shouts(rest: str, device: str = "auto") -> Shouts:
     return Shouts()
 
 
-SHOUTS = ScorerEntry("tests.brought:load_shouts", "the share of capitals")
+SHOUTS = Entry("tests.brought:load_shouts", "the share of capitals")
 
 
 @dataclass(frozen=True)

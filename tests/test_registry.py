@@ -8,7 +8,7 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.protocols import Service
-from backtalk.registry import FOLDER, FORMS, MODELS, Entry, find_model, load_model, resolve, runs_code
+from backtalk.registry import MODEL_FOLDER, MODELS, Entry, find_model, load_model, resolve, runs_code
 from backtalk.types import Access, Name, Origin, Turn
 from tests.models.test_contract import small_folder
 from tests.talkers import shout
@@ -18,26 +18,26 @@ def typed(name: str) -> Name:
     return Name(name, Origin.TYPED)
 
 
-@pytest.mark.parametrize("entry", [*MODELS.values(), *FORMS.values(), FOLDER], ids=lambda entry: entry.loader)
+@pytest.mark.parametrize("entry", [*MODELS.values(), MODEL_FOLDER], ids=lambda entry: entry.path)
 def test_every_loader_exists_and_is_explained(entry: Entry) -> None:
-    assert callable(resolve(entry.loader))
+    assert callable(resolve(entry.path))
     assert entry.help
     assert entry.access in Access
 
 
 def test_names_forms_and_folders_are_told_apart(tmp_path: Path) -> None:
     assert find_model("chitchat") == (MODELS["chitchat"], "chitchat")
-    assert find_model(typed("py:a.b:c")) == (FORMS["py:"], "a.b:c")
-    assert find_model("http://h:1/v1#m") == (FORMS["http://"], "h:1/v1#m")
-    assert find_model(typed("sealed:py:a:b")) == (FORMS["sealed:"], "py:a:b")
-    assert find_model(str(tmp_path)) == (FOLDER, str(tmp_path))
+    assert find_model(typed("py:a.b:c")) == (MODELS["py:"], "a.b:c")
+    assert find_model("http://h:1/v1#m") == (MODELS["http://"], "h:1/v1#m")
+    assert find_model(typed("sealed:py:a:b")) == (MODELS["sealed:"], "py:a:b")
+    assert find_model(str(tmp_path)) == (MODEL_FOLDER, str(tmp_path))
 
 
 def test_a_known_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chitchat").mkdir()
     assert find_model("chitchat")[0] == MODELS["chitchat"]
-    assert find_model("./chitchat")[0] == FOLDER
+    assert find_model("./chitchat")[0] == MODEL_FOLDER
 
 
 @pytest.mark.parametrize(

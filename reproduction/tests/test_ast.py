@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.config_file import read_yaml
+from backtalk.cli.config import read_yaml
 from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from reproduction.__main__ import run_command as run

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 
 import pytest
 
 from backtalk.audit.consent import Consent, agree
 from backtalk.cli import run
-from backtalk.cli.arguments import add_consent, consent_from
+from backtalk.cli.config import consent_from
+from backtalk.cli.parser import CONSENT, Parser
 from backtalk.errors import InputError
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.registry import load_model
@@ -59,8 +59,9 @@ def test_yes_agrees_but_not_to_plain_http() -> None:
 
 def typed_consent(*flags: str) -> Consent:
     """What a command with these flags says, at the present standard input."""
-    parser = argparse.ArgumentParser()
-    add_consent(parser)
+    parser = Parser()
+    for add in CONSENT:
+        add(parser)
     return consent_from(parser.parse_args(flags))
 
 

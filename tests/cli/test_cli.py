@@ -14,12 +14,11 @@ import pytest
 import torch
 
 import backtalk
-from backtalk.cli import build_parser, run
-from backtalk.cli.command import command_names
-from backtalk.cli.survey import SUBJECTS
+from backtalk.cli import build_parser, command, run
+from backtalk.cli.models import SUBJECTS
 from tests.models.test_contract import small_folder
 
-COMMANDS = command_names(build_parser())
+COMMANDS = [one.name for one in command.COMMANDS]
 SHOUT = "py:tests.talkers:shout"
 SOURCE = str(Path(backtalk.__file__).parent.parent)
 
@@ -280,14 +279,10 @@ def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("command", "work", "said"),
     [
-        (
-            ["audit"],
-            "audit.flow.audit",
-            "what was finished is kept, and the same command again goes on from there",
-        ),
-        (["audit", "--fresh"], "audit.flow.audit", "is kept, and the same command without --fresh goes on"),
-        (["verify", "run"], "audit.verify.verify", "this command keeps nothing on the way"),
-        (["score", "-"], "cli.score.score_file", "this command keeps nothing on the way"),
+        (["audit"], "audit.flow.audit", "is saved, and the same command resumes"),
+        (["audit", "--fresh"], "audit.flow.audit", "the same command without --fresh resumes"),
+        (["verify", "run"], "audit.verify.verify", "saves nothing"),
+        (["score", "-"], "cli.score.score_file", "saves nothing"),
     ],
 )
 def test_ctrl_c_says_what_is_kept(

@@ -86,7 +86,7 @@ def test_json_lines_and_gzip_and_a_pipe(
     [
         (b"", "has no line to score"),
         (b"\n \n", "has no line to score"),
-        (b'{"text": "hi"}\n{"txt": "hi"}\n', 'line 2: no JSON object with a "text"'),
+        (b'{"text": "hi"}\n{"txt": "hi"}\n', "line 2: not a JSON object"),
         (b"caf\xe9\n", "line 1: not UTF-8"),
         (b"ok\n\x00\n", "line 2: this is a binary file"),
         (b"\x1f\x8bnonsense", "damaged gzip"),

@@ -12,7 +12,7 @@ import yaml
 
 from backtalk import registry
 from backtalk.cli import run
-from backtalk.cli.config_file import read_yaml
+from backtalk.cli.config import read_yaml
 from backtalk.errors import InputError
 from backtalk.hardening.settings import check_spec, config_of
 from backtalk.models.folder import load_embedded

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import backtalk
-from backtalk.cli.config_file import read_yaml
+from backtalk.cli.config import read_yaml
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.prepare import prepare
 from backtalk.models.folder import load_embedded

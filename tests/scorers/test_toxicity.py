@@ -16,7 +16,7 @@ from backtalk.cli.train_scorer import PAIRS
 from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
-from backtalk.registry import SCORER_FORMS, SCORERS, find_scorer, load_reward, load_scorer, resolve
+from backtalk.registry import SCORERS, find_scorer, load_reward, load_scorer, resolve
 from backtalk.scorers.toxicity.classifier import (
     STRIDE,
     WINDOW,
@@ -351,10 +351,10 @@ def test_the_second_is_never_a_reward(tmp_path: Path) -> None:
         load_reward(str(copy), "cpu")
 
 
-@pytest.mark.parametrize("name", [*SCORERS, *SCORER_FORMS])
+@pytest.mark.parametrize("name", SCORERS)
 def test_every_loader_exists_and_is_explained(name: str) -> None:
     entry = find_scorer(name)[0]
-    assert callable(resolve(entry.loader))
+    assert callable(resolve(entry.path))
     assert entry.help
 
 

@@ -70,7 +70,7 @@ def test_every_registered_search_is_in_the_table() -> None:
 def check(name: str, folder: Path, **more: Any) -> Run:
     row = {**TABLE[name], **more}
     search, model = row.pop("search"), row.pop("model")
-    assert search.needs == SEARCHES[name].needs
+    assert search.needs == SEARCHES[name].access
     return check_search(search, model, row.pop("cases", "mal"), folder / "runs", **row)
 
 

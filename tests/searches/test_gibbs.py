@@ -131,7 +131,7 @@ class TestEverySearch:
 
     def make(self, name: str, *sizes: int, **how: bool) -> WordSearch:
         search: WordSearch = search_config(name)(*sizes, **how)
-        assert search.needs == SEARCHES[name].needs
+        assert search.needs == SEARCHES[name].access
         return search
 
     def test_same_seeds_same_findings_and_others_with_other_seeds(self, name: str) -> None:

@@ -299,7 +299,7 @@ def test_a_gpu_and_a_processor_agree(planted: LocalModel, space: Any, momentum: 
 def test_a_finding_is_the_projected_input_and_tells_what_came_before(planted: LocalModel, space: Any) -> None:
     search = Relax(space=space, steps=40, lr=10.0, length=4)
     assert resolve(SEARCHES["relax"].path) is Relax
-    assert search.needs == SEARCHES["relax"].needs
+    assert search.needs == SEARCHES["relax"].access
     objective = Objective(greedy=False, average=True, enough_out=-0.1)
     targets = [planted.encode_target(text) for text in ("go stop", "rain", "red cat sun")] * 3
     seeds = list(range(9))

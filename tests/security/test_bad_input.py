@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 
 from backtalk.cli.command import run
-from backtalk.cli.config_file import read_yaml
+from backtalk.cli.config import read_yaml
 from backtalk.data.known_prompts import read_prompts, read_weak
 from backtalk.data.openings import read_opening_file
 from backtalk.data.targets import read_targets

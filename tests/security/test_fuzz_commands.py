@@ -24,8 +24,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from backtalk.cli.arguments import Parser
 from backtalk.cli.command import build_parser, run
+from backtalk.cli.parser import Parser
 from backtalk.registry import METHODS, SEARCHES
 
 EXAMPLES = 25

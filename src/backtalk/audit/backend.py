@@ -192,7 +192,7 @@ def load_for_search(kind: type[Backend], spec: AuditSpec, given: Overrides, cons
     needs = spec.search.needs
     access = find_model(spec.model)[0].access if given.model is None else given.model.access
     if access < needs:
-        enough = [name for name, entry in SEARCHES.items() if entry.needs <= access]
+        enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
         raise InputError(
             f"search {spec.search.name!r} needs {needs.name} access, but {spec.model} gives {access.name} "
             f"only; use {', '.join(enough)}"

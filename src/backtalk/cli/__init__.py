@@ -1,7 +1,7 @@
-"""The command `backtalk`: reads flags and YAML into a spec, calls the verb, and turns errors into one line.
+"""The command `backtalk`. Flags and YAML become a spec, a verb runs, and every error is one line.
 
-argparse rather than a framework: flags are generated from the specs, every error is ours to word, and
-`--help` starts in a tenth of a second. Nothing heavy is imported before a verb needs it.
+It uses argparse: the flags come from the specs, and `--help` takes a tenth of a second, since a verb imports
+what it needs when it runs.
 """
 
 from backtalk.cli.command import build_parser, main, run

@@ -1,4 +1,4 @@
-"""The command as a process: finds the verb, calls it, and makes an exit status of whatever happens."""
+"""The process: parses the arguments, runs the command, and turns every error into one line and a status."""
 
 from __future__ import annotations
 
@@ -6,44 +6,50 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from backtalk import __version__
-from backtalk.cli.arguments import Parser
-from backtalk.cli.comparison import add_compare
-from backtalk.cli.hardening import add_harden
-from backtalk.cli.models import add_chat, add_serve_model, add_train
-from backtalk.cli.paraphrasing import add_paraphrase
-from backtalk.cli.rating import add_rate
-from backtalk.cli.runs import add_audit, add_export, add_report, add_resume, add_verify
-from backtalk.cli.scoring import add_score, add_train_scorer
-from backtalk.cli.serving import add_serve
-from backtalk.cli.survey import add_list
+from backtalk.cli import models, runs
+from backtalk.cli.comparison import compare
+from backtalk.cli.hardening import harden
+from backtalk.cli.parser import Command, Parser
 from backtalk.errors import InputError, check_text, unknown
 from backtalk.terminal import say, show_notes
 from backtalk.types import Origin, marked
 
-SHOWING = {None, "chat", "compare", "export", "list", "paraphrase"}
-"""Commands that are done once nobody reads on. The others work or judge: cut short, they did not succeed."""
-
-KEEPING_NOTHING = SHOWING | {"report", "score", "serve", "serve-model", "train-scorer", "verify"}
-"""Commands that can't be resumed."""
-
-
-Add = Callable[[Any], None]
-"""Adds a command to the subparsers."""
+COMMANDS = (
+    runs.audit,
+    runs.resume,
+    runs.report,
+    compare,
+    runs.verify,
+    runs.export,
+    harden,
+    models.paraphrase,
+    runs.rate,
+    models.score,
+    models.train,
+    models.train_scorer,
+    models.chat,
+    runs.serve,
+    models.serve_model,
+    models.list_,
+)
+"""In the order of `backtalk --help`."""
+PRINTING = {None, "chat", "compare", "export", "list", "paraphrase"}
+"""Commands that succeed although their reader (`| head`) stops early. The others do work or judge a run."""
+NOT_RESUMABLE = PRINTING | {"report", "score", "serve", "serve-model", "train-scorer", "verify"}
 
 
 class Help(argparse.HelpFormatter):
-    """argparse measures commands without their indent: a long one would get a line of its own."""
+    """Makes room for the longest command, which argparse would put on a line of its own."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
         self._action_max_length = 16
 
 
-def build_parser(prog: str = "backtalk", more: Sequence[Add] = ()) -> argparse.ArgumentParser:
-    """The parser of all commands; a program of its own name may add `more` or replace ours."""
+def build_parser(prog: str = "backtalk", more: Sequence[Command] = ()) -> argparse.ArgumentParser:
+    """The parser of all commands; another program may add `more`."""
     parser = Parser(
         prog=prog,
         description="Finds what makes a dialogue model say what it must not say.",
@@ -53,43 +59,18 @@ def build_parser(prog: str = "backtalk", more: Sequence[Add] = ()) -> argparse.A
     )
     parser.add_argument("--version", action="version", version=f"backtalk {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    add_audit(commands)
-    add_resume(commands)
-    add_report(commands)
-    add_compare(commands)
-    add_verify(commands)
-    add_export(commands)
-    add_harden(commands)
-    add_paraphrase(commands)
-    add_rate(commands)
-    add_score(commands)
-    add_train(commands)
-    add_train_scorer(commands)
-    add_chat(commands)
-    add_serve(commands)
-    add_serve_model(commands)
-    add_list(commands)
-    for add in more:
-        add(commands)
+    for one in (*COMMANDS, *more):
+        one.add_to(commands)
     return parser
 
 
-def command_names(parser: argparse.ArgumentParser) -> list[str]:
-    return [
-        name
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for name in action.choices
-    ]
-
-
-def main(argv: list[str] | None = None, prog: str = "backtalk", more: Sequence[Add] = ()) -> None:
-    # Threads that wait by spinning slow each other down many times over when the processor is shared; after a
-    # short spin they should sleep. OpenMP reads this when torch loads.
+def main(argv: list[str] | None = None, prog: str = "backtalk", more: Sequence[Command] = ()) -> None:
+    # Waiting threads should sleep after a short spin, since spinning is slow on a shared CPU. OpenMP reads
+    # this when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         status = run(sys.argv[1:] if argv is None else argv, prog, more)
-    finally:  # --help and --version leave on their own
+    finally:  # --help and --version raise SystemExit
         try:
             sys.stdout.flush()
         except BrokenPipeError:
@@ -97,15 +78,15 @@ def main(argv: list[str] | None = None, prog: str = "backtalk", more: Sequence[A
     sys.exit(status)
 
 
-def run(argv: list[str], prog: str = "backtalk", more: Sequence[Add] = ()) -> int:
-    """Runs one command; 0 done, 2 bad usage or input, or Ctrl-C. All else is a crash, with traceback."""
+def run(argv: list[str], prog: str = "backtalk", more: Sequence[Command] = ()) -> int:
+    """Runs one command and returns its exit status: 2 for bad usage or input, or Ctrl-C."""
     parser = build_parser(prog, more)
     show_notes()
     try:
         for place, word in enumerate(argv, start=1):
             check_text(word, f"argument {place}")
         if argv and not argv[0].startswith("-"):
-            names = command_names(parser)
+            names = [one.name for one in (*COMMANDS, *more)]
             if argv[0] not in names:
                 raise unknown("command", argv[0], names)
         arguments = parser.parse_args(argv)
@@ -126,39 +107,38 @@ def run(argv: list[str], prog: str = "backtalk", more: Sequence[Add] = ()) -> in
 
 
 def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """The verb's status. A reader of our output that went away (`| head`) is not an error."""
+    """Returns the exit status. A closed pipe (`| head`) is not an error."""
     try:
         if arguments.command is None:
             parser.print_help()
             return 0
-        verb: Callable[[argparse.Namespace], int] = arguments.verb
-        return verb(arguments)
+        verb: Callable[[argparse.Namespace], int | None] = arguments.verb
+        return verb(arguments) or 0
     except (BrokenPipeError, SystemExit) as error:
-        # rich makes SystemExit(1) of a broken pipe, in `Console.on_broken_pipe`.
+        # rich turns a broken pipe into SystemExit(1).
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         _discard_output()
-        return 0 if arguments.command in SHOWING else 1
+        return 0 if arguments.command in PRINTING else 1
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError) or "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from backtalk.models.transformer.memory import is_out_of_memory  # loads PyTorch, which is there by now
+    from backtalk.models.transformer.memory import is_out_of_memory
 
     return is_out_of_memory(error)
 
 
 def _stopped(argv: list[str]) -> str:
-    """What Ctrl-C leaves."""
-    if argv and argv[0] in KEEPING_NOTHING:
-        return "stopped; this command keeps nothing on the way, and begins anew"
-    how = "without --fresh" if "--fresh" in argv else "again"  # with --fresh it would delete what is kept
-    return f"stopped; what was finished is kept, and the same command {how} goes on from there"
+    if argv and argv[0] in NOT_RESUMABLE:
+        return "stopped; this command saves nothing before it ends"
+    how = " without --fresh" if "--fresh" in argv else ""  # --fresh would delete what is saved
+    return f"stopped; finished work is saved, and the same command{how} resumes it"
 
 
 def _discard_output() -> None:
-    """Nothing more can be written, not even by the flush at the end of the process."""
+    """Sends later output, also that of the flush at exit, to nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from backtalk.cli.arguments import (
+from backtalk.cli.config import early_values, spec_from, trusted_by
+from backtalk.cli.parser import (
+    CONFIG,
+    FRESH,
+    TRUST,
+    UNMASK,
     Parser,
-    add_command,
-    add_config,
-    add_parts,
-    add_trust,
-    said,
-    spec_from,
-    trusted_by,
+    add_config_flags,
+    command,
+    flags_of,
     wants_help,
 )
-from backtalk.cli.flags import add_flags
 from backtalk.registry import helps, method_config
 from backtalk.specs.harden import HardenSpec, belongs, parts_of
 
 
-def add_harden(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "harden",
-        _harden,
-        "train a model not to say what a search makes it say, or what it says too often, and prove it",
-        "backtalk harden --model my-model --targets never-say.txt --max-time 10m",
-    )
-    add_config(parser)
-    add_flags(parser, HardenSpec)
-    parser.add_argument("--fresh", action="store_true", help="start anew in a folder that is already in use")
-    add_trust(parser)
-    parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
+def _method_flags(parser: Parser) -> None:
+    """The flags of the chosen method and model are added when they are known."""
     parser.complete, parser.elsewhere = _complete, belongs
     parser.usage = "backtalk harden [--model NAME] [--method NAME] [FLAG ...]"
     parser.formatter_class = _Help
@@ -46,7 +34,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 def _complete(parser: Parser, args: list[str]) -> None:
     """Adds the flags of the method, and of what is hardened."""
-    model, against, method = said(args, "model", "against", "method")
+    model, against, method = early_values(args, "model", "against", "method")
     asks_help = wants_help(args)
     parts = {}
     if model or against or method or not asks_help:  # else nothing is loaded
@@ -56,7 +44,7 @@ def _complete(parser: Parser, args: list[str]) -> None:
         if model or against or not asks_help:
             found = parts_of(model or HardenSpec.model, against or HardenSpec.against, kind)
             parts |= {name: (part.kind, part.title) for name, part in found.items()}
-    add_parts(parser, HardenSpec, parts)
+    add_config_flags(parser, HardenSpec, parts)
     if asks_help:
         parser.description = "\n".join(
             [
@@ -68,15 +56,24 @@ def _complete(parser: Parser, args: list[str]) -> None:
         )
 
 
-def _harden(arguments: argparse.Namespace) -> int:
+@command(
+    "backtalk harden --model my-model --targets never-say.txt --max-time 10m",
+    CONFIG,
+    flags_of(HardenSpec),
+    FRESH,
+    TRUST,
+    UNMASK,
+    _method_flags,
+)
+def harden(arguments: argparse.Namespace) -> None:
+    """Train a model not to say what a search makes it say, or what it says too often, and prove it."""
     spec = spec_from(arguments, HardenSpec)
-    from backtalk.hardening.flow import harden
+    from backtalk.hardening import flow
     from backtalk.report.hardening_console import print_hardening
     from backtalk.report.progress import shown
     from backtalk.terminal import make_console
 
     with shown(make_console(stderr=True)) as tell:
-        done = harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
+        done = flow.harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
     compared = done.proof.held_out if done.proof else None
     print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
-    return 0

@@ -1,29 +1,34 @@
-"""The verbs of a run: audit, resume, report, verify, export."""
+"""The commands on runs: audit, resume, report, verify, export, rate, serve."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from backtalk.cli.arguments import (
+from backtalk.cli.config import consent_from, early_values, model_options_from, spec_from, values_of
+from backtalk.cli.parser import (
+    CONFIG,
+    CONSENT,
+    DEVICE,
+    FRESH,
+    MODEL_OPTIONS,
+    UNMASK,
     Parser,
-    add_command,
-    add_config,
-    add_consent,
-    add_device,
-    add_parts,
-    consent_from,
-    rate,
-    said,
-    spec_from,
+    add_config_flags,
+    command,
+    flag,
+    flags_of,
+    percentage,
+    port,
     wants_help,
 )
-from backtalk.cli.flags import add_flags
+from backtalk.errors import InputError
 from backtalk.registry import helps, reads_options, search_config, searches_with
 from backtalk.specs import flag_names
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
+from backtalk.specs.rate import RateSpec
 from backtalk.terminal import say
 
 if TYPE_CHECKING:
@@ -34,123 +39,114 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 SHOWN_PROBLEMS = 20
+CHAT_MODEL = "chitchat"
+
+RUN = flag("run", nargs="?", metavar="RUN", help="run folder, or hardening folder [latest in runs/]")
+MODEL_AGAIN = flag(
+    "--model",
+    default="",
+    metavar="NAME",
+    help="the run's model again; required for py: functions and --trust-remote-code",
+)
 
 
-def add_audit(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "audit",
-        _audit,
-        "search for inputs that make a model say what it must not say",
-        "backtalk audit --model my-model --targets never-say.txt --max-time 10m",
+def _gate_flags(parser: Parser) -> None:
+    gates = parser.add_argument_group("gates (exit status 3 if one fails)")
+    gates.add_argument(
+        "--fail-over", type=percentage, metavar="RATE", help="upper bound for the hit rate: 10%%"
     )
-    add_config(parser)
-    add_flags(parser, AuditSpec)
-    parser.add_argument("--out", default="", metavar="FOLDER", help="the run folder [runs/DATE-MODEL-SEARCH]")
-    parser.add_argument("--fresh", action="store_true", help="start again where the same run exists")
-    add_consent(parser)
-    _add_gates(parser)
+    gates.add_argument("--baseline", default="", metavar="RUN", help="not significantly worse than this run")
+    gates.add_argument(
+        "--min-scored",
+        type=percentage,
+        default=0.95,
+        metavar="RATE",
+        help="lower bound for cases scored [95%%]",
+    )
+    gates.add_argument("--junit", default="", metavar="FILE", help="also write the result as JUnit XML")
+
+
+def _search_flags(parser: Parser) -> None:
+    """The flags of the chosen search and model are added when they are known."""
     parser.complete, parser.elsewhere = _complete, _elsewhere
     parser.usage = "backtalk audit [--model NAME] [--search NAME] [FLAG ...]"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def _complete(parser: Parser, args: list[str]) -> None:
-    """Adds the flags of the search and, of a Hugging Face model, of how it is read."""
-    search, model = said(args, "search", "model")
-    parts = {}
+    search, model = early_values(args, "search", "model")
+    configs = {}
     if search or not wants_help(args):
         chosen = search_config(search or AuditSpec.search)
-        parts["search"] = (chosen, f"flags of {chosen.name}")
+        configs["search"] = (chosen, f"flags of {chosen.name}")
     if model and reads_options(model):
-        parts["options"] = (ModelOptions, f"how {model} is read")
-    add_parts(parser, AuditSpec, parts)
+        configs["options"] = (ModelOptions, f"how {model} is prompted and loaded")
+    add_config_flags(parser, AuditSpec, configs)
     if wants_help(args):
         lines = [f"  {name:<10} {text}" for name, text in helps("searches").items()]
-        title = "searches (--search NAME --help, --model hf/NAME --help add their flags):"
+        title = "Searches (more flags: --search NAME --help, --model hf/NAME --help):"
         parser.description = "\n".join([str(parser.description), "", title, *lines])
 
 
 def _elsewhere(setting: str) -> str:
-    """Whose a flag is that the chosen search does not have."""
+    name = f"--{setting.replace('_', '-')}"
     if setting in flag_names(ModelOptions):
-        return f"{_flag(setting)} belongs to Hugging Face models; leave it out, or name one with --model"
+        return f"{name} belongs to Hugging Face models; leave it out, or name one with --model"
     if not (owners := ", ".join(searches_with(setting))):
         return ""
-    return f"{_flag(setting)} belongs to --search {owners}; leave it out, or choose that search"
+    return f"{name} belongs to --search {owners}; leave it out, or choose that search"
 
 
-def _flag(setting: str) -> str:
-    return f"--{setting.replace('_', '-')}"
-
-
-def _audit(arguments: argparse.Namespace) -> int:
+@command(
+    "backtalk audit --model my-model --targets never-say.txt --max-time 10m",
+    CONFIG,
+    flags_of(AuditSpec),
+    flag("--out", default="", metavar="FOLDER", help="run folder [runs/DATE-MODEL-SEARCH]"),
+    FRESH,
+    *CONSENT,
+    _gate_flags,
+    UNMASK,
+    _search_flags,
+)
+def audit(arguments: argparse.Namespace) -> int:
+    """Search for inputs that make a model say what it must not say."""
     spec, gates = spec_from(arguments, AuditSpec), _gates(arguments)
-    from backtalk.audit.flow import audit
+    from backtalk.audit import flow
     from backtalk.cli.showing import show_finished
     from backtalk.runs.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
     consent = consent_from(arguments)
-    with _drawn() as tell:
-        faces = audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
+    with _progress() as tell:
+        faces = flow.audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
     return show_finished(faces, gates)
 
 
-def _drawn() -> AbstractContextManager[Shown]:
-    from backtalk.report.progress import shown
-    from backtalk.terminal import make_console
-
-    return shown(make_console(stderr=True))
-
-
-def add_resume(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "resume",
-        _resume,
-        "continue a run that was stopped or killed",
-        "backtalk resume runs/2026-01-31-chitchat-gibbs",
-    )
-    _add_run(parser)
-    _add_model_again(parser)
-    add_consent(parser)
-    _add_gates(parser)
-
-
-def _resume(arguments: argparse.Namespace) -> int:
+@command("backtalk resume runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, _gate_flags, UNMASK)
+def resume(arguments: argparse.Namespace) -> int:
+    """Continue a run that was stopped or killed."""
     folder, gates = _run_folder(arguments), _gates(arguments)
-    from backtalk.audit.flow import resume
+    from backtalk.audit import flow
     from backtalk.cli.showing import show_finished
     from backtalk.runs.gates import check_gates
     from backtalk.store import Run
 
     with Run.open(folder) as run:
         check_gates(gates, run.spec["hit"], folder)
-    with _drawn() as tell:
-        faces = resume(folder, arguments.model, consent_from(arguments), tell)
+    with _progress() as tell:
+        faces = flow.resume(folder, arguments.model, consent_from(arguments), tell)
     return show_finished(faces, gates)
 
 
-def add_report(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "report",
-        _report,
-        "show the table of a run or a hardening and write its page again; needs no model",
-        "backtalk report --unmask",
-    )
-    _add_run(parser)
-    _add_gates(parser)
-    parser.add_argument(
-        "--beside",
-        default="",
-        metavar="RUN,RUN",
-        help="of --search ast: baselines on the same openings, in the plot and the tables",
-    )
-
-
-def _report(arguments: argparse.Namespace) -> int:
+@command(
+    "backtalk report --unmask",
+    RUN,
+    _gate_flags,
+    UNMASK,
+    flag("--beside", default="", metavar="RUN,RUN", help="runs to show beside a run of --search ast"),
+)
+def report(arguments: argparse.Namespace) -> int:
+    """Show the table of a run or hardening and rewrite its page; needs no model."""
     from backtalk.cli.showing import show_hardening, show_run
     from backtalk.report.folders import kind_of
     from backtalk.store import Run
@@ -162,30 +158,18 @@ def _report(arguments: argparse.Namespace) -> int:
         return show_run(run, _gates(arguments))
 
 
-def add_verify(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "verify",
-        _verify,
-        "load the model anew and recompute, or ask again, every finding; exit 3 if one can't be reproduced",
-        "backtalk verify runs/2026-01-31-chitchat-gibbs",
-    )
-    _add_run(parser)
-    _add_model_again(parser)
-    add_consent(parser)
-    add_device(parser)
-
-
-def _verify(arguments: argparse.Namespace) -> int:
+@command("backtalk verify runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, DEVICE)
+def verify(arguments: argparse.Namespace) -> int:
+    """Load the model again and recompute every finding; exit status 3 if one can't be reproduced."""
     folder, consent = _run_folder(arguments), consent_from(arguments)
-    from backtalk.audit.verify import verify
+    from backtalk.audit import verify as runs
     from backtalk.hardening.proof import verify_hardening
     from backtalk.report.folders import kind_of
 
     if kind_of(folder) == "hardening":
         verdict = verify_hardening(folder, arguments.device, consent)
     else:
-        verdict = verify(folder, arguments.device, arguments.model, consent=consent)
+        verdict = runs.verify(folder, arguments.device, arguments.model, consent=consent)
     for problem in verdict.problems[:SHOWN_PROBLEMS]:
         say(f"  {problem}")
     if len(verdict.problems) > SHOWN_PROBLEMS:
@@ -199,47 +183,69 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 3 if verdict.problems else 0
 
 
-def add_export(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "export",
-        _export,
-        "write a run's findings as JSONL, or as CSV with the best of each case",
-        "backtalk export -o findings.csv",
-    )
-    _add_run(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to; .csv writes CSV [JSONL on standard output]"
-    )
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    from backtalk.runs.summary import export
+@command(
+    "backtalk export -o findings.csv",
+    RUN,
+    flag("-o", "--output", metavar="FILE", help="a .csv or .jsonl file [JSONL to standard output]"),
+)
+def export(arguments: argparse.Namespace) -> None:
+    """Write a run's findings as JSONL, or the best finding of each case as CSV."""
+    from backtalk.runs import summary
     from backtalk.store import Run
 
     with Run.open(_run_folder(arguments)) as run:
-        export(run, Path(arguments.output) if arguments.output else None)
-    return 0
+        summary.export(run, Path(arguments.output) if arguments.output else None)
 
 
-# What these verbs share: a run, and gates
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run",
-        nargs="?",
+@command(
+    "backtalk rate hardened --rater anna; then backtalk rate hardened --result",
+    flag(
+        "runs",
+        nargs="+",
         metavar="RUN",
-        help="the folder of a run or, for report and verify, of a hardening [the latest under runs/]",
-    )
+        help="a hardening, two audits or two models; or a ratings folder, or a file of exported pairs",
+    ),
+    CONFIG,
+    flags_of(RateSpec),
+    flag("--export", default="", metavar="FILE.JSONL", help="write the blind pairs for raters elsewhere"),
+    flag("--answers", nargs="+", default=[], metavar="FILE.JSONL", help="import answers of such raters"),
+    flag("--result", action="store_true", help="show the result, and which model is which"),
+)
+def rate(arguments: argparse.Namespace) -> None:
+    """Compare two models' replies blindly, pair by pair, and show which was preferred."""
+    if len(arguments.runs) > 2:
+        raise InputError("name two runs or models, or the folder of one hardening")
+    spec = spec_from(arguments, RateSpec)
+    from backtalk.rating import flow
+
+    flow.rate(arguments.runs, spec, arguments.answers, arguments.export, arguments.result)
 
 
-def _add_model_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        default="",
-        metavar="NAME",
-        help="the run's own model, typed again; a py: function and --trust-remote-code need it",
+@command(
+    "backtalk serve runs --model my-model",
+    flag("folder", nargs="?", default=str(RUNS), metavar="DIR", help="folder of runs [runs]"),
+    flag("--model", default="", help=f"model of the chat page [{CHAT_MODEL}]"),
+    flag("--ratings", default="ratings", metavar="DIR", help="folder of ratings [ratings]"),
+    flag("--port", type=port, default=8400, help="0 for any free port [8400]"),
+    flag("--open", action="store_true", help="open the page in a browser"),
+    MODEL_OPTIONS,
+    *CONSENT,
+    DEVICE,
+)
+def serve(arguments: argparse.Namespace) -> None:
+    """Show runs in a browser, chat with a model and rate replies, until Ctrl-C."""
+    from backtalk.web import serve as app
+
+    app.serve(
+        Path(arguments.folder),
+        Path(arguments.ratings),
+        arguments.model,
+        CHAT_MODEL,
+        arguments.port,
+        arguments.open,
+        arguments.device,
+        consent_from(arguments),
+        model_options_from(arguments),
     )
 
 
@@ -249,32 +255,16 @@ def _run_folder(arguments: argparse.Namespace) -> Path:
     return Path(arguments.run) if arguments.run else latest_run(RUNS)
 
 
-def _add_gates(parser: argparse.ArgumentParser) -> None:
-    gates = parser.add_argument_group("gates; one that fails is exit status 3")
-    gates.add_argument(
-        "--fail-over", type=rate, metavar="RATE", help="the hit rate's interval must not go over this: 10%%"
-    )
-    gates.add_argument("--baseline", default="", metavar="RUN", help="not significantly worse than this run")
-    gates.add_argument(
-        "--min-scored",
-        type=rate,
-        default=0.95,
-        metavar="RATE",
-        help="with them: cases scored at least [95%%]",
-    )
-    gates.add_argument("--junit", default="", metavar="FILE", help="also write the outcome as JUnit XML")
-    parser.add_argument("--unmask", action="store_true", help="print offensive sentences in full")
+def _progress() -> AbstractContextManager[Shown]:
+    from backtalk.report.progress import shown
+    from backtalk.terminal import make_console
+
+    return shown(make_console(stderr=True))
 
 
 def _gates(arguments: argparse.Namespace) -> Gates:
     from backtalk.runs.gates import Gates
 
     beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
-    return Gates(
-        arguments.fail_over,
-        arguments.baseline,
-        arguments.min_scored,
-        arguments.unmask,
-        arguments.junit,
-        beside,
-    )
+    given = values_of(arguments, "fail_over", "baseline", "min_scored", "unmask", "junit")
+    return Gates(**given, beside=beside)

@@ -1,7 +1,7 @@
-"""`backtalk score`: the lines of a file, or of standard input, with a scorer's number for each.
+"""The work of `backtalk score`: a score for each line of a file or of standard input.
 
-Lines are read, scored and written a chunk at a time, so a file of any size fits. A file that is written is
-whole; what is printed is masked from a low score on until the reader asks.
+Lines are read, scored and written in chunks, so a file may have any size. Printed lines are masked from a low
+score on; lines written to a file are not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,67 +24,68 @@ from backtalk.wording import count, mask, with_interval
 
 CHUNK = 4096
 TOXIC = 0.5
-"""What counts as toxic unless --over says otherwise."""
+"""The threshold without --over."""
 MASKED_FROM = 0.2
-"""Printed texts with this score or more are masked: rather one too many."""
-NO_TEXT = 'no JSON object with a "text"; mend or leave out the line'
-
-
-@dataclass(frozen=True)
-class ScoreSettings:
-    """What `backtalk score` was asked for."""
-
-    scorer: str = "toxicity"
-    format: str = "tsv"
-    over: float | None = None
-    fail_over: float | None = None
-    unmask: bool = False
-    device: str = "auto"
+"""Printed lines with at least this score are masked."""
+NO_TEXT = 'not a JSON object with a "text"; mend or leave out the line'
 
 
 class ScoredLine(NamedTuple):
     number: int
-    """Of the line in its file, from 1."""
     text: str
     score: float
 
 
-class Tally:
-    """How many lines there were, and how many reached the threshold."""
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
-        self.lines = self.over = 0
-
-    def watch(self, lines: Iterator[ScoredLine]) -> Iterator[ScoredLine]:
-        for line in lines:
-            self.lines += 1
-            self.over += line.score >= self.threshold
-            yield line
-
-
-def score_file(path: Path | None, out: Path | None, settings: ScoreSettings) -> int:
-    """Scores and writes; `path` None is standard input, `out` None is standard output. The exit status."""
+def score_file(
+    path: Path | None,
+    out: Path | None,
+    scorer: str = "toxicity",
+    format: str = "tsv",
+    over: float | None = None,
+    fail_over: float | None = None,
+    unmask: bool = False,
+    device: str = "auto",
+) -> int:
+    """Scores the lines of `path` (None: standard input) and writes them to `out` (None: standard output).
+    Returns the exit status."""
     texts = read_texts(path)
-    first = next(texts, None)  # a file that can't be read is told before a scorer is loaded
+    first = next(texts, None)  # fails on a bad file before the scorer is loaded
     if first is None:
         raise InputError(f"{path or 'standard input'} has no line to score")
-    scorer = load_scorer(settings.scorer, settings.device)
-    tally = Tally(settings.over if settings.over is not None else TOXIC)
-    lines = tally.watch(score_lines(chain([first], texts), scorer))
-    shown = (line for line in lines if settings.over is None or line.score >= settings.over)
-    whole = settings.unmask or out is not None
-    rows = (row(line, settings.format, whole) for line in shown)
+    loaded = load_scorer(scorer, device)
+    threshold = TOXIC if over is None else over
+    counts = {"lines": 0, "over": 0}
+
+    def rows() -> Iterator[str]:
+        for line in score_lines(chain([first], texts), loaded):
+            counts["lines"] += 1
+            counts["over"] += line.score >= threshold
+            if over is None or line.score >= over:
+                yield row(line, format, unmask or out is not None)
+
     if out is None:
-        sys.stdout.writelines(rows)
+        sys.stdout.writelines(rows())
         sys.stdout.flush()
     else:
-        write_output(out, rows)
-    return _conclude(tally, scorer.name, settings.fail_over)
+        write_output(out, rows())
+    rate = Rate.of(counts["over"], counts["lines"])
+    say(
+        f"{count(rate.n, 'line')}: {rate.hits:,} rated {threshold:g} or more by {printable(loaded.name)}, "
+        f"{with_interval(rate)}.",
+        file=sys.stderr,
+    )
+    if fail_over is None:
+        return 0
+    verdict = "FAILED" if rate.high > fail_over else "passed"
+    say(
+        f"Gate --fail-over {fail_over:g}: {verdict}; the rate may be as high as {rate.high:.1%}.",
+        file=sys.stderr,
+    )
+    return 3 if rate.high > fail_over else 0
 
 
 def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
-    """(line number, text) of the lines that are not blank; of JSON objects their "text"."""
+    """(line number from 1, text) of each line that is not blank: the line itself, or its JSON "text"."""
 
     def where(number: int) -> str:
         return f"{path or 'standard input'}, line {number}"
@@ -114,7 +114,7 @@ def score_lines(texts: Iterator[tuple[int, str]], scorer: Scorer) -> Iterator[Sc
 
 
 def row(line: ScoredLine, form: str, whole: bool) -> str:
-    """One line of output. JSON escapes all but ASCII, so hostile text does nothing to a terminal."""
+    """One line of output. JSON is ASCII alone, so that no text can control a terminal."""
     text = line.text if whole or line.score < MASKED_FROM else mask(line.text)
     if form == "jsonl":
         return json.dumps({"line": line.number, "score": round(line.score, 6), "text": text}) + "\n"
@@ -127,21 +127,3 @@ def _is_json(line: str, where: str) -> bool:
     except NotJson:
         return False
     return True
-
-
-def _conclude(tally: Tally, scorer: str, fail_over: float | None) -> int:
-    rate = Rate.of(tally.over, tally.lines)
-    say(
-        f"{count(tally.lines, 'line')}: {tally.over:,} rated {tally.threshold:g} or more by "
-        f"{printable(scorer)}, {with_interval(rate)}.",
-        file=sys.stderr,
-    )
-    if fail_over is None:
-        return 0
-    failed = rate.high > fail_over
-    verdict = "FAILED" if failed else "passed"
-    say(
-        f"Gate --fail-over {fail_over:g}: {verdict}; the rate may be as high as {rate.high:.1%}.",
-        file=sys.stderr,
-    )
-    return 3 if failed else 0

@@ -1,0 +1,138 @@
+"""Settings of a command: its flags over the YAML file of --config, and what the user agreed to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backtalk.errors import InputError, shown
+from backtalk.specs import Spec, build_spec, check_values, flag_names
+from backtalk.specs.model import ModelOptions
+from backtalk.terminal import say
+from backtalk.types import Origin, marked
+
+if TYPE_CHECKING:
+    from backtalk.audit.consent import Consent
+
+LARGEST_FILE = 1 << 20
+"""In bytes; the largest shipped spec has about a thousand."""
+DEEPEST = 3
+"""Levels of nesting."""
+
+
+def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
+    """The spec of --config with the flags over it; an error names the file or the flag."""
+    read = marked(read_yaml(Path(arguments.config)), Origin.CONFIG) if arguments.config else {}
+    values, typed = vars(build_spec(kind, read, arguments.config or "spec")), vars(arguments)
+    configs = typed.get("configs", {})
+    flags = {name: value for name, value in typed.items() if name in values and name not in configs}
+    for name, config in configs.items():
+        before = values[name]
+        if type(before) is not config:  # the flag names another search or method than the file
+            if isinstance(read.get(name), dict):
+                raise InputError(
+                    f"{arguments.config} has settings for {before.name}, and --{name} says {config.name}; "
+                    "leave one out"
+                )
+            before = config()
+        own = {flag: typed[flag] for flag in flag_names(config, kind) if flag in typed}
+        flags[name] = replace(before, **check_values(config, own, ""))
+    return build_spec(kind, values | flags, "")
+
+
+def values_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+
+
+def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
+    """For a command without a spec."""
+    names = [field.name for field in fields(ModelOptions)]
+    return build_spec(ModelOptions, values_of(arguments, *names), "")
+
+
+def consent_from(arguments: argparse.Namespace) -> Consent:
+    from backtalk.audit.consent import Consent
+
+    can_ask = sys.stdin is not None and sys.stdin.isatty()
+    return Consent(arguments.insecure, arguments.yes, trusted_by(arguments), _ask if can_ask else None)
+
+
+def _ask(question: str) -> bool:
+    say(f"{question} [y/N] ", end="", file=sys.stderr)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The models whose own code may run: those typed with --trust-remote-code."""
+    typed = [getattr(arguments, key, "") for key in ("model", "name", "adversary_model")]
+    return tuple(filter(None, typed)) if arguments.trust_remote_code else ()
+
+
+def early_values(args: list[str], *flags: str) -> list[str]:
+    """The values of flags before the arguments are parsed: as typed, or from --config, or empty."""
+    path = _typed(args, "config")
+    file = read_yaml(Path(path)) if path else {}
+    return [_typed(args, flag) or _name_in(file.get(flag)) for flag in flags]
+
+
+def _typed(args: list[str], flag: str) -> str:
+    """The value that was typed last for a flag."""
+    for place in range(len(args) - 1, -1, -1):
+        word, equals, value = args[place].partition("=")
+        if word == f"--{flag}":
+            return value if equals else "".join(args[place + 1 : place + 2])
+    return ""
+
+
+def _name_in(value: Any) -> str:
+    """A YAML value is a name, or a mapping with a name and settings."""
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else ""
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise InputError(f"{path} is too large to be a spec; it should hold `key: value` lines")
+        text = data.decode("utf-8")
+        _check_structure(text, path)
+        value = yaml.safe_load(text)
+        repr(value)  # raises a ValueError for a number with too many digits
+    except FileNotFoundError:
+        raise InputError(f"no spec file at {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} can't be read as a spec: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: a date that does not exist
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} should hold `key: value` lines, one a flag")
+    return value
+
+
+def _check_structure(text: str, path: Path) -> None:
+    """Refuses deep nesting, aliases (which can expand to any size) and repeated keys, before any value is
+    built."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+            raise InputError(f"{path}: a spec has no lists in lists and no aliases; write `key: value` lines")
+    nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while nodes:
+        node, seen = nodes.pop(), set()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            name = str(key.value).replace("-", "_")
+            if name in seen:
+                where = f"{path}, line {key.start_mark.line + 1}"
+                raise InputError(f"{where}: the key {shown(key.value)} is given twice; leave one out")
+            seen.add(name)
+            nodes.append(value)

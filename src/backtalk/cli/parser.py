@@ -1,0 +1,212 @@
+"""The parser: commands are functions, flags come from the fields of specs, and errors are raised."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+from backtalk.errors import InputError
+from backtalk.specs import Range, coerce, flag_names
+from backtalk.specs.model import ModelOptions
+
+Number = TypeVar("Number", int, float)
+AddFlags = Callable[["Parser"], object]
+"""Adds one or more flags to a command."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises an InputError instead of printing the usage."""
+
+    complete: Callable[[Parser, list[str]], None] | None = None
+    """Adds the flags that depend on other arguments, such as --search."""
+    elsewhere: Callable[[str], str] | None = None
+    """An error message for a setting that belongs to something else; empty if it belongs to nothing."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if self.complete is not None:
+            self.complete(self, list(args or ()))
+        # Refuse unknown flags here: the main parser would suggest only its own, --help and --version.
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return found, left
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # argparse would read `--flag=--` as an empty list.
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected a value, not --")
+        return super()._get_values(action, arg_strings)
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments:"):
+            flag = message.split()[2]
+            setting = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+            if self.elsewhere is not None and (owner := self.elsewhere(setting)):
+                raise InputError(owner)
+            known = [option for action in self._actions for option in action.option_strings]
+            close = get_close_matches(flag.split("=")[0], known, n=1)
+            mend = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
+            message = f"unknown flag {flag}; {mend}"
+        raise InputError(message)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A verb of the command line."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], int | None]
+    """Returns the exit status; None is 0."""
+    example: str
+    flags: tuple[AddFlags, ...]
+
+    def add_to(self, commands: Any) -> None:
+        parser: Parser = commands.add_parser(
+            self.name,
+            help=self.help,
+            description=self.help[0].upper() + self.help[1:] + ".",
+            epilog=f"example: {self.example}",
+            allow_abbrev=False,
+            add_help=False,
+        )
+        parser.add_argument("-h", "--help", action="help", help="show this help")
+        parser.set_defaults(verb=self.run)
+        for add in self.flags:
+            add(parser)
+
+
+def command(
+    example: str, *flags: AddFlags
+) -> Callable[[Callable[[argparse.Namespace], int | None]], Command]:
+    """Makes a command of a function: its name, with - for _, and its docstring as help."""
+
+    def make(run: Callable[[argparse.Namespace], int | None]) -> Command:
+        name = run.__name__.strip("_").replace("_", "-")
+        text = " ".join((run.__doc__ or "").split()).removesuffix(".")
+        return Command(name, text[:1].lower() + text[1:], run, example, flags)
+
+    return make
+
+
+# Flags
+
+
+def flag(*names: str, **settings: Any) -> AddFlags:
+    """One flag, described as `argparse.ArgumentParser.add_argument` takes it."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+def flags_of(kind: type[Any]) -> AddFlags:
+    """One flag for each field of a spec."""
+    return lambda parser: add_flags(parser, kind)
+
+
+def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> None:
+    """Adds a flag for each field that the spec `but` does not have. A flag that is not typed is absent from
+    the parsed arguments, so that a YAML file can set it."""
+    docs, hints = field_help(kind), get_type_hints(kind)
+    for field in fields(kind):
+        hint = hints[field.name]
+        if field.name not in flag_names(kind, but) or is_dataclass(hint):
+            continue
+        shown = ("on" if field.default else "off") if hint is bool else field.default
+        default = "" if field.default in (MISSING, "") else f" [{shown}]"
+        settings: dict[str, Any] = {
+            "default": argparse.SUPPRESS,
+            "help": (docs.get(field.name, "") + default).replace("%", "%%"),
+        }
+        if hint is bool:
+            settings["action"] = argparse.BooleanOptionalAction
+        elif get_origin(hint) is Literal:
+            settings["metavar"] = "|".join(filter(None, get_args(hint)))
+        else:
+            settings["metavar"] = {int: "N", float: "X", str: "TEXT"}.get(hint, "NAME")
+        parser.add_argument(f"--{field.name.replace('_', '-')}", **settings)
+
+
+def add_config_flags(parser: Parser, spec: type[Any], configs: Mapping[str, tuple[type[Any], str]]) -> None:
+    """Adds the flags of configs, {field of the spec: (config class, heading)}."""
+    for kind, title in configs.values():
+        add_flags(parser.add_argument_group(title), kind, spec)
+    parser.set_defaults(configs={name: kind for name, (kind, _) in configs.items()})
+
+
+def field_help(kind: type[Any]) -> dict[str, str]:
+    """The docstring under each field of a dataclass, inherited fields included, read from the source."""
+    found: dict[str, str] = {}
+    for own in filter(is_dataclass, reversed(kind.__mro__)):
+        for node, following in pairwise(_class_bodies(own.__module__)[own.__name__]):
+            if (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(node.target, ast.Name)
+                and isinstance(following, ast.Expr)
+                and isinstance(following.value, ast.Constant)
+            ):
+                found[node.target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+# Types of flags
+
+
+def number(kind: type[Number], least: float, most: float) -> Callable[[str], Number]:
+    """A number from `least` to `most`."""
+
+    def read(text: str) -> Number:
+        try:
+            value: Number = coerce(text, Annotated[kind, Range(least, most)], "it")
+            return value
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+seed = number(int, 0, 2**32 - 1)
+count = number(int, 0, 10**9)
+port = number(int, 0, 65_535)
+share = number(float, 1e-9, 1)
+
+
+def percentage(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write 0.1 or 10%")
+    return value
+
+
+# Flags that commands share
+
+CONFIG = flag("--config", metavar="SPEC.YAML", help="read settings from this file; flags override it")
+DEVICE = flag("--device", default="auto", help="auto, cpu, cuda or cuda:N [auto]")
+FRESH = flag("--fresh", action="store_true", help="start over in a folder that is in use")
+UNMASK = flag("--unmask", action="store_true", help="print offensive text in full")
+TRUST = flag("--trust-remote-code", action="store_true", help="run code that a Hugging Face model ships")
+CONSENT = (
+    flag("--yes", action="store_true", help="allow requests to other machines without asking"),
+    flag("--insecure", action="store_true", help="allow unencrypted http to other machines"),
+    TRUST,
+)
+MODEL_OPTIONS = flags_of(ModelOptions)
+
+
+def wants_help(args: list[str]) -> bool:
+    return "--help" in args or "-h" in args

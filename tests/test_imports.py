@@ -158,3 +158,10 @@ def test_help_imports_nothing_heavy(part: str) -> None:
             assert top in sys.stdlib_module_names or top == "backtalk", f"{path.name} imports {name}"
             if top == "backtalk" and rest not in {"", "__version__"}:
                 assert rest.split(".")[0] in LIGHT, f"{path.name} imports {name}"
+
+
+def test_only_the_gpu_folder_captures_cuda_graphs() -> None:
+    for path in SOURCE.rglob("*.py"):
+        if path.parent != SOURCE / "models" / "gpu":
+            text = path.read_text(encoding="utf-8")
+            assert "CUDAGraph" not in text and "cuda.graph" not in text, f"{path.name} captures a CUDA graph"

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from backtalk.models.gpu.share import SHARE
+from backtalk.models.gpu.memory import SHARE
 from reproduction.jobs import run_jobs
 from reproduction.parts import Outcome, Part, Result, Workplace, choose
 

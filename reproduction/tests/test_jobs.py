@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from backtalk.models.device import pick_device
-from backtalk.models.gpu.share import SHARE, gpu_share
+from backtalk.models.gpu.memory import SHARE, gpu_share
 from reproduction.__main__ import run_command as command
 from reproduction.parts import Result, claim_folder, keys_of, take_records
 from reproduction.tests.jobs_world import PARENT, parts, run

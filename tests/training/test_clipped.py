@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backtalk.training.added import AddedGradients
 from backtalk.training.clipped import PLAIN, ClippedAdamW
+from backtalk.training.gradients import SummedGradients
 
 CPU = torch.device("cpu")
 RATES = [0.1, 0.2, 0.05, 0.3, 0.01, 0.2, 0.4]
@@ -25,7 +25,7 @@ def inputs(seed: int, device: torch.device = CPU) -> Tensor:
 def gone(device: torch.device, rates: list[float], clip: float) -> tuple[list[Tensor], ClippedAdamW]:
     """The weights after a step at each rate, on two parts a step."""
     network = make_network(device)
-    gradients = AddedGradients(network)
+    gradients = SummedGradients(network)
     descent = ClippedAdamW(network.parameters(), 1.0, clip, device)
     for number, rate in enumerate(rates):
         gradients.begin()
@@ -39,7 +39,7 @@ def gone(device: torch.device, rates: list[float], clip: float) -> tuple[list[Te
 def test_gradients_of_parts_add_up_where_they_lie() -> None:
     network = make_network()
     first, *_, unused = list(network.parameters())
-    gradients = AddedGradients(network)
+    gradients = SummedGradients(network)
 
     def loss(x: Tensor) -> Tensor:
         found: Tensor = network[:3](x).square().sum()  # type: ignore[index]
@@ -81,7 +81,7 @@ def test_steps_are_those_of_adamw_behind_a_clipped_norm(clip: float) -> None:
 def test_a_gpu_goes_the_same_steps_by_graphs(clip: float) -> None:
     (plain, first), (found, second) = (gone(torch.device(name), RATES, clip) for name in ("cpu", "cuda"))
     assert len(RATES) > PLAIN + 1
-    assert second._graph is not None, "captured, and near the plain step"
+    assert second.graph.is_trusted, second.graph.why
     assert float(second.largest) == pytest.approx(float(first.largest), rel=1e-4)
     for one, other in zip(plain, found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)

@@ -18,7 +18,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer import stepping
 from backtalk.models.transformer.scoring import Row
 from backtalk.training import preference
-from backtalk.training.added import AddedGradients
+from backtalk.training.gradients import SummedGradients
 from backtalk.training.preference import (
     CHECKS,
     PairRows,
@@ -259,7 +259,7 @@ def test_an_unknown_loss_is_an_error() -> None:
         updates_of(Table(1), Table(2), loss="ppo")
 
 
-class Replayed(AddedGradients):
+class Replayed(SummedGradients):
     """As if there were graphs: `wrong` says what the n-th replay reads, of its capture's tensors and of those
     that are given, and how many times too large its gradients are."""
 
@@ -309,14 +309,14 @@ def test_graphs_are_used_where_they_find_what_the_plain_way_finds(name: str) -> 
     plain, found = (updates_of(Table(1), Table(2)) for _ in range(2))
     notes: list[str] = []
     found.network.dtype, found.report = dtype, notes.append
-    found.graphs, found.gradients = True, Replayed(found.weights, wrong)
+    found.graph.on, found.gradients = True, Replayed(found.weights, wrong)
     rows = plain.with_reference(PAIRS)
     for _ in range(CHECKS):
         for updates in (plain, found):
             updates._fill(rows)
-        if found.checks or not found.graphs:
+        if not found.graph.is_trusted:
             torch.testing.assert_close(found.network.table.grad, plain.network.table.grad)
-    assert found.graphs == is_used
-    assert not found.checks, "it is decided"
+    assert found.graph.is_trusted == is_used
+    assert found.graph.tries == 0, "it is decided"
     assert len(notes) == (not is_used)
-    assert all("updates run without a CUDA graph (its loss is " in note for note in notes)
+    assert all("without a CUDA graph" in note and "loss" in note for note in notes)

@@ -125,7 +125,7 @@ def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 def _ran_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError) or "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from backtalk.models.transformer.memory import is_out_of_memory
+    from backtalk.models.gpu.memory import is_out_of_memory
 
     return is_out_of_memory(error)
 

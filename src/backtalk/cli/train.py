@@ -28,7 +28,7 @@ from backtalk.models.folder import (
     build_network,
     save_folder,
 )
-from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.models.gpu.memory import free_bytes
 from backtalk.output_file import PARTIAL
 from backtalk.specs import identity_values
 from backtalk.specs.train import TrainSpec

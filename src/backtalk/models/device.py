@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from backtalk.errors import InputError
-from backtalk.models.gpu.share import gpu_share
+from backtalk.models.gpu.memory import gpu_share
 
 
 def pick_device(name: str) -> torch.device:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.gpu.free_memory import free_bytes
 from backtalk.models.gpu.fused import kernels_for
+from backtalk.models.gpu.memory import free_bytes
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import SHRINK_BELOW
 from backtalk.models.lstm.seq2seq import DecoderState, Memory, Seq2Seq

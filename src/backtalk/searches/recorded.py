@@ -1,38 +1,44 @@
-"""Positions of a search that are recorded and replayed, for few rows on a GPU.
+"""Replays the positions of a search as CUDA graphs, for few rows on a GPU.
 
 A position is two to three thousand small kernels. For a hundred targets a processor takes several times as
-long to launch them as the GPU to run them (LOG.md). A recording is a CUDA graph of `Trial.improve` on rows
-that stay in the same memory, so rows that are done stay as well. It holds for one search: with other targets
-other shapes are computed. Recording takes as long as launching once; what it saves are the later sweeps.
+long to launch them as the GPU to run them (LOG.md). A recording is a graph of `Trial.improve` on rows that
+stay in the same memory, so rows that are done stay as well. It holds for one search: other targets have other
+shapes. Recording takes as long as launching once, and saves the launches of the later sweeps.
 
-Where a graph can't be made, or finds other words than the plain way, the search goes on in the plain way.
+Where a graph can't be captured, or finds other words than the plain way, the search continues without it.
 """
 
 from __future__ import annotations
 
-import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from backtalk.searches.gibbs import Trial
-    from backtalk.searches.incumbents import Incumbents
+from backtalk.models.gpu.graph import Graphs, first_line, limit
+from backtalk.searches.incumbents import Incumbents
 
 Work = Callable[[], object]
 MOST_FAILURES = 3
-"""In a row, before nothing is recorded any more. One may be a kernel that was not compiled for the lengths of
-these targets; after the plain way it is."""
+"""In a row, before nothing is recorded any more. A failure may be a kernel that was not compiled for the
+lengths of these targets; after the plain way it is."""
 MOST_CANDIDATES = 20_000
 """Tried at a position by all rows together; with more the GPU is busy without recordings."""
-NEAR, ALIKE = 1e-2, 0.9
-"""A recording is right if so many rows end within so many nats of where the plain way ends. The rest may be
-ties: candidates are ranked in bfloat16."""
+ALIKE = 0.9
+"""Share of the rows whose loss must be that of the plain way. The rest may be ties: candidates are ranked in
+bfloat16."""
+
+
+class Position(Protocol):
+    """`gibbs.Trial`: improves all rows at one position."""
+
+    @property
+    def top(self) -> int: ...
+
+    def improve(self, rows: Incumbents, position: int) -> None: ...
 
 
 class Recorder(ABC):
@@ -40,11 +46,11 @@ class Recorder(ABC):
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int, int]] = set()
-        """Rows, candidates and position of what has run in the plain way: its kernels are compiled."""
+        """Rows, candidates and position of what has run plainly: its kernels are compiled."""
         self.trusted = False
-        """The first recording was as good as the plain way."""
+        """Whether a recording was checked against the plain way."""
         self.failures = 0
-        """One after the other."""
+        """In a row."""
         self.off = ""
         """Why nothing is recorded any more; empty while it is."""
 
@@ -54,81 +60,38 @@ class Recorder(ABC):
 
     @abstractmethod
     def record(self, work: Work) -> Work:
-        """What does it whenever it is called, on the same memory. The work itself is not done here."""
+        """A function that does the work on the same memory whenever it is called; not done here."""
 
 
 class CudaRecorder(Recorder):
-    """Recordings are CUDA graphs. All of them share the memory of what they compute in between."""
+    """Records CUDA graphs, which share the memory of their intermediate results."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self.device = device
-        self._stream: torch.cuda.Stream | None = None
-        self._first: torch.cuda.CUDAGraph | None = None
-        """Kept, for the memory goes with the last graph."""
+        self.device, self.graphs = device, Graphs()
 
     def plain(self, work: Work) -> None:
-        with self._aside():
+        with torch.cuda.device(self.device), self.graphs.side_stream():
             work()
 
     def record(self, work: Work) -> Work:
-        graph = torch.cuda.CUDAGraph()
-        pool = None if self._first is None else self._first.pool()
-        with self._aside(), _no_collection():
-            # Relaxed: kernels may be loaded meanwhile.
-            graph.capture_begin(pool=pool, capture_error_mode="relaxed")
-            try:
-                work()
-            finally:
-                self._end(graph)
-        self._first = self._first or graph
-        return graph.replay
-
-    def _end(self, graph: torch.cuda.CUDAGraph) -> None:
         try:
-            graph.capture_end()
-        except RuntimeError as error:
-            # Whether memory still goes to the recording's is not known: not again.
-            self.off = first_line(error)
-            raise
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """On a stream of its own, as captures have to be; what libraries keep for a stream is there then."""
-        with torch.cuda.device(self.device):
-            stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                yield
-            torch.cuda.current_stream().wait_stream(stream)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without Python's collector, which might free CUDA memory in the midst of a capture."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-def first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+            with torch.cuda.device(self.device):
+                return self.graphs.capture_quickly(work)
+        finally:
+            self.off = self.off or self.graphs.broken
 
 
 class RecordedTrial:
     """`Trial.improve` for `rows`, which are changed in place, in the same memory."""
 
-    def __init__(self, trial: Trial, rows: Incumbents, recorder: Recorder) -> None:
+    def __init__(self, trial: Position, rows: Incumbents, recorder: Recorder) -> None:
         self.trial, self.rows, self.recorder = trial, rows, recorder
         self.replays: dict[int, Work] = {}
         self.begun = False
 
     def improve(self, rows: Incumbents, position: int) -> None:
-        assert rows is self.rows, "a recording is of one place in memory"
+        assert rows is self.rows, "a recording reads one place in memory"
         replay = self.replays.get(position) or self._recording(position)
         if replay is None:
             self._plainly(position)
@@ -144,8 +107,8 @@ class RecordedTrial:
         self.begun = True
 
     def _recording(self, position: int) -> Work | None:
-        """None: it has not run in the plain way yet, or can't be recorded. The first position of a search is
-        never recorded at once: what a network remembers of its targets is read back there."""
+        """None if it has not run plainly yet, or can't be recorded. The first position of a search is always
+        run plainly first: the network reads the lengths of its targets back there."""
         recorder = self.recorder
         if recorder.off or not self.begun or self._shape(position) not in recorder.seen:
             return None
@@ -165,13 +128,13 @@ class RecordedTrial:
         return replay
 
     def _check(self, replay: Work, position: int) -> None:
-        """Goes there twice, plainly and by the recording, and comes back."""
+        """Improves the rows twice, plainly and by the recording, and restores them."""
         before = self._copies()
         self.recorder.plain(lambda: self._in_place(position))
         plain = self.rows.loss.clone()
         self._put(before)
         replay()
-        near = (self.rows.loss - plain).abs() <= NEAR
+        near = (self.rows.loss - plain).abs() <= limit("log-probability", torch.float32)
         self._put(before)
         if near.float().mean() < ALIKE:
             self.recorder.off = "it finds other words than the plain way"
@@ -183,8 +146,7 @@ class RecordedTrial:
         self._put(rows.parts())
 
     def _copies(self) -> list[Tensor | None]:
-        """But the targets themselves: where they were written to, a network that remembers them would read
-        them back."""
+        """Of all but the targets: after a write to them a network would read their lengths back again."""
         same = self.rows.targets
         return [part if part is None or part is same else part.clone() for part in self.rows.parts()]
 

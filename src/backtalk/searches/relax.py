@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
-from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.models.gpu.memory import free_bytes
 from backtalk.models.lstm.decode import greedy, trim
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import score_targets

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.memory import is_out_of_memory
+from backtalk.models.gpu.memory import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
 from backtalk.training.lora import Adapter
 from backtalk.training.negative import NOTHING, Hit

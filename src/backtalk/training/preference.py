@@ -4,7 +4,7 @@ plain likelihood.
 A pair is two continuations of the same tokens. Log-probabilities are summed over a continuation's tokens. The
 reference's are computed once, many pairs at a time, before the first update. Rows are padded on the right and
 no mask is passed: a causal network can't see what stands behind. Pairs of an update that are far longer than
-the others are read apart. On a GPU shapes are few, and forward and backward (`added.py`) and the step
+the others are read apart. On a GPU shapes are few, and forward and backward (`gradients.py`) and the step
 (`clipped.py`) are CUDA graphs, the first of them checked against the plain way.
 """
 
@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.gpu.graph import FastPath, distance
+from backtalk.models.gpu.memory import is_out_of_memory
 from backtalk.models.transformer.like_length import parts_of
-from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
 from backtalk.models.transformer.stepping import filled
-from backtalk.training.added import AddedGradients
 from backtalk.training.clipped import ClippedAdamW
+from backtalk.training.gradients import SummedGradients
 from backtalk.training.lora_updates import cut
 
 LOSSES = ("ipo", "rebel", "dpo", "sft")
@@ -46,11 +47,8 @@ LEAST_TOKENS = 64
 TOGETHER = 8
 """Of so many updates, pairs of like length are taken together: with Reddit openings a third less is read, all
 of it padding. More would bring the pairs of one tree together."""
-NEAR = {torch.float32: (0.02, 0.02), torch.float16: (0.2, 0.5), torch.bfloat16: (0.2, 0.5)}
-"""How far a graph's first loss and gradient may be from the plain ones, as a share of these. In bfloat16 the
-gradient of a tuned SmolLM2 is up to 32% from itself where it is read in other shapes, its loss 1%: LOG.md."""
 CHECKS = 3
-"""Updates on which that is tried, before there are no graphs."""
+"""Updates on which graphs are checked before they are given up."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +128,9 @@ class PreferenceUpdates:
         self.weights, self.network, self.pad, self.config = weights, network, pad, config
         self.reference, self.report = reference, report
         self.device: torch.device = network.device
-        on_gpu = self.device.type == "cuda"
         self.descent = ClippedAdamW(weights.parameters(), config.lr, config.clip, self.device, report)
-        self.gradients = AddedGradients(weights)
-        self.graphs: bool = on_gpu
-        self.checks = CHECKS
-        """That are left before graphs are used, or are given up; 0 after either."""
+        self.gradients = SummedGradients(weights)
+        self.graph = FastPath(self.device.type == "cuda", CHECKS)
         self.tokens = tokens or TOKENS[self.device.type]
         network.eval()
 
@@ -187,9 +182,9 @@ class PreferenceUpdates:
         """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
         try:
             scale, parts = self._weight(pairs), list(self._parts(pairs))
-            if self.graphs and self.checks:
+            if self.graph.on and not self.graph.is_trusted:
                 self._check_graph(parts[0], scale)
-            captured = self.graphs and not self.checks
+            captured = self.graph.is_trusted
             self.gradients.begin()
             for part in parts:
                 self.gradients.add(self.loss, *self._tensors(part, scale, captured), captured=captured)
@@ -210,30 +205,22 @@ class PreferenceUpdates:
             yield order[start:end]
 
     def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:
-        """A graph against the plain way, on other tokens than it was captured with. Where it fails, or
-        differs again and again, graphs are off."""
+        """Compares a graph with the plain way, on other tokens than it was captured with."""
         given = self._tensors(pairs, scale, fill_up=True)
-        try:
+
+        def compare() -> dict[str, float]:
             plain = self._gradient(given, captured=False)
             self._gradient([given[0].flip(1), *given[1:]], captured=True)
-            loss, gradient = _gaps(plain, self._gradient(given, captured=True))
-            most = NEAR[self.network.dtype]
-            is_near = loss <= most[0] and gradient <= most[1]  # not so where one is no number
-            self.checks = 0 if is_near else self.checks - 1
-            why = f"its loss is {loss:.1%} from the plain one, its gradient {gradient:.1%}"
-        except RuntimeError as error:
-            if is_out_of_memory(error):  # of fewer tokens it may be right
-                raise
-            is_near, self.checks, why = False, 0, str(error).splitlines()[0]
-            torch.cuda.synchronize()
-        if not is_near:
+            found = self._gradient(given, captured=True)
+            return {"loss": distance(plain[:1], found[:1]), "gradient": distance(plain[1:], found[1:])}
+
+        if not self.graph.check(compare, self.network.dtype):
             self.gradients.forget()
-            self.graphs = self.checks > 0
-            if not self.graphs:
-                self.report(f"updates run without a CUDA graph ({why})")
+            if not self.graph.on:
+                self.report(f"updates run without a CUDA graph ({self.graph.why})")
 
     def _gradient(self, given: Sequence[Tensor], captured: bool) -> list[Tensor]:
-        """The loss, then its gradients, of their own."""
+        """Copies of the loss and of its gradients."""
         self.gradients.begin()
         loss = self.gradients.add(self.loss, *given, captured=captured)
         grads = [value.grad for value in self.gradients.parameters]
@@ -293,14 +280,6 @@ def _row_sums(network: Any, given: Sequence[Tensor]) -> Tensor:
     ids, places, targets, owners = given[:4]
     flat = token_log_probs(network, Batch({"input_ids": ids}, places, targets, []))
     return flat.new_zeros(len(ids) + 1).index_add(0, owners, flat)[:-1]
-
-
-def _gaps(plain: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[float, float]:
-    """How far the loss and the gradients are from the plain ones, as shares of these."""
-    apart = [(a - b).norm() for a, b in zip(plain, found, strict=True)]
-    sizes = [value.norm() for value in plain]
-    gradient = torch.stack(apart[1:]).norm() / torch.stack(sizes[1:]).norm()
-    return float(apart[0] / sizes[0]), float(gradient)
 
 
 def _margins(sums: Tensor, pairs: int) -> Tensor:

@@ -1,8 +1,4 @@
-"""One training step: eager on a CPU; on a GPU forward and backward are captured once as a CUDA graph.
-
-An LSTM step is many small kernels, and launching them takes longer than running them: replaying a captured
-graph removes that. Batches all have one shape there; on a CPU padding that a batch does not need is cut.
-"""
+"""One step of maximum likelihood. Padding that a batch does not need is cut, but for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from torch import Tensor, nn
 
 from backtalk.data.vocabulary import PAD
 from backtalk.models.folder import Network
-from backtalk.models.gpu.warming import warm_up
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.training.gradients import Gradients
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Step = Callable[[IntArray, IntArray, float], Tensor]
@@ -31,73 +27,27 @@ def make_step(
 ) -> Step:
     """Descends the mean over sentences of their summed losses or, `over_words`, the mean over words."""
     network.to(device).train()
-    backward = _Captured(network, over_words) if device.type == "cuda" else _Eager(network, over_words)
+    gradients = Gradients(network)
+    on_gpu = device.type == "cuda"
+    keeps_pads = isinstance(network, Seq2Seq) and network.config.pad_as_word
+
+    def loss(inputs: Tensor, replies: Tensor) -> tuple[Tensor, Tensor]:
+        total = -network.token_log_probs(inputs, replies).sum()
+        return total / ((replies != PAD).sum() if over_words else replies.shape[0]), total
 
     def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
-        loss = backward(inputs, replies)
+        if not on_gpu:  # there all batches have one shape
+            inputs, replies = inputs if keeps_pads else trim_padding(inputs), trim_padding(replies)
+        batch = [torch.from_numpy(ids) for ids in (inputs, replies)]
+        total = gradients.fill("likelihood", loss, *(ids.pin_memory() if on_gpu else ids for ids in batch))
+        total = total.clone()
         nn.utils.clip_grad_norm_(network.parameters(), clip)
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
-        return loss
+        return total
 
     return step
-
-
-def batch_loss(network: Network, inputs: Tensor, replies: Tensor, over_words: bool) -> tuple[Tensor, Tensor]:
-    """What is descended, and its sum over all words."""
-    total = -network.token_log_probs(inputs, replies).sum()
-    return total / ((replies != PAD).sum() if over_words else replies.shape[0]), total
-
-
-class _Eager:
-    def __init__(self, network: Network, over_words: bool) -> None:
-        self.network, self.over_words = network, over_words
-        self.keeps_pads = isinstance(network, Seq2Seq) and network.config.pad_as_word
-
-    def __call__(self, inputs: IntArray, replies: IntArray) -> Tensor:
-        if not self.keeps_pads:
-            inputs = trim_padding(inputs)
-        self.network.zero_grad(set_to_none=True)
-        rows, words = torch.from_numpy(inputs), torch.from_numpy(trim_padding(replies))
-        loss, total = batch_loss(self.network, rows, words, self.over_words)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return total.detach()
-
-
-class _Captured:
-    def __init__(self, network: Network, over_words: bool) -> None:
-        self.network, self.over_words = network, over_words
-        self.graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self, inputs: IntArray, replies: IntArray) -> Tensor:
-        if self.graph is None:
-            self._capture(inputs, replies)
-        self.inputs.copy_(torch.from_numpy(inputs).pin_memory(), non_blocking=True)
-        self.replies.copy_(torch.from_numpy(replies).pin_memory(), non_blocking=True)
-        assert self.graph is not None
-        self.graph.replay()
-        return self.total.clone()
-
-    def _capture(self, inputs: IntArray, replies: IntArray) -> None:
-        self.inputs = torch.from_numpy(inputs).cuda()
-        self.replies = torch.from_numpy(replies).cuda()
-
-        def once() -> None:
-            self.network.zero_grad(set_to_none=True)
-            self._loss()[0].backward()  # type: ignore[no-untyped-call]
-
-        warm_up(once, times=3)
-        self.network.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            # Gradients are allocated inside the capture and overwritten, not summed, at every replay.
-            loss, total = self._loss()
-            loss.backward()  # type: ignore[no-untyped-call]
-        self.total = total.detach()
-
-    def _loss(self) -> tuple[Tensor, Tensor]:
-        return batch_loss(self.network, self.inputs, self.replies, self.over_words)
 
 
 def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:

@@ -118,7 +118,7 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
     )
     assert stepper.write(task) is None
     assert stepper.trusted is False
-    assert "plain forward pass" in stepper.why
+    assert "log-probability" in stepper.why
 
 
 def test_shapes_are_few() -> None:

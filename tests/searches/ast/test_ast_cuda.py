@@ -93,15 +93,15 @@ def test_captured_updates_have_the_plain_gradients(planted: Path, dtype: str) ->
     rows = updates.with_reference(pairs)
     for number in range(3):
         updates.step(rows, number)
-    assert updates.graphs, notes
+    assert updates.graph.is_trusted, notes
     for number in range(3, 6):
         updates.step(rows, number)
-    assert updates.descent.graphs, notes
+    assert updates.descent.graph.is_trusted, notes
     updates.gradients.forget()  # as where memory ends
     updates._fill(rows)
     assert updates.gradients.graphs, "captured again"
     captured = [value.grad.clone() for value in weights.parameters() if value.grad is not None]
-    updates.graphs = False
+    updates.graph.on = False
     updates._fill(rows)
     plain = [value.grad for value in weights.parameters() if value.grad is not None]
     gap = torch.stack([(a - b).norm() for a, b in zip(captured, plain, strict=True)]).norm()
@@ -125,7 +125,7 @@ def test_a_long_pair_is_a_graph_of_its_own(planted: Path, monkeypatch: pytest.Mo
     updates._fill(rows)  # a second time nothing is left of the first
     assert {shapes[0][0] for shapes in updates.gradients.graphs} == {2, 16}
     captured = [value.grad.clone() for value in weights.parameters() if value.grad is not None]
-    updates.graphs = False
+    updates.graph.on = False
     updates._fill(rows)
     for one, value in zip(captured, weights.parameters(), strict=True):
         torch.testing.assert_close(one, value.grad, atol=1e-4, rtol=1e-3)

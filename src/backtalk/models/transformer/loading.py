@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken, refuse_other_shapes
+from backtalk.models.gpu.memory import is_out_of_memory
 from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.encoder_prompts import EncoderPrompts
 from backtalk.models.transformer.fingerprint import fingerprint
-from backtalk.models.transformer.memory import is_out_of_memory, text_config
+from backtalk.models.transformer.memory import text_config
 from backtalk.models.transformer.model import Prompts, TransformerModel
 from backtalk.models.transformer.plain_prompts import TurnPrompts
 from backtalk.models.transformer.running_prompts import RunningPrompts

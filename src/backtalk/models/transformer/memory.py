@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.gpu.free_memory import free_bytes
+from backtalk.models.gpu.memory import free_bytes, is_out_of_memory
 from backtalk.models.transformer.like_length import end_of_part
 
 SHARE = 0.6
@@ -25,16 +25,6 @@ WRITTEN_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
 """The same where rows are continued: on a GPU a step of many rows hardly takes longer than one of few."""
 PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
 """The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
-SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "bad_alloc",
-    "alloc_failed",
-    "could not create a memory",
-    "could not create a primitive",
-)
-"""How PyTorch and its libraries say that memory ran out, where they raise no error of its own."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -196,12 +186,6 @@ def _unless_memory_ends(work: Callable[[R], T], rows: R) -> T | None:
         if not is_out_of_memory(error):
             raise
     return None  # outside the handler: the error holds the tensors of the batch
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
 
 
 def _let_go(device: torch.device) -> None:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backtalk.models.gpu.warming import warm_up
+from backtalk.models.gpu.graph import FastPath, Graphs, log_prob_distance
 from backtalk.models.transformer.grouped import grouped_attention
 from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_places, read_prompts
-from backtalk.models.transformer.memory import is_out_of_memory
 from backtalk.models.transformer.sampling import Drawing, SamplingConfig
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
@@ -27,8 +26,6 @@ LEAST = {"cpu": 0, "cuda": 64}
 ...: few shapes, few graphs. 0 fills nothing up."""
 CHECKED = 8
 """Rows whose last logits are compared, at most."""
-NEAR = 0.25
-"""How far apart log-probabilities may be, on average; where places or positions are wrong it is far more."""
 WARM_UP = 2
 """Steps before a capture."""
 
@@ -88,7 +85,7 @@ class Stepper:
         """Whether its steps are those of a plain forward pass; None before the first batch."""
         self.why = ""
         self._graphs: dict[tuple[Any, ...], tuple[Rows, Callable[[], Tensor]]] = {}
-        self._pool: Any = None
+        self._captures = Graphs()
 
     @torch.no_grad()
     def write(self, task: Task) -> list[list[int]] | None:
@@ -152,69 +149,48 @@ class Stepper:
         return logits
 
     def _captured(self, rows: Rows) -> tuple[Rows, Callable[[], Tensor]]:
-        """The batch where the graph of its shape reads it, and the graph."""
+        """The batch in the memory that the graph of its shape reads, and the graph."""
         key = (*rows.mask.shape, rows.width, rows.drawing.manner)
         if key not in self._graphs:
-            self._graphs[key] = rows, self._capture(rows)
-            return self._graphs[key]
+            start = [value.clone() for value in rows.state()]
+
+            def warm_up() -> None:
+                self._advance(rows)
+                rows.become(start)
+
+            step = self._captures.capture(lambda: self._advance(rows), warm_up, WARM_UP)
+            self._graphs[key] = rows, step
+            return rows, step
         own, step = self._graphs[key]
         own.become(rows.state())
         return own, step
-
-    def _capture(self, rows: Rows) -> Callable[[], Tensor]:
-        start = [value.clone() for value in rows.state()]
-
-        def once() -> None:
-            self._advance(rows)
-            rows.become(start)
-
-        warm_up(once, WARM_UP)
-        graph = torch.cuda.CUDAGraph()
-        # One after another they may use the same memory for what a step forgets.
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(graph, pool=self._pool):
-            logits = self._advance(rows)
-
-        def step() -> Tensor:
-            graph.replay()
-            return logits
-
-        return step
 
     def _is_right(self, task: Task) -> bool:
         """Whether the first batch's last step has the logits of a plain forward pass."""
         if task.manner.most < 2:
             self.why = "turns of one token need no steps"
             return False
-        try:
+
+        def compare() -> dict[str, float]:
             written, logits = self._write(task)
             every = -(-len(written) // CHECKED)  # rows of all lengths
             all_rows = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)]
-            some = all_rows[::every]
-            plain = token_logits(self.network, causal_batch(some, task.pad, self.network.device))
-            gaps = (logits[: len(written) : every].float().log_softmax(1) - plain.log_softmax(1)).abs()
-            if float(gaps.mean()) <= NEAR:
-                return True
-            self.why = f"its steps are {float(gaps.mean()):.2g} from a plain forward pass"
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            IndexError,
-            NotImplementedError,
-        ) as error:
-            if is_out_of_memory(error):
-                raise  # of fewer rows at a time it may be right
-            self.why = (str(error).splitlines() or [type(error).__name__])[0]
+            batch = causal_batch(all_rows[::every], task.pad, self.network.device)
+            plain = token_logits(self.network, batch).log_softmax(1)
+            found = logits[: len(written) : every].float().log_softmax(1)
+            return {"log-probability": log_prob_distance(plain, found)}
+
+        steps = FastPath()
+        if steps.check(compare, self.network.dtype):
+            return True
+        self.why = steps.why
         self._forget_graphs()
         self.storage = Storage(self._forget_graphs)
         return False
 
     def _forget_graphs(self) -> None:
-        """And their memory: a pool that no graph uses any more is gone, and can't be captured into."""
         self._graphs.clear()
-        self._pool = None
+        self._captures.clear()
 
 
 def filled(count: int, device: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""How much memory is free: on a GPU, or on a machine within the limits that are set on the process."""
+"""How much memory a batch may take: on a GPU, or on a machine within the limits on the process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,37 @@ from pathlib import Path
 
 import torch
 
-from backtalk.models.gpu.share import gpu_share
-
 NO_LIMIT = 1 << 62
+SHARE = "BACKTALK_GPU_SHARE"
+"""Environment variable: the part of a GPU's memory, up to 1, that the process may take."""
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "alloc_failed",
+    "could not create a memory",
+    "could not create a primitive",
+)
+"""Messages of PyTorch and its libraries, where they raise no error of their own."""
+
+
+def gpu_share() -> float:
+    """The share that the environment sets; 1 if it sets none between 0 and 1."""
+    with suppress(ValueError):
+        if 0 < (share := float(os.environ.get(SHARE, ""))) < 1:
+            return share
+    return 1.0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in OUT_OF_MEMORY)
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a batch may take: on a GPU also what PyTorch holds and does not use."""
+    """Free memory; on a GPU with what PyTorch has reserved and does not use."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)

@@ -1,0 +1,161 @@
+"""CUDA graphs, and the check of a fast way to compute something against the plain way.
+
+Launching many small kernels takes a processor longer than the GPU needs to run them. A CUDA graph is captured
+once and replays them on the same memory. No other file of the package captures graphs.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from backtalk.models.gpu.memory import is_out_of_memory
+
+FULL = 0.02
+"""Largest distance from the plain way in float32 and float64."""
+HALF = {"layer": 0.03, "log-probability": 0.25, "loss": 0.2, "gradient": 0.5}
+"""Largest distance in bfloat16 and float16. The loss and the gradient are a whole network's: those of a tuned
+SmolLM2 are 1% and up to 32% from themselves where they are computed in other shapes (LOG.md)."""
+T = TypeVar("T")
+
+
+class Graphs:
+    """Captures graphs that share one memory pool for their intermediate results."""
+
+    def __init__(self) -> None:
+        self.broken = ""
+        """Why nothing can be captured any more; empty while it can."""
+        self._first: torch.cuda.CUDAGraph | None = None
+        """Kept, because the pool goes with its last graph."""
+        self._stream: torch.cuda.Stream | None = None
+
+    def capture(
+        self, work: Callable[[], T], warm_up: Callable[[], object] = lambda: None, times: int = 0
+    ) -> Callable[[], T]:
+        """`work` as a graph: each call runs it again and returns the same tensors with new values. Before the
+        capture `warm_up` runs so many times on another stream: libraries set themselves up in the first."""
+        with self.side_stream():
+            for _ in range(times):
+                warm_up()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool()):
+            found = work()
+        self._first = self._first or graph
+
+        def replay() -> T:
+            graph.replay()
+            return found
+
+        return replay
+
+    def capture_quickly(self, work: Callable[[], object]) -> Callable[[], None]:
+        """The same for work that ran on the side stream before. It neither synchronizes nor frees memory, and
+        kernels may be loaded meanwhile."""
+        graph = torch.cuda.CUDAGraph()
+        with self.side_stream(), _no_garbage_collection():
+            graph.capture_begin(pool=self._pool(), capture_error_mode="relaxed")
+            try:
+                work()
+            finally:
+                self._end(graph)
+        self._first = self._first or graph
+        return graph.replay
+
+    def clear(self) -> None:
+        """Gives the pool back, once the replays are gone too."""
+        self._first = None
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        """Work inside runs on another stream, between what is queued now and what comes after."""
+        stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            yield
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _pool(self) -> Any:
+        return None if self._first is None else self._first.pool()
+
+    def _end(self, graph: torch.cuda.CUDAGraph) -> None:
+        try:
+            graph.capture_end()
+        except RuntimeError as error:
+            self.broken = first_line(error)  # memory may still be allocated from the graph's pool
+            raise
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python's garbage collector might free CUDA memory during a capture."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class FastPath:
+    """A fast way to compute something. It is used after a check has found what the plain way finds."""
+
+    def __init__(self, on: bool = True, tries: int = 1) -> None:
+        self.on = on
+        """False after it failed `tries` checks, or raised an error in one."""
+        self.tries = tries
+        """Checks that are left before it is given up; 0 once it is decided."""
+        self.why = ""
+        """What was wrong in the last check."""
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.on and self.tries == 0
+
+    def check(
+        self, compare: Callable[[], dict[str, float]], dtype: torch.dtype, memory_ends_it: bool = False
+    ) -> bool:
+        """Whether the distances that `compare` measures, by kind, are within the limits. Out-of-memory errors
+        are raised, unless `memory_ends_it`: with a smaller batch the fast way may do."""
+        try:
+            gaps = compare()
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            if is_out_of_memory(error) and not memory_ends_it:
+                raise
+            self.on, self.tries, self.why = False, 0, first_line(error)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            return False
+        right = all(gap <= limit(kind, dtype) for kind, gap in gaps.items())  # not so for NaN
+        self.tries = 0 if right else self.tries - 1
+        self.on = right or self.tries > 0
+        told = [f"its {kind} is {gap:.2g} from that of the plain way" for kind, gap in gaps.items()]
+        self.why = "" if right else ", ".join(told)
+        return right
+
+
+def limit(kind: str, dtype: torch.dtype) -> float:
+    """How far a fast way may be from the plain way."""
+    return HALF[kind] if dtype in (torch.bfloat16, torch.float16) else FULL
+
+
+def distance(plain: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+    """The norm of the difference as a share of the plain norm; infinite for other shapes or number types."""
+    if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(plain, found, strict=True)):
+        return float("inf")
+    gaps = [(a.float() - b.float()).norm() for a, b in zip(plain, found, strict=True)]
+    return float(torch.stack(gaps).norm() / torch.stack([value.float().norm() for value in plain]).norm())
+
+
+def log_prob_distance(plain: Tensor, found: Tensor) -> float:
+    """The mean difference in nats."""
+    return float((plain - found).abs().mean())
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

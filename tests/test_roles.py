@@ -15,7 +15,7 @@ from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
-from backtalk.web.batching import Desk, Wish
+from backtalk.web.batching import Batcher, Options
 from backtalk.web.model_server import ModelServer
 from tests.chatterbox import PLANTED, plain_log_probs, plain_reply, prompt
 from tests.searches.reverse.worlds import UTTERANCES
@@ -68,7 +68,7 @@ def test_chances_and_samples_of_a_template_model(
     model: Any = load_model(f"hf/{chatterbox}", "cpu")
     assert first[1] == f"hf/{chatterbox}> {model.sample([(Turn('user', 'rain and go'),)], [5])[0]}"
     assert run(["chat", *chat, "--beam", "3"]) == 2
-    assert "--beam and --decode are for models of ours" in capsys.readouterr().err
+    assert "--beam and --decode" in capsys.readouterr().err
     assert run(["chat", *chat, "--sample", "--top-k", "3"]) == 2
     assert "--top-k" in capsys.readouterr().err
 
@@ -162,15 +162,15 @@ class Adjusted(Recorder):
 def test_those_who_wish_the_same_are_answered_together() -> None:
     gate = threading.Event()
     model = Adjusted(gate)
-    desk = Desk(model)
-    first = desk.hand_in((Turn("user", "first"),))
-    while not desk._waiting.empty():  # the first is on its way to the model, which waits
+    batcher = Batcher(model)
+    first = batcher.submit((Turn("user", "first"),))
+    while not batcher._queue.empty():  # the first is on its way to the model, which waits
         pass
-    wishes = [Wish(), Wish("a"), Wish("a", 3)]
-    futures = [desk.hand_in((Turn("user", str(i)),), wishes[i % 3]) for i in range(30)]
+    wishes = [Options(), Options("a"), Options("a", 3)]
+    futures = [batcher.submit((Turn("user", str(i)),), wishes[i % 3]) for i in range(30)]
     gate.set()
     marks = ["", " a None", " a 3"]
     assert first.result(10) == "1 user first"
     assert [future.result(10) for future in futures] == [f"1 user {i}{marks[i % 3]}" for i in range(30)]
-    desk.close()
+    batcher.close()
     assert [len(batch) for one in model.made for batch in one.batches] == [10, 10]

@@ -31,8 +31,8 @@ from backtalk.rating.pairs import pair_id
 from backtalk.runs.summary import look, write_faces
 from backtalk.store import Run
 from backtalk.store.folder import REPORT
+from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import key_of
 from tests.web.browser import watched
 from tests.web.served import Recorder
 from tests.web.served import served as model_served
@@ -141,7 +141,7 @@ def test_outside_of_its_own_path_the_app_says_nothing_even_with_the_cookie(tmp_p
         turns = {"turns": [{"role": "user", "text": "hello"}]}
         assert client.send("POST", "/api/chat", turns)[0] in {403, 404}
         # The right token does not show the way in either.
-        status, headers, _ = Client(server).send("GET", f"/?token={server.guard.token}")
+        status, headers, _ = Client(server).send("GET", f"/?token={server.access.token}")
         assert status in {403, 404}
         assert not {"Set-Cookie", "Location"} & headers.keys()
 

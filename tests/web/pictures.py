@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backtalk.cli import run
 from backtalk.registry import load_model
-from backtalk.web.shelf import key_of
+from backtalk.web.run_list import key_of
 from tests.web.browser import chromium, say, watched
 from tests.web.worlds import (
     COMPARED,

@@ -17,8 +17,8 @@ from backtalk.report.record import Report
 from backtalk.report.run_page import render_run
 from backtalk.runs.compare import compare_runs
 from backtalk.store.exchanges import finding_of
+from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import key_of
 from tests.report.samples import sample_report
 from tests.report.test_conversations import exchange, report_of
 from tests.report.test_folder_pages import HARDENING

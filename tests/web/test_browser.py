@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from backtalk.rating.asking import own_answers
+from backtalk.rating.answers import own_answers
 from backtalk.rating.folder import read_ratings
 from backtalk.web.server import AppServer
 from tests.report.samples import finding

@@ -11,7 +11,7 @@ import pytest
 from backtalk.cli.showing import show_run
 from backtalk.runs.gates import Gates
 from backtalk.store import Run
-from backtalk.web.shelf import key_of
+from backtalk.web.run_list import key_of
 from tests.report.bulk import make_run
 from tests.web.browser import watched
 from tests.web.worlds import served

@@ -23,9 +23,9 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.types import Turn
-from backtalk.web.batching import Desk
+from backtalk.web.batching import Batcher
+from backtalk.web.http import LONGEST_REQUEST
 from backtalk.web.model_server import ModelServer
-from backtalk.web.wire import LONGEST_REQUEST
 from tests.models.test_contract import SENTENCES, WORDS, small_folder
 from tests.web.served import Recorder, served
 
@@ -115,7 +115,7 @@ HELLO = [{"role": "user", "content": "hello"}]
             "the model failed: RuntimeError: it broke",
         ),
         ("/v1/completions", b" " * (LONGEST_REQUEST + 1), 413, "1,048,576 bytes"),
-        ("/elsewhere", {}, 404, "there is POST /v1/chat/completions"),
+        ("/elsewhere", {}, 404, "/v1/chat/completions"),
     ],
 )
 def test_what_can_not_be_done_is_one_sentence(
@@ -160,29 +160,29 @@ def test_a_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_arrives_together_is_answered_together() -> None:
     gate = threading.Event()
     model = Recorder(gate)
-    desk = Desk(model)
-    first = desk.hand_in((Turn("user", "first"),))
-    while not desk._waiting.empty():  # the first is on its way to the model, which waits
+    batcher = Batcher(model)
+    first = batcher.submit((Turn("user", "first"),))
+    while not batcher._queue.empty():  # the first is on its way to the model, which waits
         pass
-    others = [desk.hand_in((Turn("user", str(i)),)) for i in range(100)]
+    others = [batcher.submit((Turn("user", str(i)),)) for i in range(100)]
     gate.set()
     assert first.result(10) == "1 user first"
     assert [future.result(10) for future in others] == [f"1 user {i}" for i in range(100)]
-    desk.close()
+    batcher.close()
     assert len(model.batches) <= 4  # batches of 64 at most
     assert max(map(len, model.batches)) == 64
 
 
 def test_one_that_fails_does_not_spoil_the_others() -> None:
     gate = threading.Event()
-    desk = Desk(Recorder(gate))
-    futures = [desk.hand_in((Turn("user", text),)) for text in ("a", "fail", "b")]
+    batcher = Batcher(Recorder(gate))
+    futures = [batcher.submit((Turn("user", text),)) for text in ("a", "fail", "b")]
     gate.set()
     assert (futures[0].result(10), futures[2].result(10)) == ("1 user a", "1 user b")
     with pytest.raises(RuntimeError, match="it broke"):
         futures[1].result(10)
-    assert desk.hand_in((Turn("user", "c"),)).result(10) == "1 user c"
-    desk.close()
+    assert batcher.submit((Turn("user", "c"),)).result(10) == "1 user c"
+    batcher.close()
 
 
 def test_a_port_that_is_taken_and_a_model_that_is_served_already(capsys: pytest.CaptureFixture[str]) -> None:

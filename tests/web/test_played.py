@@ -19,8 +19,8 @@ from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY, UNTUNED
 from backtalk.store.training_records import AdversaryRecord, write_training
 from backtalk.types import Finding
+from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import key_of
 from tests.web.browser import watched
 from tests.web.worlds import OPENINGS, Client, finish, play, served
 

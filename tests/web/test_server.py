@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import key_of
 from tests.web.worlds import COMPARED, HARDENED, Client, finish, harden, home, make_ratings, served
 
 
@@ -43,16 +43,16 @@ def test_nobody_is_let_in_without_the_token(server: AppServer) -> None:
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(server: AppServer) -> None:
-    status, headers, _ = Client(server).ask("GET", f"/chat?a=1&token={server.guard.token}")
+    status, headers, _ = Client(server).ask("GET", f"/chat?a=1&token={server.access.token}")
     assert (status, headers["Location"]) == (303, f"{home(server)}/chat?a=1")
     assert "HttpOnly" in headers["Set-Cookie"]
     assert "SameSite=Lax" in headers["Set-Cookie"]
-    assert server.guard.token not in headers["Set-Cookie"]
+    assert server.access.token not in headers["Set-Cookie"]
 
 
 @pytest.mark.parametrize("path", ["//example.invalid/", "/\\example.invalid/", "///example.invalid"])
 def test_the_token_sends_nobody_to_another_machine(server: AppServer, path: str) -> None:
-    status, headers, _ = Client(server).ask("GET", f"{path}?token={server.guard.token}")
+    status, headers, _ = Client(server).ask("GET", f"{path}?token={server.access.token}")
     assert status == 303
     assert not headers["Location"].startswith(("//", "/\\"))
     assert headers["Location"].startswith("/")
@@ -143,7 +143,7 @@ def test_a_fault_of_ours_is_one_sentence(
     def fail() -> list[object]:
         raise KeyError("a secret detail \x1b[31m")
 
-    monkeypatch.setattr(server.app.shelf, "items", fail)
+    monkeypatch.setattr(server.app.runs, "items", fail)
     for path in ("/", "/api/runs"):
         status, _, body = client.ask("GET", path)
         assert status == 500
@@ -181,7 +181,7 @@ def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None
     assert {name: run["kind"] for name, run in runs.items()} == {"one": "audit", "pairs": "rating"}
     one = runs["one"]
     assert (one["state"], one["done"], one["total"], one["result"]) == ("finished", 8, 8, "8 of 8 hit")
-    folder = Path(server.app.shelf.root) / "one"
+    folder = Path(server.app.runs.root) / "one"
     assert one["command"] == f"backtalk audit --hit io-sample-avg-k1 --out {folder}"
     assert f'href="./run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]
 

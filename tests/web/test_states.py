@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backtalk.types import Finding
-from backtalk.web.shelf import Shelf, describe, key_of
+from backtalk.web.run_list import RunList, describe, key_of
 from tests.web.browser import watched
 from tests.web.worlds import TARGETS, Client, commit, finish, open_run, served
 
@@ -97,7 +97,7 @@ def test_a_run_that_vanishes_while_it_is_read_breaks_nothing(tmp_path: Path) -> 
     shutil.rmtree(folder)
     item = describe("key", "audit", "goes", folder)
     assert (item.state, item.changed) == ("damaged", "")
-    assert Shelf(tmp_path).items() == []
+    assert RunList(tmp_path).items() == []
 
 
 def test_a_page_of_a_run_at_work_that_vanishes_says_so(browser: Browser, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target
 from backtalk.web.app import App
+from backtalk.web.chat import PageChat
+from backtalk.web.run_list import RunList, key_of
 from backtalk.web.server import AppServer
-from backtalk.web.shelf import Shelf, key_of
-from backtalk.web.talk import Talker
 from tests.report.samples import THRESHOLDS, finding
 from tests.report.test_folder_pages import AFTER, BEFORE, HARDENING
 
@@ -168,7 +168,7 @@ def make_ratings(folder: Path, pairs: int = 4) -> Path:
 @contextmanager
 def served(root: Path, model: TextModel | None = None, ratings: Path | None = None) -> Iterator[AppServer]:
     chosen = model or Parrot()
-    app = App(Shelf(root, ratings), Talker(chosen.name, lambda: chosen))
+    app = App(RunList(root, ratings), PageChat(chosen.name, lambda: chosen))
     with AppServer(app, 0) as server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
         thread.start()

@@ -234,7 +234,7 @@ def rate(arguments: argparse.Namespace) -> None:
 )
 def serve(arguments: argparse.Namespace) -> None:
     """Show runs in a browser, chat with a model and rate replies, until Ctrl-C."""
-    from backtalk.web import serve as app
+    from backtalk.web import server as app
 
     app.serve(
         Path(arguments.folder),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
 from backtalk.output_file import sync_folder
-from backtalk.rating.folder import MOST_BYTES
+from backtalk.rating.folder import MOST_BYTES, Ratings
 from backtalk.rating.pairs import Pair
 from backtalk.store.errors import writing
 from backtalk.store.typed import read_file
@@ -73,6 +73,17 @@ def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = Fal
         if (answer := _answer(row, where, known)) is not None:
             answers.append(answer)
     return answers
+
+
+def own_answers(ratings: Ratings) -> list[Answer]:
+    """All lines of the folder's own file."""
+    there = os.path.lexists(ratings.answers)
+    return read_answers(ratings.answers, ratings.pairs, drop_half_line=True) if there else []
+
+
+def answered_by(rater: str, ratings: Ratings) -> list[str]:
+    """The ids of pairs that the rater answered or skipped, in that order."""
+    return [pair for name, pair in standing(own_answers(ratings)) if name == rater]
 
 
 def standing(answers: Iterable[Answer]) -> dict[Key, Answer]:

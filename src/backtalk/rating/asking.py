@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backtalk.errors import InputError
-from backtalk.rating.answers import Answer, append_answers, now, read_answers, standing
+from backtalk.rating.answers import Answer, answered_by, append_answers, now
 from backtalk.rating.folder import Ratings
 from backtalk.rating.pairs import Pair
 from backtalk.terminal import printable, say
@@ -21,17 +20,9 @@ PROMPT = "better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> "
 LAST_PROMPT = "all judged: u(ndo), q(uit)> "
 
 
-def own_answers(ratings: Ratings) -> list[Answer]:
-    """The answers in the folder."""
-    if not os.path.lexists(ratings.answers):
-        return []
-    return read_answers(ratings.answers, ratings.pairs, drop_half_line=True)
-
-
 def ask(ratings: Ratings, rater: str, console: Console) -> None:
     """Goes on with the first pair that the rater has neither answered nor skipped, until the end or q."""
-    # In the order in which they were given: undo takes back the last.
-    done = [pair for name, pair in standing(own_answers(ratings)) if name == rater]
+    done = answered_by(rater, ratings)  # undo takes back the last
     keyboard = sys.stdin.isatty()
     typed = _typed(keyboard)
     while True:

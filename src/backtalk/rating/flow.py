@@ -17,8 +17,8 @@ from rich.console import Console
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
 from backtalk.output_file import write_whole
-from backtalk.rating.answers import append_answers, check_rater, merge, read_answers
-from backtalk.rating.asking import ask, own_answers
+from backtalk.rating.answers import append_answers, check_rater, merge, own_answers, read_answers
+from backtalk.rating.asking import ask
 from backtalk.rating.contenders import find_contenders, held_out_inputs, read_inputs, replies
 from backtalk.rating.folder import (
     PAIRS,

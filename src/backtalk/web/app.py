@@ -1,6 +1,4 @@
-"""What the app answers: pages and JSON by route. It starts no code and takes no path: a thing is named by the
-key that `shelf` gave it.
-"""
+"""The app: routes to pages and JSON. It runs no command and takes no path: a run is named by its key."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ from backtalk.report.folders import NotYet
 from backtalk.report.run_page import Offer
 from backtalk.store.records import finite
 from backtalk.terminal import printable
-from backtalk.web.judging import next_pair, take_answer
+from backtalk.web.chat import PageChat
+from backtalk.web.http import HttpError, read_object
 from backtalk.web.pages import Pages, read_static
-from backtalk.web.shelf import UNSHOWABLE, Item, Shelf
-from backtalk.web.talk import Talker
+from backtalk.web.ratings import next_pair, take_answer
+from backtalk.web.run_list import UNSHOWABLE, Found, Item, RunList, describe
 from backtalk.web.views import Views, link, proofs_of
-from backtalk.web.wire import Problem, read_object
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
@@ -36,16 +34,9 @@ class Request(NamedTuple):
     body: bytes = b""
 
     def values(self) -> dict[str, str]:
-        """What stands after the question mark, the first of each name."""
+        """The parameters of the query, the first of each name."""
         read = parse_qs(self.query, keep_blank_values=True, errors="replace")
         return {name: given[0] for name, given in read.items()}
-
-    def every(self, name: str) -> list[str]:
-        """All that is said under a name."""
-        return parse_qs(self.query, errors="replace").get(name, [])
-
-    def value(self, name: str, otherwise: str = "") -> str:
-        return self.values().get(name, otherwise)
 
 
 @dataclass(frozen=True)
@@ -55,59 +46,57 @@ class Response:
     kind: str = "text/html; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: Iterator[bytes] | None = None
-    """In the place of the body, where it may be long."""
+    """Instead of the body, if it may be long."""
 
 
 class App:
-    def __init__(self, shelf: Shelf, talker: Talker) -> None:
-        self.shelf = shelf
-        self.talker = talker
-        self.pages = Pages(talker.name)
+    def __init__(self, runs: RunList, chat: PageChat) -> None:
+        self.runs = runs
+        self.chat = chat
+        self.pages = Pages(chat.name)
         self.views = Views()
-        self._routes: list[tuple[str, re.Pattern[str], Callable[..., Response]]] = [
-            (method, re.compile(pattern), make)
-            for method, pattern, make in (
-                ("GET", "/", self._list),
-                ("GET", "/run/([a-z0-9-]+)", self._run),
-                ("GET", "/run/([a-z0-9-]+)/findings", self._export),
-                ("GET", "/compare", self._compare),
-                ("GET", "/chat", self._chat),
-                ("GET", "/rate", self._ratings),
-                ("GET", "/rate/([a-z0-9-]+)", self._rate),
-                ("GET", "/static/([a-z_]+)\\.(js|css)", self._static),
-                ("GET", "/api/runs", self._state_of_all),
-                ("GET", "/api/run/([a-z0-9-]+)", self._state_of_one),
-                ("GET", "/api/rate/([a-z0-9-]+)", self._next_pair),
-                ("POST", "/api/rate/([a-z0-9-]+)", self._take_answer),
-                ("POST", "/api/chat", self._reply),
-            )
+        self._routes: list[tuple[str, str, Callable[..., Response]]] = [
+            ("GET", "/", self._list),
+            ("GET", "/run/([a-z0-9-]+)", self._run),
+            ("GET", "/run/([a-z0-9-]+)/findings", self._export),
+            ("GET", "/compare", self._compare),
+            ("GET", "/chat", lambda request: _html(self.pages.chat())),
+            ("GET", "/rate", self._ratings),
+            ("GET", "/rate/([a-z0-9-]+)", self._rate),
+            ("GET", "/static/([a-z_]+)\\.(js|css)", self._static),
+            ("GET", "/api/runs", self._all_states),
+            ("GET", "/api/run/([a-z0-9-]+)", lambda request, key: _json(self._item(key).as_dict())),
+            ("GET", "/api/rate/([a-z0-9-]+)", self._next_pair),
+            ("POST", "/api/rate/([a-z0-9-]+)", self._take_answer),
+            ("POST", "/api/chat", lambda request: _json(self.chat.reply(read_object(request.body)))),
         ]
 
-    def answer(self, request: Request) -> Response:
+    def respond(self, request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         for allowed, pattern, make in self._routes:
-            if method == allowed and (match := pattern.fullmatch(request.path)):
+            if method == allowed and (match := re.fullmatch(pattern, request.path)):
                 return make(request, *match.groups())
-        raise Problem(404, "there is no such page")
+        raise HttpError(404, "there is no such page")
 
-    def refuse(self, problem: Problem, path: str | None) -> Response:
-        """The sentence, to a person or to a script. Whoever asks outside of the server's own path (None)
-        learns nothing."""
+    def error_page(self, error: HttpError, path: str | None) -> Response:
+        """The sentence, as a page or as JSON. A request outside of the server's own path (None) learns
+        nothing."""
         if path is None:
             return Response(404, b"not found\n", "text/plain; charset=utf-8")
         if path.startswith("/api/"):
-            return _json({"error": str(problem)}, problem.status)
-        return Response(problem.status, self.pages.problem(path, problem.status, str(problem)).encode())
+            return _json({"error": str(error)}, error.status)
+        return Response(error.status, self.pages.problem(path, error.status, str(error)).encode())
 
     # Pages
 
     def _list(self, request: Request) -> Response:
-        return _html(self.pages.listing(self.shelf.items(), self.shelf.root.resolve().name))
+        return _html(self.pages.listing(self.runs.items(), self.runs.root.resolve().name))
 
     def _run(self, request: Request, key: str) -> Response:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
-            others = self._others(item, folder, request.every("beside")) if item.plays else {}
+            chosen = parse_qs(request.query, errors="replace").get("beside", [])
+            others = self._others(item, folder, chosen) if item.plays else {}
             with _showing():
                 return _html(self.views.run(folder, item, request.values(), others))
         if item.kind == "rating":
@@ -120,54 +109,49 @@ class App:
             return _html(self.pages.waiting(item, str(error), links))
 
     def _others(self, item: Item, folder: Path, chosen: Sequence[str]) -> dict[Offer, Path]:
-        """The other runs of played conversations; the one inside a run stands beside it anyway."""
-        folders = {key: of for key, (_, _, of) in self.shelf.folders().items() if of.parent != folder}
+        """The other audits by conversations; the one inside this run is shown beside it anyway."""
+        folders = {key: found.folder for key, found in self.runs.folders().items()}
         return {
             Offer(one.key, one.name, one.key in chosen): folders[one.key]
-            for one in self.shelf.items()
-            if one.plays and one.key != item.key and one.key in folders
+            for one in self.runs.items()
+            if one.plays and one.key in folders.keys() - {item.key} and folders[one.key].parent != folder
         }
 
     def _links(self, own: str, folder: Path) -> list[tuple[str, str]]:
-        """To a hardening's comparisons, and to its audits that are in none. What its record names is looked
-        up on the shelf."""
+        """Links to a hardening's comparisons, and to audits in none. Names in its record are looked up in the
+        list of runs."""
         here = f"/run/{own}"
         keys = {
-            of.relative_to(folder).as_posix(): key
-            for key, (kind, _, of) in self.shelf.folders().items()
-            if kind == "audit" and of.is_relative_to(folder)
+            found.folder.relative_to(folder).as_posix(): key
+            for key, found in self.runs.folders().items()
+            if found.kind == "audit" and found.folder.is_relative_to(folder)
         }
-        pairs = [row for row in proofs_of(folder) if row.run in keys and row.run_before in keys]
-        compared = {name for row in pairs for name in (row.run, row.run_before)}
-        return [
-            *(
-                (
-                    f"before and after: {row.list}, {row.search}",
-                    link(here, f"/compare?before={keys[row.run_before]}&after={keys[row.run]}"),
-                )
-                for row in pairs
-            ),
-            *((name, link(here, f"/run/{key}")) for name, key in keys.items() if name not in compared),
+        links, compared = [], set()
+        for row in proofs_of(folder):
+            if row.run in keys and row.run_before in keys:
+                compared |= {row.run, row.run_before}
+                address = f"/compare?before={keys[row.run_before]}&after={keys[row.run]}"
+                links.append((f"before and after: {row.list}, {row.search}", link(here, address)))
+        return links + [
+            (name, link(here, f"/run/{key}")) for name, key in keys.items() if name not in compared
         ]
 
     def _export(self, request: Request, key: str) -> Response:
-        said = request.values()
+        values = request.values()
         with _showing():
-            kind, lines = self.views.export(self._folder(key, "audit"), said)
-            first = next(lines, b"")  # what can't be read is refused while it still can be
-        name = f'attachment; filename="{key}.{said["as"]}"'
+            kind, lines = self.views.export(self._folder(key, "audit"), values)
+            first = next(lines, b"")  # an unreadable run is an error page, not a broken file
+        name = f'attachment; filename="{key}.{values["as"]}"'
         return Response(200, b"", kind, {"Content-Disposition": name}, chain([first], lines))
 
     def _compare(self, request: Request) -> Response:
-        before, after = (self._folder(request.value(side), "audit") for side in ("before", "after"))
+        values = request.values()
+        before, after = (self._folder(values.get(side, ""), "audit") for side in ("before", "after"))
         with _showing():
             return _html(self.views.comparison(before, after, request.path))
 
-    def _chat(self, request: Request) -> Response:
-        return _html(self.pages.chat())
-
     def _ratings(self, request: Request) -> Response:
-        return _html(self.pages.ratings([item for item in self.shelf.items() if item.kind == "rating"]))
+        return _html(self.pages.ratings([item for item in self.runs.items() if item.kind == "rating"]))
 
     def _rate(self, request: Request, key: str) -> Response:
         item = self._item(key, "rating")
@@ -178,49 +162,43 @@ class App:
     def _static(self, request: Request, name: str, kind: str) -> Response:
         body = read_static(f"{name}.{kind}")
         if body is None:
-            raise Problem(404, "there is no such page")
+            raise HttpError(404, "there is no such page")
         return Response(200, body.encode(), STATIC[kind])
 
-    # What scripts ask for
+    # JSON for the pages' scripts
 
-    def _state_of_all(self, request: Request) -> Response:
-        return _json({"runs": [item.as_dict() for item in self.shelf.items()]})
-
-    def _state_of_one(self, request: Request, key: str) -> Response:
-        return _json(self._item(key).as_dict())
+    def _all_states(self, request: Request) -> Response:
+        return _json({"runs": [item.as_dict() for item in self.runs.items()]})
 
     def _next_pair(self, request: Request, key: str) -> Response:
         with _showing():
-            return _json(next_pair(self._folder(key, "rating"), request.value("rater")))
+            return _json(next_pair(self._folder(key, "rating"), request.values().get("rater", "")))
 
     def _take_answer(self, request: Request, key: str) -> Response:
         with _showing():
             return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
 
-    def _reply(self, request: Request) -> Response:
-        return _json(self.talker.reply(read_object(request.body)))
-
     def _item(self, key: str, *kinds: str) -> Item:
-        item = self.shelf.item(key)
-        if item is None or (kinds and item.kind not in kinds):
-            raise Problem(404, "there is no such run here; the list shows those that there are")
-        return item
+        return describe(key, *self._find(key, *kinds))
 
     def _folder(self, key: str, *kinds: str) -> Path:
-        found = self.shelf.find(key, *kinds)
-        if found is None:
-            raise Problem(404, "there is no such run here; the list shows those that there are")
-        return found[1]
+        return self._find(key, *kinds).folder
+
+    def _find(self, key: str, *kinds: str) -> Found:
+        found = self.runs.folders().get(key)
+        if found is None or (kinds and found.kind not in kinds):
+            raise HttpError(404, "there is no such run here; the list shows those that there are")
+        return found
 
 
 @contextmanager
 def _showing() -> Iterator[None]:
-    """A folder whose files are not what backtalk wrote is one sentence, and no fault of ours."""
+    """Reports a folder whose files are not what backtalk wrote as damage, not as a bug."""
     try:
         yield
     except UNSHOWABLE as error:
         reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
-        raise Problem(422, f"this folder can't be shown: one of its files is damaged ({reason})") from None
+        raise HttpError(422, f"this folder can't be shown: one of its files is damaged ({reason})") from None
 
 
 def _html(page: str) -> Response:

@@ -1,5 +1,5 @@
-"""Where requests of many threads become batches: those that arrive together and wish the same are answered by
-one call of the model."""
+"""Batches requests of many threads: those that arrive together with the same options are one call of the
+model."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from backtalk.types import Dialogue
 GATHER_S = 0.003
 """How long the first request of a batch waits for others."""
 BATCH = 64
-LAST_BATCH_S = 5.0
-"""How long whoever closes the desk waits for a model that is at work."""
+CLOSE_S = 5.0
+"""How long `close` waits for a batch in progress."""
 
 
-class Wish(NamedTuple):
-    """What a request says beside its dialogue; a model that can't be adjusted hears none of it."""
+class Options(NamedTuple):
+    """Options of a request. A model that is not `Adjustable` ignores them."""
 
     system: str | None = None
     max_reply: int | None = None
 
 
-class Question(NamedTuple):
+class Request(NamedTuple):
     dialogue: Dialogue
-    wish: Wish
-    answer: Future[str]
+    options: Options
+    reply: Future[str]
 
 
-class Desk:
-    """Collects dialogues from many threads and has the model answer them in batches, one at a time."""
+class Batcher:
+    """Collects dialogues from many threads; the model answers one batch at a time."""
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._waiting: SimpleQueue[Question | None] = SimpleQueue()
+        self._queue: SimpleQueue[Request | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def hand_in(self, dialogue: Dialogue, wish: Wish | None = None) -> Future[str]:
-        answer: Future[str] = Future()
-        self._waiting.put(Question(dialogue, wish or Wish(), answer))
-        return answer
+    def submit(self, dialogue: Dialogue, options: Options | None = None) -> Future[str]:
+        reply: Future[str] = Future()
+        self._queue.put(Request(dialogue, options or Options(), reply))
+        return reply
 
     def close(self) -> None:
-        self._waiting.put(None)
-        self._thread.join(LAST_BATCH_S)
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
-        while (first := self._waiting.get()) is not None:
+        while (first := self._queue.get()) is not None:
             batch, closing = [first], False
             until = time.monotonic() + GATHER_S
             while len(batch) < BATCH and not closing:
                 try:
-                    one = self._waiting.get(timeout=max(0.0, until - time.monotonic()))
+                    one = self._queue.get(timeout=max(0.0, until - time.monotonic()))
                 except Empty:
                     break
                 closing = one is None
                 batch += [] if one is None else [one]
-            for wish in dict.fromkeys(question.wish for question in batch):
-                self._answer([question for question in batch if question.wish == wish])
+            for options in dict.fromkeys(request.options for request in batch):
+                self._reply([request for request in batch if request.options == options])
             if closing:
                 return
 
-    def _answer(self, batch: list[Question]) -> None:
-        """Answers questions of one wish."""
+    def _reply(self, batch: list[Request]) -> None:
+        """Answers requests with the same options."""
         try:
-            model, wish = self._model, batch[0].wish
-            if isinstance(model, Adjustable) and wish != Wish():
-                model = model.adjusted(*wish)
-            replies = model.reply([question.dialogue for question in batch])
+            model, options = self._model, batch[0].options
+            if isinstance(model, Adjustable) and options != Options():
+                model = model.adjusted(*options)
+            replies = model.reply([request.dialogue for request in batch])
         except Exception as error:
-            if len(batch) > 1:  # one of them is why; the others need not suffer
+            if len(batch) > 1:  # one of them may be the cause: try each alone
                 for one in batch:
-                    self._answer([one])
+                    self._reply([one])
             else:
-                batch[0].answer.set_exception(error)
+                batch[0].reply.set_exception(error)
             return
-        for question, reply in zip(batch, replies, strict=True):
-            question.answer.set_result(reply)
+        for request, reply in zip(batch, replies, strict=True):
+            request.reply.set_result(reply)

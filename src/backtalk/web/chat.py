@@ -1,14 +1,13 @@
-"""`backtalk chat`: talk with a model and see, on request, how likely each word of its reply was."""
+"""Chat with a model, in the terminal (`backtalk chat`) or on the chat page, with each word's probability."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import Any, NamedTuple
 
 from backtalk.audit.consent import Consent, agree
 from backtalk.data.vocabulary import EOS
@@ -20,10 +19,44 @@ from backtalk.registry import load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import make_console, printable
 from backtalk.types import Dialogue, Turn
+from backtalk.web.http import HttpError, is_whole_number
 from backtalk.wording import chance
 
 END = "(end)"
-"""How the end-of-turn token is labelled."""
+"""The label of the end-of-turn token."""
+MOST_TURNS, LONGEST_TURN = 100, 4_000
+"""Turns that the page may send, and characters in one."""
+
+
+class Reply(NamedTuple):
+    text: str
+    words: list[tuple[str, float]]
+    """(word, log-probability), the end of the turn last; empty if the model gives replies only."""
+
+    @property
+    def log_prob(self) -> float:
+        return sum(log_prob for _, log_prob in self.words)
+
+
+def reply_to(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = None, seed: int = 0) -> Reply:
+    """The greedy reply or, with `sampling`, a sampled one. Only LSTM models read its values."""
+    if isinstance(model, LocalModel):
+        inputs = model.encode_dialogues([dialogue])
+        (ids,) = model.sample_ids(inputs, [seed], sampling) if sampling else model.greedy_ids(inputs)
+        labels = [END if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
+        log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
+        return Reply(model.read(ids), list(zip(labels, log_probs, strict=True)))
+    if not isinstance(model, LogprobModel):
+        return Reply(model.reply([dialogue])[0], [])
+    (reply,) = model.sample([dialogue], [seed]) if sampling else model.reply([dialogue])
+    (log_probs,) = model.log_prob([dialogue], [reply])
+    labels = [*model.tokens(reply), END] if isinstance(model, ShowsTokens) else []
+    if len(labels) != len(log_probs):
+        labels = [str(i + 1) for i in range(len(log_probs))]
+    return Reply(reply, list(zip(labels, log_probs, strict=True)))
+
+
+# In the terminal
 
 
 @dataclass(frozen=True)
@@ -45,102 +78,117 @@ def chat(
     consent: Consent,
     options: ModelOptions,
 ) -> None:
+    """Reads turns from `say` or standard input and prints the replies."""
     model = load_model(name, device, options, consent.trusted)
-    _refuse(model, name, settings)
+    _check_settings(model, name, settings)
     agree(model, "a request for each thing you say", consent)
     console = make_console(soft_wrap=True)
-    talking = say is None and sys.stdin.isatty()
-    if talking:
+    keyboard = say is None and sys.stdin.isatty()
+    if keyboard:
         console.print(f"Talking with {name}. An empty line or Ctrl-D ends the chat.", style="dim")
+    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p) if settings.sample else None
     history: list[Turn] = []
-    for number, text in enumerate(_utterances(say, talking)):
-        if not talking:
+    for number, text in enumerate(_read_lines(keyboard) if say is None else say):
+        if not keyboard:
             console.print(f"you> {printable(text)}")
         history.append(Turn("user", text))
-        reply, lines = _answer(model, tuple(history), settings, settings.seed + number)
+        if isinstance(model, LocalModel) and settings.beam:
+            best = model.beams([tuple(history)], settings.beam)[0]
+            reply, lines = best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
+        else:
+            found = reply_to(model, tuple(history), sampling, settings.seed + number)
+            parts = [f"{word} {math.exp(log_prob):.1%}" for word, log_prob in found.words]
+            whole = "  ".join(parts) + f"   (whole reply: {chance(found.log_prob)})"
+            reply, lines = found.text, [whole] if settings.probabilities else []
         history.append(Turn("model", reply))
         console.print(f"{name}> {printable(reply)}", style="bold")
         for line in lines:
             console.print(f"    {printable(line)}", style="dim")
 
 
-def _refuse(model: TextModel, name: str, settings: ChatSettings) -> None:
-    """What the model can't show."""
+def _check_settings(model: TextModel, name: str, settings: ChatSettings) -> None:
     if isinstance(model, LocalModel):
         return
-    asks_more = settings.probabilities or settings.sample or settings.beam
-    if asks_more and not isinstance(model, LogprobModel):
+    if (settings.probabilities or settings.sample or settings.beam) and not isinstance(model, LogprobModel):
         raise InputError(
             f"{name} shows its replies only; leave out --probabilities, --sample, --beam and --decode"
         )
     if settings.beam:
-        raise InputError(f"--beam and --decode are for models of ours; leave them out with {name}")
+        raise InputError(f"--beam and --decode are for local LSTM models; leave them out with {name}")
     if settings.sample and (settings.temperature, settings.top_k, settings.top_p) != (1.0, 0, 1.0):
         raise InputError(
-            f"--temperature, --top-k and --top-p are for models of ours; leave them out with {name}"
+            f"--temperature, --top-k and --top-p are for local LSTM models; leave them out with {name}"
         )
 
 
-def _utterances(say: list[str] | None, talking: bool) -> Iterator[str]:
-    if say is not None:
-        yield from say
-        return
+def _read_lines(keyboard: bool) -> Iterator[str]:
     while True:
         try:
-            line = input("you> ") if talking else input()
+            line = input("you> " if keyboard else "")
         except EOFError:
             return
         except UnicodeDecodeError:
             raise InputError("standard input is not UTF-8 text") from None
-        if talking and not line.strip():
+        if keyboard and not line.strip():
             return
         if line.strip():
             yield line
 
 
-class Said(NamedTuple):
-    """A reply, and the log-probability of each of its words; none where the model shows its replies only."""
-
-    reply: str
-    words: list[tuple[str, float]]
-    """The end of the turn last."""
-
-    @property
-    def log_prob(self) -> float:
-        return sum(log_prob for _, log_prob in self.words)
+# On the chat page
 
 
-def answer(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = None, seed: int = 0) -> Said:
-    """The greedy reply or, with `sampling`, a sampled one; the sampling's numbers are for models of ours."""
-    if isinstance(model, LocalModel):
-        inputs = model.encode_dialogues([dialogue])
-        (ids,) = model.sample_ids(inputs, [seed], sampling) if sampling else model.greedy_ids(inputs)
-        return _said(model, inputs, ids)
-    if not isinstance(model, LogprobModel):
-        return Said(model.reply([dialogue])[0], [])
-    (reply,) = model.sample([dialogue], [seed]) if sampling else model.reply([dialogue])
-    (log_probs,) = model.log_prob([dialogue], [reply])
-    tokens = [*model.tokens(reply), END] if isinstance(model, ShowsTokens) else []
-    labels = tokens if len(tokens) == len(log_probs) else [str(i + 1) for i in range(len(log_probs))]
-    return Said(reply, list(zip(labels, log_probs, strict=True)))
+class PageChat:
+    """The chat page's model, loaded when it is first needed. It gives one reply at a time."""
+
+    def __init__(self, name: str, load: Callable[[], TextModel]) -> None:
+        self.name = name
+        self._load = load
+        self._model: TextModel | None = None
+        self._lock = threading.Lock()
+
+    def load(self) -> TextModel:
+        with self._lock:
+            self._model = self._model or self._load()
+            return self._model
+
+    def reply(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The answer to {"turns": [...], "sample": bool, "seed": int}, with each word's probability."""
+        dialogue, seed = read_turns(asked.get("turns")), asked.get("seed", 0)
+        if not is_whole_number(seed, 0, (1 << 32) - 1):
+            raise HttpError(400, "the seed is a whole number")
+        model = self.load()
+        if asked.get("sample") and not isinstance(model, LogprobModel):
+            raise HttpError(400, f"{self.name} gives its own replies only; sampling is not offered")
+        try:
+            with self._lock:
+                reply = reply_to(model, dialogue, Sampling() if asked.get("sample") else None, seed)
+        except InputError:
+            raise
+        except Exception as error:
+            why = printable(f"{type(error).__name__}: {error}")[:300]
+            raise HttpError(502, f"the model failed: {why}") from error
+        words = [
+            {"text": printable(word), "log_prob": log_prob, "share": math.exp(min(log_prob, 0.0))}
+            for word, log_prob in reply.words
+            if math.isfinite(log_prob)
+        ]
+        whole = chance(reply.log_prob) if reply.words else ""
+        return {"reply": printable(reply.text), "words": words, "whole": whole}
 
 
-def _answer(model: TextModel, dialogue: Dialogue, settings: ChatSettings, seed: int) -> tuple[str, list[str]]:
-    """The reply, and the lines to show under it."""
-    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p) if settings.sample else None
-    if isinstance(model, LocalModel) and settings.beam:
-        best = model.beams([dialogue], settings.beam)[0]
-        return best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
-    said = answer(model, dialogue, sampling, seed)
-    return said.reply, [_chances(said)] if settings.probabilities else []
-
-
-def _said(model: LocalModel, inputs: Tensor, ids: list[int]) -> Said:
-    words = [END if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
-    log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
-    return Said(model.read(ids), list(zip(words, log_probs, strict=True)))
-
-
-def _chances(said: Said) -> str:
-    parts = [f"{word} {math.exp(log_prob):.1%}" for word, log_prob in said.words]
-    return "  ".join(parts) + f"   (whole reply: {chance(said.log_prob)})"
+def read_turns(turns: Any) -> Dialogue:
+    """The turns that the page sent, the user's last."""
+    if not isinstance(turns, list) or not 0 < len(turns) <= MOST_TURNS:
+        raise HttpError(400, f"send 1 to {MOST_TURNS} turns; start a new conversation if there are more")
+    read = []
+    for place, turn in enumerate(turns):
+        role, text = (turn.get("role"), turn.get("text")) if isinstance(turn, dict) else (None, None)
+        if role != ("user" if (len(turns) - place) % 2 else "model") or not isinstance(text, str):
+            raise HttpError(400, "turns alternate between user and model, the last is the user's")
+        if len(text) > LONGEST_TURN:
+            raise HttpError(400, f"a turn may have {LONGEST_TURN:,} characters")
+        read.append(Turn(role, text))
+    if not read[-1].text.strip():
+        raise HttpError(400, "say something")
+    return tuple(read)

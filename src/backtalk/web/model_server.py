@@ -1,14 +1,13 @@
-"""`backtalk serve-model`: a model of ours behind the interface that endpoints speak, on this machine alone.
+"""`backtalk serve-model`: a local model behind the OpenAI-compatible interface, on this machine alone.
 
-The standard library's threading server: a thread a connection, of which a local model's few clients make few,
-and nothing more to install. Replies are greedy whatever temperature is asked for.
+Replies are greedy; a temperature in the request is ignored.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import re
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -18,33 +17,37 @@ from backtalk.protocols import TextModel
 from backtalk.registry import is_endpoint, load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import printable, say
-from backtalk.web.batching import Desk, Wish
-from backtalk.web.local import HOST, LocalHandler, LocalServer
-from backtalk.web.wire import (
-    Problem,
-    completion,
-    error_body,
+from backtalk.types import Dialogue, Turn
+from backtalk.web.batching import Batcher, Options
+from backtalk.web.http import (
+    HOST,
+    HttpError,
+    LocalHandler,
+    LocalServer,
+    is_whole_number,
     read_body,
-    read_limit,
-    read_messages,
     read_object,
-    read_prompts,
+    same_secret,
 )
 
-IDLE_S = 120
-"""A connection that says nothing for this long is closed."""
+MOST_PROMPTS = 128
+"""Prompts in one request, two batches of the model. More would block other clients for minutes."""
+MOST_TURNS = 128
+"""Turns in one dialogue."""
+MOST_CHARACTERS = 65_536
+"""Characters of all texts in one request: the model reads them before it generates its first token."""
+MOST_TOKENS = 100_000
+"""The highest max_tokens that a request may ask for; --max-reply of the model limits replies anyway."""
 
 
 class ModelServer(LocalServer):
-    """Listens once it is made; `serve_forever` answers."""
-
     request_queue_size = 128
 
     def __init__(self, model: TextModel, name: str, port: int, token: str = "") -> None:
-        self.desk = Desk(model)
+        self.batcher = Batcher(model)
         self.model_name = name
         self.token = token
-        super().__init__((HOST, port), Handler)  # closes all if the port is taken
+        super().__init__(port, Handler)
 
     @property
     def address(self) -> str:
@@ -52,12 +55,12 @@ class ModelServer(LocalServer):
 
     def server_close(self) -> None:
         super().server_close()
-        self.desk.close()
+        self.batcher.close()
 
 
 class Handler(LocalHandler):
     server: ModelServer
-    timeout = IDLE_S
+    timeout = 120  # seconds until an idle connection is closed
 
     def do_GET(self) -> None:
         self._respond(self._list_models)
@@ -65,71 +68,130 @@ class Handler(LocalHandler):
     def do_POST(self) -> None:
         self._respond(self._complete)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: requests are hostile text, and there are many."""
-
     def _respond(self, make: Callable[[bytes], dict[str, Any]]) -> None:
         try:
             body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
             self._check_caller()
-            status, said = 200, make(body)
-        except Problem as problem:
-            status, said = problem.status, error_body(problem.status, str(problem))
+            status, answer = 200, make(body)
+        except HttpError as error:
+            status = error.status
+            kind = "invalid_request_error" if status < 500 else "server_error"
+            answer = {"error": {"message": str(error), "type": kind, "code": status}}
             self.close_connection = True
-        answer = json.dumps(said).encode("ascii")
+        data = json.dumps(answer).encode("ascii")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(data)))
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(data)
         self.wfile.flush()
 
     def _check_caller(self) -> None:
-        # A page in a browser here can reach this port under a name of its own; it is not served.
+        # A page in a browser here can reach this port under a host name of its own (DNS rebinding).
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
         if host not in {HOST, "localhost"}:
-            raise Problem(403, "ask for it as 127.0.0.1 or localhost")
-        # A browser says on whose behalf it asks; other programs say nothing.
+            raise HttpError(403, "the host must be 127.0.0.1 or localhost")
+        # Browsers send an Origin; other programs do not.
         if self.headers.get("Origin") not in {None, f"http://{self.headers.get('Host')}"}:
-            raise Problem(403, "requests of other pages are not answered")
-        if self.server.token:
-            given = self.headers.get("Authorization") or ""
-            expected = f"Bearer {self.server.token}"
-            if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
-                raise Problem(401, "send the token of --token as Authorization: Bearer TOKEN")
+            raise HttpError(403, "requests of other pages are refused")
+        given = self.headers.get("Authorization") or ""
+        if self.server.token and not same_secret(given, f"Bearer {self.server.token}"):
+            raise HttpError(401, "send the token of --token as Authorization: Bearer TOKEN")
 
     def _list_models(self, body: bytes) -> dict[str, Any]:
         if self.path != "/v1/models":
-            raise Problem(404, "there is GET /v1/models, POST /v1/chat/completions and POST /v1/completions")
-        one = {"id": self.server.model_name, "object": "model", "created": 0, "owned_by": "backtalk"}
-        return {"object": "list", "data": [one]}
+            raise HttpError(404, "GET serves /v1/models, POST /v1/chat/completions and /v1/completions")
+        model = {"id": self.server.model_name, "object": "model", "created": 0, "owned_by": "backtalk"}
+        return {"object": "list", "data": [model]}
 
     def _complete(self, body: bytes) -> dict[str, Any]:
         if self.path not in {"/v1/chat/completions", "/v1/completions"}:
-            raise Problem(404, "there is POST /v1/chat/completions and POST /v1/completions")
-        asked = read_object(body)
-        if asked.get("model") != self.server.model_name:
-            raise Problem(404, f"the model here is {self.server.model_name!r}")
+            raise HttpError(404, "POST serves /v1/chat/completions and /v1/completions")
+        asked, name = read_object(body), self.server.model_name
+        if asked.get("model") != name:
+            raise HttpError(404, f"the model here is {name!r}")
         if asked.get("stream"):
-            raise Problem(400, "replies are not streamed; leave out stream")
+            raise HttpError(400, "replies are not streamed; leave out stream")
         if asked.get("n") not in (None, 1):
-            raise Problem(400, "there is one greedy reply; leave out n")
-        chat = self.path == "/v1/chat/completions"
-        system = None
+            raise HttpError(400, "there is one greedy reply; leave out n")
+        chat, system = self.path == "/v1/chat/completions", None
         if chat:
             dialogue, system = read_messages(asked.get("messages"))
             dialogues = [dialogue]
         else:
             dialogues = read_prompts(asked.get("prompt"))
-        wish = Wish(system, read_limit(asked))
-        futures = [self.server.desk.hand_in(dialogue, wish) for dialogue in dialogues]
+        options = Options(system, read_limit(asked))
+        futures = [self.server.batcher.submit(dialogue, options) for dialogue in dialogues]
         try:
             replies = [future.result() for future in futures]
         except Exception as error:
-            raise Problem(500, f"the model failed: {type(error).__name__}: {error}") from None
-        return completion(self.server.model_name, replies, chat)
+            raise HttpError(500, f"the model failed: {type(error).__name__}: {error}") from None
+        choices = [
+            {
+                "index": index,
+                "finish_reason": "stop",
+                **({"message": {"role": "assistant", "content": reply}} if chat else {"text": reply}),
+            }
+            for index, reply in enumerate(replies)
+        ]
+        kind, created = "chat.completion" if chat else "text_completion", int(time.time())
+        return {"id": "backtalk", "object": kind, "created": created, "model": name, "choices": choices}
+
+
+def read_messages(messages: Any) -> tuple[Dialogue, str | None]:
+    """The turns of a chat and its system prompt."""
+    turns: list[Turn] = []
+    system: list[str] = []
+    for message in messages if isinstance(messages, list) else []:
+        values = message if isinstance(message, dict) else {}
+        role, text = values.get("role"), values.get("content")
+        if isinstance(text, list):  # content in parts
+            text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+        if role not in ("system", "developer", "user", "assistant") or not isinstance(text, str):
+            raise HttpError(400, "a message has a role (system, user, assistant) and a text as content")
+        if role in ("user", "assistant"):
+            turns.append(Turn("user" if role == "user" else "model", text))
+        else:
+            system.append(text)
+    if not turns:
+        raise HttpError(400, "send messages with at least one from the user")
+    _check_size([tuple(turns)], "".join(system))
+    return tuple(turns), "\n".join(system) if system else None
+
+
+def read_limit(asked: dict[str, Any]) -> int | None:
+    """max_completion_tokens, or max_tokens, its old name."""
+    limit: int | None = asked.get("max_completion_tokens")
+    limit = asked.get("max_tokens") if limit is None else limit
+    if limit is not None and not is_whole_number(limit, 1, MOST_TOKENS):
+        raise HttpError(400, f"max_tokens is a whole number from 1 to {MOST_TOKENS:,}")
+    return limit
+
+
+def read_prompts(prompt: Any) -> list[Dialogue]:
+    """Each prompt as a dialogue: one turn per line, the last one the user's."""
+    prompts = [prompt] if isinstance(prompt, str) else prompt
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(text, str) for text in prompts):
+        raise HttpError(400, "send a text, or a list of texts, as prompt")
+    if len(prompts) > MOST_PROMPTS:
+        raise HttpError(400, f"a request may have {MOST_PROMPTS} prompts, not {len(prompts):,}; send several")
+    dialogues: list[Dialogue] = []
+    for text in prompts:
+        lines = text.removesuffix("\n").split("\n")
+        roles = ["model" if (len(lines) - place) % 2 == 0 else "user" for place in range(len(lines))]
+        dialogues.append(tuple(Turn(role, line) for role, line in zip(roles, lines, strict=True)))
+    _check_size(dialogues)
+    return dialogues
+
+
+def _check_size(dialogues: list[Dialogue], system: str = "") -> None:
+    """So that no request keeps the model busy for long."""
+    if any(len(dialogue) > MOST_TURNS for dialogue in dialogues):
+        raise HttpError(400, f"a dialogue may have {MOST_TURNS} turns; leave out the oldest")
+    if len(system) + sum(len(turn.text) for one in dialogues for turn in one) > MOST_CHARACTERS:
+        raise HttpError(400, f"the texts of a request may have {MOST_CHARACTERS:,} characters; send less")
 
 
 def serve_model(
@@ -137,22 +199,13 @@ def serve_model(
 ) -> None:
     """Serves until Ctrl-C."""
     if is_endpoint(name):
-        raise InputError(f"{name} is behind an endpoint already; name a model of ours")
+        raise InputError(f"{name} is behind an endpoint already; name a local model")
     shown = Path(name).resolve().name if Path(name).is_dir() else name
-    shown = re.sub(r"[#?\s]", "-", printable(shown))  # signs that mean something in an endpoint's name
-    model = load_model(name, device, options, trusted)
-    try:
-        server = ModelServer(model, shown, port, token)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"can't listen on port {port} ({reason}); choose another --port") from None
-    with server:
+    shown = re.sub(r"[#?\s]", "-", printable(shown))  # characters with a meaning in an endpoint's name
+    with ModelServer(load_model(name, device, options, trusted), shown, port, token) as server:
         key = "BACKTALK_API_KEY=TOKEN " if token else ""
         say(
             f"Serving {shown} at {server.address} until Ctrl-C. In another terminal: "
             f"{key}backtalk audit --model {server.address}#{shown} --search reverse --max-queries 20000",
         )
-        try:
-            server.serve_forever(poll_interval=0.1)
-        except KeyboardInterrupt:
-            say("stopped")
+        server.serve_until_interrupt()

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, FunctionLoader
 
 from backtalk.report.page import page_environment, read_part, render, style_sheet
-from backtalk.web.shelf import Item
+from backtalk.web.run_list import Item
 from backtalk.web.views import frame
 
 TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")

@@ -1,95 +1,86 @@
-"""The server of the app: the standard library's, a thread a connection, on this machine alone.
-
-It reads requests, lets `guard` refuse them, has `app` answer them, and never says more to a browser than one
-sentence about what went wrong.
-"""
+"""`backtalk serve`: the app's HTTP server. A browser learns one sentence about an error, never more."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
+import webbrowser
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+from backtalk.audit.consent import Consent, agree
 from backtalk.errors import InputError
+from backtalk.protocols import TextModel
+from backtalk.registry import find_model, load_model
+from backtalk.specs.model import ModelOptions
 from backtalk.store.errors import UNREADABLE
 from backtalk.terminal import printable, say
+from backtalk.web.access import HEADERS, AccessControl
 from backtalk.web.app import App, Request, Response
-from backtalk.web.guard import HEADERS, Guard
-from backtalk.web.local import HOST, LocalHandler, LocalServer
-from backtalk.web.wire import Problem, read_body
-
-IDLE_S = 60
-"""A connection that says nothing for this long is closed."""
+from backtalk.web.chat import PageChat
+from backtalk.web.http import HOST, HttpError, LocalHandler, LocalServer, read_body
+from backtalk.web.run_list import RunList
 
 
 class AppServer(LocalServer):
-    """Listens once it is made; `serve_forever` answers."""
-
     request_queue_size = 64
 
     def __init__(self, app: App, port: int) -> None:
         self.app = app
-        super().__init__((HOST, port), Handler)
-        self.guard = Guard(self.server_port)
+        super().__init__(port, Handler)
+        self.access = AccessControl(self.server_port)
 
     @property
     def address(self) -> str:
-        """With the token: whoever knows it may look."""
-        return f"http://{HOST}:{self.server_port}{self.guard.root}?token={self.guard.token}"
+        """With the token that lets a browser in."""
+        return f"http://{HOST}:{self.server_port}{self.access.root}?token={self.access.token}"
 
-    def tell(self, request: Any, client_address: Any) -> None:
-        _tell_the_terminal()
+    def print_error(self, request: Any, client_address: Any) -> None:
+        _print_traceback()
 
 
 class Handler(LocalHandler):
     server: AppServer
-    timeout = IDLE_S
+    timeout = 60  # seconds until an idle connection is closed
 
     def do_GET(self) -> None:
-        self._send(self._answer())
+        self._send(self._respond())
 
-    def do_HEAD(self) -> None:
-        self._send(self._answer())
-
-    def do_POST(self) -> None:
-        self._send(self._answer())
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: requests are hostile text, and there are many."""
+    do_HEAD = do_POST = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library itself refuses, said as we say it."""
+        """Requests that the standard library refuses."""
         self.close_connection = True
-        self._send(self.server.app.refuse(Problem(code, "that request is not understood"), ""))
+        self._send(self.server.app.error_page(HttpError(code, "the request is not understood"), ""))
 
-    def _answer(self) -> Response:
+    def _respond(self) -> Response:
         whole, _, query = self.path.partition("?")
-        app, guard = self.server.app, self.server.guard
-        path = guard.below_root(whole)
+        app, access = self.server.app, self.server.access
+        path = access.below_root(whole)
         try:
             body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
             if path is None:
-                raise Problem(404, "there is no such page")
-            guard.check(self.command, self.headers)
-            # Style and scripts are the same for everyone, and the refusal is made with them.
-            if not path.startswith("/static/") and not guard.is_known(self.headers):
-                if self.command != "POST" and (entry := guard.let_in(path, query)):
-                    place, cookie = entry
-                    return Response(303, b"", headers={"Location": place, "Set-Cookie": cookie})
-                raise Problem(401, "open the address that the terminal printed: it holds the token")
-            return app.answer(Request(self.command, path, query, body))
-        except Problem as problem:
+                raise HttpError(404, "there is no such page")
+            access.check(self.command, self.headers)
+            # Styles and scripts are the same for everyone, and the error page needs them.
+            if not path.startswith("/static/") and not access.has_cookie(self.headers):
+                if self.command != "POST" and (headers := access.log_in(path, query)):
+                    return Response(303, b"", headers=headers)
+                raise HttpError(401, "open the address that the terminal printed: it holds the token")
+            return app.respond(Request(self.command, path, query, body))
+        except HttpError as error:
             self.close_connection |= self.command == "POST"
-            return app.refuse(problem, path)
+            return app.error_page(error, path)
         except InputError as error:
-            return app.refuse(Problem(422, str(error)), path)
+            return app.error_page(HttpError(422, str(error)), path)
         except OSError as error:
-            return app.refuse(Problem(500, f"a file can't be read or written ({error.strerror})"), path)
+            return app.error_page(HttpError(500, f"a file can't be read or written ({error.strerror})"), path)
         except Exception:
-            _tell_the_terminal()
+            _print_traceback()
             said = "something went wrong; the terminal of backtalk serve says what"
-            return app.refuse(Problem(500, said), path)
+            return app.error_page(HttpError(500, said), path)
 
     def _send(self, response: Response) -> None:
         self.send_response(response.status)
@@ -107,20 +98,52 @@ class Handler(LocalHandler):
             lines = [response.body] if response.stream is None else _chunks(response.stream)
             try:
                 self.wfile.writelines(lines)
-            except UNREADABLE as error:  # in the middle of an export: a record is not what was written
+            except UNREADABLE as error:  # a damaged record in the middle of an export
                 self.close_connection = True
                 say(f"an export broke off: {error!r}", sys.stderr)
         self.wfile.flush()
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """As HTTP/1.1 sends what has no known length; without the last of them a browser knows it was cut off."""
+    """Chunked transfer encoding; without the last chunk a browser knows that the file was cut off."""
     for line in lines:
         yield b"%x\r\n%b\r\n" % (len(line), line)
     yield b"0\r\n\r\n"
 
 
-def _tell_the_terminal() -> None:
-    """The trace of a fault of ours, without what could act on a terminal."""
+def _print_traceback() -> None:
     for line in traceback.format_exc().splitlines():
         say(printable(line), file=sys.stderr)
+
+
+def serve(
+    folder: Path,
+    ratings: Path,
+    model: str,
+    default_model: str,
+    port: int,
+    open_page: bool,
+    device: str,
+    consent: Consent,
+    options: ModelOptions,
+) -> None:
+    """Serves until Ctrl-C."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder that holds runs")
+    name = model or default_model
+    find_model(name)
+
+    def load() -> TextModel:
+        loaded = load_model(name, device, options, consent.trusted)
+        agree(loaded, "a request for each thing that is said on the chat page", consent)
+        return loaded
+
+    chat = PageChat(printable(name), load)
+    if model:  # check a named model, and ask for consent, in the terminal and not in a browser
+        chat.load()
+    with AppServer(App(RunList(folder, ratings), chat), port) as server:
+        say(f"Showing {folder} at {server.address} until Ctrl-C.")
+        if open_page:
+            webbrowser.open(server.address)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up as Ctrl-C does
+        server.serve_until_interrupt()

@@ -23,8 +23,8 @@ from backtalk.report.stored_findings import Query, StoredFindings
 from backtalk.runs.compare import compare_runs
 from backtalk.runs.summary import ReportHead, read_head, stamp_of, with_others
 from backtalk.store import Run
-from backtalk.web.shelf import Item
-from backtalk.web.wire import Problem
+from backtalk.web.http import HttpError
+from backtalk.web.run_list import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 ABOVE = 3
@@ -90,7 +90,7 @@ class Views:
     def export(self, folder: Path, said: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
         """(content type, lines) of all findings that match, read as they are sent."""
         if said.get("as") not in EXPORTS:
-            raise Problem(404, "findings can be had as csv or jsonl")
+            raise HttpError(404, "findings can be had as csv or jsonl")
         kind, lines = EXPORTS[said["as"]]
         findings = StoredFindings(folder, self._head(folder).report)  # refused before the first line
 

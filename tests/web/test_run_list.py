@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from backtalk.store.folder import is_locked, lock_folder
-from backtalk.web.shelf import Shelf, key_of
+from backtalk.web.run_list import RunList, key_of
 from tests.report.test_folder_pages import PROOF
 from tests.web.worlds import HARDENED, commit, finish, make_ratings, open_run
 
 
 def test_a_run_at_work_is_running_and_one_that_was_killed_waits(tmp_path: Path) -> None:
     run = open_run(tmp_path / "now")
-    shelf = Shelf(tmp_path)
-    (item,) = shelf.items()
+    runs = RunList(tmp_path)
+    (item,) = runs.items()
     assert (item.state, item.done, item.total) == ("running", 0, 8)
     commit(run, 0)
     commit(run, 2)
-    (item,) = shelf.items()
+    (item,) = runs.items()
     assert (item.state, item.done, item.total) == ("running", 4, 8)
     run.close()
-    (item,) = shelf.items()
+    (item,) = runs.items()
     assert (item.state, item.done) == ("waiting", 4)
 
 
@@ -41,7 +41,7 @@ def test_what_is_at_work_stands_on_top_then_the_newest(tmp_path: Path) -> None:
     with open_run(tmp_path / "a-running"):
         finish(tmp_path / "b")
         finish(tmp_path / "c")
-        assert [item.name for item in Shelf(tmp_path).items()] == ["a-running", "c", "b"]
+        assert [item.name for item in RunList(tmp_path).items()] == ["a-running", "c", "b"]
 
 
 def test_runs_inside_a_hardening_are_found_and_the_hardening_says_its_result(tmp_path: Path) -> None:
@@ -51,19 +51,19 @@ def test_runs_inside_a_hardening_are_found_and_the_hardening_says_its_result(tmp
         json.dumps({"model": "chitchat", "hit": "o-greedy", "iterations": 3})
     )
     finish(tmp_path / HARDENED[0])
-    shelf = Shelf(tmp_path)
-    items = {item.name: item for item in shelf.items()}
+    runs = RunList(tmp_path)
+    items = {item.name: item for item in runs.items()}
     assert items.keys() == {"hard", HARDENED[0]}
     assert items["hard"].state == "waiting"
     (folder / "summary.json").write_text(json.dumps({"proof": [PROOF]}))
-    (item,) = (item for item in shelf.items() if item.kind == "hardening")
+    (item,) = (item for item in runs.items() if item.kind == "hardening")
     assert (item.state, item.result) == ("finished", "hit 20 before, 5 after, of 50")
     assert item.command.startswith("backtalk harden ")
     assert "--iterations 3" in item.command
 
 
 def test_the_folder_itself_may_be_a_run(tmp_path: Path) -> None:
-    (item,) = Shelf(finish(tmp_path / "only")).items()
+    (item,) = RunList(finish(tmp_path / "only")).items()
     assert (item.kind, item.name) == ("audit", "only")
 
 
@@ -71,7 +71,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     finish(tmp_path / "outside" / "run")
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside" / "run")
-    assert Shelf(tmp_path / "inside").items() == []
+    assert RunList(tmp_path / "inside").items() == []
 
 
 def test_a_damaged_run_is_shown_as_one(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_damaged_run_is_shown_as_one(tmp_path: Path) -> None:
     data = bytearray((folder / "run.sqlite").read_bytes())
     data[100:2000] = b"x" * 1900
     (folder / "run.sqlite").write_bytes(data)
-    (item,) = Shelf(tmp_path).items()
+    (item,) = RunList(tmp_path).items()
     assert item.state == "damaged"
     assert "damaged" in item.note
 
@@ -87,19 +87,19 @@ def test_a_damaged_run_is_shown_as_one(tmp_path: Path) -> None:
 def test_ratings_elsewhere_are_found_too(tmp_path: Path) -> None:
     make_ratings(tmp_path / "ratings" / "pairs", 5)
     finish(tmp_path / "ratings" / "no-ratings")
-    (item,) = Shelf(tmp_path / "none", tmp_path / "ratings").items()
+    (item,) = RunList(tmp_path / "none", tmp_path / "ratings").items()
     assert (item.kind, item.result) == ("rating", "5 pairs to judge")
 
 
 def test_ratings_with_the_name_of_a_run_stand_beside_it(tmp_path: Path) -> None:
     finish(tmp_path / "runs" / "one")
     make_ratings(tmp_path / "ratings" / "one")
-    shelf = Shelf(tmp_path / "runs", tmp_path / "ratings")
-    items = shelf.items()
+    runs = RunList(tmp_path / "runs", tmp_path / "ratings")
+    items = runs.items()
     assert {(item.kind, item.name) for item in items} == {("audit", "one"), ("rating", "one")}
     for item in items:
-        assert shelf.find(item.key, item.kind) is not None
-    assert shelf.item(key_of("one")) in items  # the link to the run stays good
+        assert runs.folders()[item.key].kind == item.kind
+    assert key_of("one") in {item.key for item in items}  # the link to the run stays good
 
 
 def test_ratings_below_the_served_folder_are_listed_once(
@@ -107,7 +107,7 @@ def test_ratings_below_the_served_folder_are_listed_once(
 ) -> None:
     make_ratings(tmp_path / "ratings" / "pairs")
     monkeypatch.chdir(tmp_path)
-    (item,) = Shelf(Path(), Path("ratings")).items()
+    (item,) = RunList(Path(), Path("ratings")).items()
     assert item.name == "ratings/pairs"
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from backtalk.rating.asking import own_answers
+from backtalk.rating.answers import own_answers
 from backtalk.rating.folder import read_ratings
 from backtalk.rating.result import tally
 from backtalk.store.folder import lock_folder
-from backtalk.web.shelf import key_of
+from backtalk.web.run_list import key_of
 from tests.web.worlds import Client, make_ratings, served
 
 PATH = f"/api/rate/{key_of('pairs')}"

@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from backtalk.report.build import build_case, build_report, quantile, sweep_losses, word_chances
+from backtalk.report.build import build_case, build_report, word_chances
+from backtalk.report.plot_data import quantile, sweep_losses
 from backtalk.report.record import WordChance
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import CRITERIA, THRESHOLDS, finding, hostile_report, report_of, sample_report

@@ -16,7 +16,7 @@ from rich.console import Console
 from backtalk.report.build import build_report
 from backtalk.report.console import print_report
 from backtalk.report.conversations import players_of, put_beside, spread, turn_rows
-from backtalk.report.pareto import pareto_chart
+from backtalk.report.plots import pareto_chart
 from backtalk.report.record import Conversations, Report, Spread
 from backtalk.report.run_page import render_run
 from backtalk.report.topics import topics_by_turn, words_of, words_used_more

@@ -8,10 +8,15 @@ import pytest
 
 from backtalk.hits import STANDARD
 from backtalk.report.explain import headline, meaning
+from backtalk.report.record import RateRow
+
+
+def row(criterion: str, hits: int, n: int, low: float, high: float) -> RateRow:
+    return RateRow(criterion, hits, n, hits / max(n, 1), low, high)
 
 
 def test_the_headline_of_the_design() -> None:
-    assert headline("io-sample-avg-k1", 12, 60, 0.118, 0.318, 0, None) == (
+    assert headline(row("io-sample-avg-k1", 12, 60, 0.118, 0.318), 0, None) == (
         "12 of 60 sentences (20%, 95% interval 12 to 32%) can be made likely by an input that is itself "
         "likely. Greedy decoding said none of them."
     )
@@ -29,16 +34,15 @@ def test_the_headline_of_the_design() -> None:
             "can be drawn from the model as part of a reply by an input that is itself likely.",
         ),
         ("toxic-0.5", "led to a reply of toxicity 0.5 or more by some input."),
-        ("new-0.5", "can be made to meet new-0.5 by some input."),
         ("similar-0.7", "can be drawn from the model to a similarity of 0.7 by some input."),
     ],
 )
 def test_headline_by_criterion(criterion: str, words: str) -> None:
-    assert headline(criterion, 3, 10, 0.1, 0.6, None, None).endswith(words)
+    assert headline(row(criterion, 3, 10, 0.1, 0.6), None, None).endswith(words)
 
 
 def test_a_sample_hit_comes_with_the_chance_of_the_whole() -> None:
-    words = headline("o-sample-avg-k1", 3, 10, 0.1, 0.6, 2, -math.log(5.9e6))
+    words = headline(row("o-sample-avg-k1", 3, 10, 0.1, 0.6), 2, -math.log(5.9e6))
     assert words.endswith(
         "Greedy decoding said 2 of the 10. "
         "The likeliest of the hits comes up in 1 in 5.9 million sampled replies to its input."
@@ -46,8 +50,8 @@ def test_a_sample_hit_comes_with_the_chance_of_the_whole() -> None:
 
 
 def test_no_hit_is_not_called_proof_and_no_score_is_not_called_no_hit() -> None:
-    assert "not proof" in headline("o-greedy", 0, 60, 0, 0.06, 0, None)
-    assert headline("o-greedy", 0, 0, 0, 1, 0, None).startswith("Nothing could be scored")
+    assert "not proof" in headline(row("o-greedy", 0, 60, 0, 0.06), 0, None)
+    assert headline(row("o-greedy", 0, 0, 0, 1), 0, None).startswith("Nothing could be scored")
 
 
 def test_every_standard_criterion_has_a_meaning_of_its_own() -> None:
@@ -67,10 +71,9 @@ def test_meaning_by_name() -> None:
     assert meaning("toxic-0.5+likely") == (
         "the reply's toxicity is rated 0.5 or more, and the input is itself likely"
     )
-    assert meaning("new-thing") == "the criterion new-thing holds"
 
 
 def test_hits_that_took_no_search_are_told() -> None:
-    words = headline("o-sample-avg-k1", 3, 10, 0.1, 0.6, None, None, at_once=2)
+    words = headline(row("o-sample-avg-k1", 3, 10, 0.1, 0.6), None, None, at_once=2)
     assert words.endswith("2 of the hits needed no search: an input drawn at random was enough.")
-    assert "no search" not in headline("o-sample-avg-k1", 3, 10, 0.1, 0.6, None, None)
+    assert "no search" not in headline(row("o-sample-avg-k1", 3, 10, 0.1, 0.6), None, None)

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.report.build import build_report
-from backtalk.report.charts import LABEL, WIDTH, loss_curve, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.charts import LABEL, WIDTH, rate_bar, rate_scale, spark, word_bars
+from backtalk.report.plots import loss_curve
 from backtalk.report.record import RateRow, Report, SweepLoss, WordChance
 from backtalk.report.run_page import render_run
 from backtalk.types import Target, Thresholds

@@ -9,7 +9,7 @@ import pytest
 
 from backtalk.hits import TEXT_STANDARD, rates, rates_by_category
 from backtalk.report.build import build_report
-from backtalk.report.curves import ShareLine, share_chart
+from backtalk.report.plots import share_chart
 from backtalk.report.record import Report
 from backtalk.report.replies import STEPS, build_replies, success_by_query
 from backtalk.report.run_page import render_run
@@ -137,8 +137,8 @@ def test_hostile_text_stays_inert() -> None:
 
 
 def test_a_chart_names_its_lines_and_keeps_to_its_frame() -> None:
-    chart = share_chart([ShareLine("one <b>", [1.0, 0.5, 0.0]), ShareLine("two", [0, 0, 0])], "abc", "across")
+    chart = share_chart([("one <b>", [1.0, 0.5, 0.0]), ("two", [0, 0, 0])], "abc", "across")
     assert "one &lt;b&gt;" in chart
     assert 'points="0.0,0.0 500.0,500.0 1000.0,1000.0"' in chart
     assert chart.count("<polyline") == 2
-    assert share_chart([], "abc", "across") == share_chart([ShareLine("one", [1])], "a", "across") == ""
+    assert share_chart([], "abc", "across") == share_chart([("one", [1])], "a", "across") == ""

@@ -1,7 +1,5 @@
-"""From what a run stored to the record that every face shows. Pure: no model, no files, no clock.
-
-Of a case's numbers those that are not finite become None.
-"""
+"""Builds the record of a run from its stored findings, without a model. Scores that are not finite become
+None."""
 
 from __future__ import annotations
 
@@ -14,27 +12,18 @@ from backtalk.data.tokenise import RECIPES
 from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.conversations import with_conversations
 from backtalk.report.explain import headline, meaning
-from backtalk.report.record import (
-    END,
-    CaseRow,
-    CategoryRows,
-    RateRow,
-    Report,
-    Said,
-    Sentences,
-    SweepLoss,
-    WordChance,
-)
+from backtalk.report.plot_data import hits_by_budget, quantile, scatter_plot, sweep_losses
+from backtalk.report.record import END, CaseRow, CategoryRows, RateRow, Report, Said, Sentences, WordChance
 from backtalk.report.replies import build_replies
-from backtalk.report.spread import cloud_of, hits_by_budget
 from backtalk.stats import Rate
+from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
 
 EXACT = parse_criterion("exact")
 STARTS_AT_RANDOM = ("gibbs", "gcg")
 """Searches whose first loss is that of an input drawn at random."""
 MOST_WORDS = 400
-"""A chart of more bars is no picture."""
+"""A chart of more bars can't be read."""
 
 
 def build_report(
@@ -46,8 +35,8 @@ def build_report(
     target_words: Mapping[str, Sequence[str]] | None = None,
     black_box: Mapping[str, Any] | None = None,
 ) -> Report:
-    """The record of one run, with the part that its cases call for. `target_words` gives a target's words as
-    its model cuts them, by the text; `black_box` what a run stored that was made by asking."""
+    """`target_words` gives a target's words as its model cuts them, by the text; `black_box` the facts of a
+    run that saw replies only."""
     main_criterion = parse_criterion(str(summary["hit"]))
     criterion = main_criterion.name
     stored = summary.get("hits", {})
@@ -68,6 +57,7 @@ def build_report(
     tried = [row for row in shown if row.status in TRIED]
     rates = [_rate(name, stored, tried) for name in names]
     main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
+    by_category = summary.get("by_category", {})
     members: dict[str, list[CaseRow]] = {}
     for row in shown:
         members.setdefault(row.category, []).append(row)
@@ -77,17 +67,14 @@ def build_report(
         headline="",
         rates=rates,
         categories=[
-            CategoryRows(
-                category,
-                [_rate(name, summary.get("by_category", {}).get(category, {}), own) for name in names],
-            )
+            CategoryRows(category, [_rate(name, by_category.get(category, {}), own) for name in names])
             for category, own in members.items()
         ],
         cases=sorted(shown, key=_order),
         skipped=[row for row in rows if row.status == "skipped"],
         untried=sum(row.status == "untried" for row in rows),
-        t_out=_finite(thresholds.out),
-        t_in=_finite(thresholds.into),
+        t_out=finite(thresholds.out),
+        t_in=finite(thresholds.into),
     )
     if any(case.kind == Opening.kind for case in cases):
         return with_conversations(report, findings, main, thresholds)
@@ -95,14 +82,11 @@ def build_report(
     knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
     said = sum(any(_says_it(f) for f in by_case[row.id]) for row in tried)
     at_once = sum(row.hit and any(map(_hit_at_once, by_case[row.id])) for row in tried)
+    losses = [finding.series.get("loss_by_sweep", []) for finding in findings]
     return replace(
         report,
         headline=headline(
-            criterion,
-            main.hits,
-            main.n,
-            main.low,
-            main.high,
+            main,
             said if knows_greedy else None,
             likeliest[-1] if likeliest else None,
             "The model" if black_box is not None else "Greedy decoding",
@@ -110,11 +94,11 @@ def build_report(
             at_once if summary.get("search") in STARTS_AT_RANDOM else 0,
         ),
         sentences=Sentences(
-            sweep_losses([finding.series.get("loss_by_sweep", []) for finding in findings]),
-            sum(bool(_finite_list(f.series.get("loss_by_sweep", []))) for f in findings),
+            sweep_losses(losses),
+            sum(any(map(math.isfinite, one)) for one in losses),
             build_replies(summary, cases, findings, black_box) if black_box is not None else None,
             [] if black_box is not None else hits_by_budget(by_case.values(), main_criterion, thresholds),
-            cloud_of(tried, thresholds),
+            scatter_plot(tried, thresholds),
         ),
     )
 
@@ -134,17 +118,17 @@ def build_case(
         [name for name in criteria if parse_criterion(name).holds(finding, thresholds)]
         for finding in findings
     ]
-    order = sorted(
-        range(len(findings)),
-        key=lambda i: (
-            criterion not in held[i],
-            findings[i].status != "found",
-            _or(findings[i].scores.get("loss"), math.inf),
-            -_or(findings[i].scores.get("log_prob"), -math.inf),
-            findings[i].restart,
+    best, holds = min(
+        zip(findings, held, strict=True),
+        key=lambda pair: (
+            criterion not in pair[1],
+            pair[0].status != "found",
+            _or(pair[0].scores.get("loss"), math.inf),
+            -_or(pair[0].scores.get("log_prob"), -math.inf),
+            pair[0].restart,
         ),
     )
-    best, holds = findings[order[0]], held[order[0]]
+    scores: dict[str, float | None] = finite(best.scores)
     return CaseRow(
         id=case.id,
         target=case.text,
@@ -158,20 +142,20 @@ def build_case(
         turns=_turns(best) or None,
         reply=best.reply,
         said=_says_it(best),
-        log_prob=_finite(best.scores.get("log_prob")),
-        mean=_finite(best.scores.get("mean")),
-        least=_finite(best.scores.get("min")),
-        input_mean=_finite(best.scores.get("input_mean")),
-        loss=_finite(best.scores.get("loss")),
+        log_prob=scores.get("log_prob"),
+        mean=scores.get("mean"),
+        least=scores.get("min"),
+        input_mean=scores.get("input_mean"),
+        loss=scores.get("loss"),
+        similarity=scores.get("similarity"),
+        judge=scores.get("judge"),
+        toxicity=scores.get("toxicity"),
+        trigger_toxicity=scores.get("trigger_toxicity"),
         holds=holds,
         holds_elsewhere=[name for name in criteria if name not in holds and any(name in h for h in held)],
         words=word_chances(best.series.get("token_log_probs", []), case.text, words),
         input_words=_input_words(best),
-        loss_by_sweep=_finite_list(best.series.get("loss_by_sweep", [])),
-        similarity=_finite(best.scores.get("similarity")),
-        judge=_finite(best.scores.get("judge")),
-        toxicity=_finite(best.scores.get("toxicity")),
-        trigger_toxicity=_finite(best.scores.get("trigger_toxicity")),
+        loss_by_sweep=[loss for loss in best.series.get("loss_by_sweep", []) if math.isfinite(loss)],
         asked=best.queries,
         restart=best.restart,
     )
@@ -184,7 +168,7 @@ def _turns(finding: Finding) -> list[Said]:
         for role, name in ((ADVERSARY, "adversary_toxicity"), (DEFENDER, "toxicity"))
     }
     return [
-        Said(turn.role, turn.text, _finite(next(rated.get(turn.role, iter(())), None)))
+        Said(turn.role, turn.text, finite(next(rated.get(turn.role, iter(())), None)))
         for turn in finding.turns
     ]
 
@@ -196,7 +180,7 @@ def _hit_at_once(finding: Finding) -> bool:
 
 
 def _says_it(finding: Finding) -> bool:
-    """Whether the reply is the target: by its words where the model was asked, else token by token."""
+    """Whether the reply is the target: by its words where only replies were seen, else token by token."""
     if "similarity" in finding.scores:
         return EXACT.holds(finding, Thresholds(math.nan))
     return finding.scores.get("greedy") == 1
@@ -208,11 +192,8 @@ def word_chances(
     """Each word of the target with its log-probability. Without words that fit, the tokens are numbered."""
     labels = [str(number + 1) for number in range(len(log_probs))]
     for split in (words, text.split()):
-        if split is not None and len(split) == len(log_probs) - 1:
-            labels = [*split, END]
-            break
-        if split is not None and len(split) == len(log_probs):
-            labels = list(split)
+        if split is not None and len(log_probs) - len(split) in (0, 1):
+            labels = [*split, END][: len(log_probs)]
             break
     return [
         WordChance(label, log_prob, math.exp(min(log_prob, 0.0)))
@@ -232,35 +213,14 @@ def _input_words(finding: Finding) -> list[WordChance] | None:
     return word_chances(log_probs, text, next(fitting, None))
 
 
-def sweep_losses(series: Sequence[Sequence[float]]) -> list[SweepLoss]:
-    """Mean and quartiles of the loss after each sweep."""
-    kept = [finite for losses in series if (finite := _finite_list(losses))]
-    length = max(map(len, kept), default=0)
-    curve = []
-    for sweep in range(length):
-        losses = sorted(row[min(sweep, len(row) - 1)] for row in kept)
-        mean = math.fsum(losses) / len(losses)
-        curve.append(SweepLoss(sweep, mean, quantile(losses, 0.25), quantile(losses, 0.75)))
-    return curve
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest of the ordered values."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
 def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> RateRow:
-    """The stored rate of a criterion, or the one that the cases give for a criterion that is new."""
+    """The stored rate of a criterion, or else the one that the cases give."""
     if name in stored:
         found = stored[name]
         low, high = found["ci95"]
         return RateRow(name, found["hits"], found["n"], found["rate"], low, high, meaning(name))
     hits = sum(name in [*(case.holds or []), *(case.holds_elsewhere or [])] for case in cases)
-    rate = Rate.of(hits, sum(case.status in TRIED for case in cases))
-    return RateRow(name, hits, rate.n, rate.rate, rate.low, rate.high, meaning(name))
+    return RateRow.of(name, Rate.of(hits, sum(case.status in TRIED for case in cases)), meaning(name))
 
 
 def _order(case: CaseRow) -> tuple[bool, int, float, float, str]:
@@ -270,13 +230,5 @@ def _order(case: CaseRow) -> tuple[bool, int, float, float, str]:
     return (True, 0, _or(case.loss, math.inf), log_prob, case.id)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None or math.isnan(value) else value
-
-
-def _finite_list(values: Sequence[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]

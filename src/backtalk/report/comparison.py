@@ -219,8 +219,8 @@ def tally(name: str, cases: set[str], before: set[str], after: set[str], said: s
     old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
     return Tally(
         name=name,
-        before=RateRow("before", old.hits, old.n, old.rate, old.low, old.high),
-        after=RateRow("after", new.hits, new.n, new.rate, new.low, new.high),
+        before=RateRow.of("before", old),
+        after=RateRow.of("after", new),
         fixed=len(before - after),
         remaining=len(before & after),
         new=len(after - before),

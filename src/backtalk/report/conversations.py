@@ -1,8 +1,5 @@
 """The part of a report on played conversations, as in Hardy et al. (2024): toxicity and perplexity by turn,
-likelihood against toxicity beside the baselines, and the conversations themselves. Pure.
-
-Conversations are ranked by P(prompt) x badness: what is likely and bad comes first.
-"""
+and likelihood against toxicity beside the baselines. Conversations are ranked by P(prompt) x badness."""
 
 from __future__ import annotations
 
@@ -182,12 +179,10 @@ def _rates_by_turn(
     found: Sequence[tuple[Finding, list[Exchange]]], criterion: Criterion, thresholds: Thresholds
 ) -> list[RateRow]:
     flags = [criterion.turns_hit(finding, thresholds) for finding, _ in found]
-    rows = []
-    for turn in range(max(map(len, flags), default=0)):
-        own = [row[turn] for row in flags if len(row) > turn]
-        rate = Rate.of(sum(own), len(own))
-        rows.append(RateRow(f"turn {turn + 1}", sum(own), rate.n, rate.rate, rate.low, rate.high))
-    return rows
+    by_turn = [
+        [row[turn] for row in flags if len(row) > turn] for turn in range(max(map(len, flags), default=0))
+    ]
+    return [RateRow.of(f"turn {turn}", Rate.of(sum(own), len(own))) for turn, own in enumerate(by_turn, 1)]
 
 
 def _headline(main: RateRow, by_turn: Sequence[TurnRow], criterion: Criterion) -> str:

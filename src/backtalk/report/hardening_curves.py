@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from backtalk.report.curves import Axis, Line, Mark, line_chart
 from backtalk.report.hardening_record import Candidate, HardeningRecord
+from backtalk.report.plots import Axis, Line, Mark, line_chart
 from backtalk.wording import percent
 
 Place = Callable[[float, float], float]

@@ -1,8 +1,7 @@
-"""What every page is made with: one self-contained file or a page of the app, from the same templates; all
-text is inert.
+"""The frame, filters and charts that all page templates share. A page is one self-contained file or a page of
+the app, from the same templates.
 
-jinja2 with autoescape rather than strings of our own: every value is escaped unless marked otherwise, and
-only the charts are. Style and script are allowed by their hashes, so that no other could be smuggled in.
+Every value is escaped, except the charts. Style and script are allowed by their hashes and nothing else is.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from backtalk.report.build import MOST_WORDS
-from backtalk.report.charts import loss_curve, rate_bar, spark, word_bars
-from backtalk.report.clouds import budget_chart, cloud_chart
+from backtalk.report.charts import rate_bar, spark, word_bars
 from backtalk.report.cost import MEANING
-from backtalk.report.curves import ShareLine, legend_key, share_chart
+from backtalk.report.plots import budget_chart, legend_key, loss_curve, scatter_chart, share_chart
 from backtalk.report.record import CaseRow, Report, Said
 from backtalk.report.replies import SHOWN as STEPS_SHOWN
 from backtalk.report.replies import STEPS, Replies
@@ -48,9 +46,7 @@ LONGEST = 20_000
 MOST_CATEGORIES = 200
 """Rows of the table by category."""
 SHOWN = ("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
-"""What the page reads of a run's summary; an older run may lack some."""
-
-
+"""What the page reads of a run's summary."""
 READ_BY = {
     "in_memory": "To be verified",
     "template": "Template",
@@ -66,20 +62,19 @@ READ_BY = {
 
 @dataclass(frozen=True)
 class App:
-    """What a page of the app has in place of what the file carries in itself."""
+    """The addresses and findings of a page of the app; a file has them in itself."""
 
     nav: Sequence[tuple[str, str]]
     """(label, address) of the app's other pages."""
     here: str
-    """The address of this page, without its question."""
+    """The address of this page, without its query."""
     shown: FindingsPage | None = None
-    """The findings on it."""
     cases: int = 0
     """All findings that there are."""
     export: str = ""
-    """Where the findings that a question matches can be had; `as=csv` or `as=jsonl` is added."""
+    """Address of the findings that match a query; `as=csv` or `as=jsonl` is added."""
     stamp: str = ""
-    """How far the run was when the page was made; its script looks whether that is still so."""
+    """Of the run when the page was made; a script checks whether it has changed."""
     style: str = "/static/page.css"
     scripts: Sequence[str] = ("/static/page.js",)
     root: str = "./"
@@ -87,16 +82,10 @@ class App:
 
 
 def render(environment: Environment, name: str, app: App | None, **values: Any) -> str:
-    """A template in its frame. The file's style and script are allowed by their hashes and nothing else is;
-    the app says the same in a header."""
+    """A template in its frame."""
     style, script = style_sheet(), read_part("page.js")
-    return environment.get_template(name).render(
-        app=app,
-        style=Markup(style),
-        script=Markup(script),
-        policy=policy_for(style, script),
-        **values,
-    )
+    frame = {"style": Markup(style), "script": Markup(script), "policy": policy_for(style, script)}
+    return environment.get_template(name).render(app=app, **frame, **values)
 
 
 def style_sheet() -> str:
@@ -135,7 +124,7 @@ def page_environment() -> Environment:
         "MOST_WORDS": MOST_WORDS,
         "budget_chart": budget_chart,
         "cost_meaning": MEANING,
-        "cloud_chart": cloud_chart,
+        "scatter_chart": scatter_chart,
         "legend_key": legend_key,
         "loss_curve": loss_curve,
         "query_chart": _query_chart,
@@ -149,20 +138,18 @@ def page_environment() -> Environment:
 
 
 def _inert(value: Any) -> Any:
-    """What every {{ }} passes through: characters that could turn or hide text are dropped."""
+    """Every {{ }} passes through it: characters that could turn or hide text are dropped."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _threshold_chart(replies: Replies) -> Markup:
-    lines = [ShareLine(f"{row.group} ({row.n})", row.shares) for row in replies.curves]
+    lines = [(f"{row.group} ({row.n})", row.shares) for row in replies.curves]
     return share_chart(lines, [f"{step:g}" for step in STEPS], "least similarity", every=4)
 
 
 def _query_chart(replies: Replies) -> Markup:
-    lines = [
-        ShareLine(f"similarity {step:g}", [point.shares[f"{step:g}"] for point in replies.by_query])
-        for step in STEPS_SHOWN
-    ]
+    steps = [f"{step:g}" for step in STEPS_SHOWN]
+    lines = [(f"similarity {step}", [point.shares[step] for point in replies.by_query]) for step in steps]
     return share_chart(lines, [f"{point.asked:,}" for point in replies.by_query], "inputs asked")
 
 
@@ -186,7 +173,6 @@ def _veiled_turn(turn: Said, case: CaseRow, limit: int = 0) -> Markup:
 
 
 def _veiled_last(case: CaseRow, limit: int = 0) -> Markup:
-    """The turn that the reply answers."""
     return _veiled_turn(Said("user", case.trigger[-1]), case, limit) if case.trigger else Markup("")
 
 
@@ -201,7 +187,7 @@ def _veiled_note(case: CaseRow, limit: int = 0) -> Markup:
 
 
 def _head(text: str, limit: int) -> str:
-    """What of a text may be seen within the limit, with room for what is left out: masking takes its time."""
+    """As much as can be seen within the limit: masking a long text is slow."""
     return text[: 4 * limit + 400] if limit else text
 
 

@@ -1,8 +1,4 @@
-"""The record that every face of a report shows: a head that all runs share, and a part for sentences or for
-played conversations.
-
-The record holds whole texts; console, page and app mask them when they show them.
-"""
+"""The record of a run that console, page and app show. It holds whole texts; they are masked when shown."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backtalk.report.replies import Replies
-from backtalk.report.spread import BudgetPoint, Cloud
 from backtalk.report.topics import TopicUse, WordUse
+from backtalk.stats import Rate
 from backtalk.store.exchanges import Exchange
 
 END = "(end)"
@@ -31,6 +27,10 @@ class RateRow:
     low: float
     high: float
     meaning: str = ""
+
+    @classmethod
+    def of(cls, criterion: str, rate: Rate, meaning: str = "") -> RateRow:
+        return cls(criterion, rate.hits, rate.n, rate.rate, rate.low, rate.high, meaning)
 
 
 @dataclass(frozen=True)
@@ -137,27 +137,55 @@ def anchor_of(case: str) -> str:
 
 @dataclass(frozen=True)
 class SweepLoss:
-    """The loss after one sweep over all findings; those that stopped earlier keep their last loss."""
+    """The loss after one sweep (0: the start) over all findings, with its quartiles."""
 
     sweep: int
-    """0 is the start."""
     mean: float
     low: float
-    """Lower quartile."""
     high: float
-    """Upper quartile."""
+
+
+@dataclass(frozen=True)
+class BudgetPoint:
+    """The share of cases that are hit once so many candidates were spent on each."""
+
+    spent: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One finding in a scatter plot."""
+
+    likely: float
+    """Average log-probability of an input's word."""
+    bad: float
+    hit: bool
+
+
+@dataclass(frozen=True)
+class ScatterPlot:
+    """How likely the inputs are against how bad what they lead to."""
+
+    bad: str
+    """What badness is: toxicity, similarity or likelihood of the target."""
+    dots: list[Dot]
+    of: int
+    """Findings that could be shown; evenly drawn where they are too many."""
+    likely_line: float | None
+    """T_in."""
+    bad_line: float | None
+    """T_out, where badness is the target's likelihood."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Some numbers in the paper's terms."""
+    """Mean and standard deviation; of a toxicity also the share above 0.5 with its 95% interval."""
 
     mean: float | None
     std: float | None
     above: float | None = None
-    """The share above 0.5, of a toxicity."""
     low: float | None = None
-    """Of the share's interval."""
     high: float | None = None
 
 
@@ -203,11 +231,10 @@ class Sentences:
     findings: int
     """How many findings the sweeps are taken over."""
     replies: Replies | None = None
-    """What is added where the model was asked."""
+    """Of a search by replies."""
     budget: list[BudgetPoint] = field(default_factory=list)
-    """The share of cases that are hit by the candidates spent on each."""
-    cloud: Cloud | None = None
-    """How likely the inputs are against how bad what they lead to; None where nobody says how likely."""
+    scatter: ScatterPlot | None = None
+    """None where the inputs have no likelihood."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""The page of a run: sentences or played conversations, from the same record, each in a template of its own.
-
-Toxic turns of conversations are masked until the reader asks, as sentences are.
-"""
+"""The page of a run: sentences or played conversations, each in a template of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from markupsafe import Markup
 from backtalk.report.charts import rate_scale
 from backtalk.report.conversations_console import spread_words
 from backtalk.report.page import LONGEST, SHOWN, App, both, page_environment, render, run_facts
-from backtalk.report.pareto import pareto_chart, player_words
+from backtalk.report.plots import pareto_chart, player_words
 from backtalk.report.record import CaseRow, Conversations, Report
 from backtalk.report.spreadsheet import row_of
 from backtalk.report.stored_findings import Query
@@ -58,9 +55,9 @@ def render_run(
     offers: Sequence[Offer] = (),
     problem: str = "",
 ) -> str:
-    """The page of a run: one file with everything in it, of which at most `most` findings are in full; or,
-    with `app`, a page of the app that shows the findings it names. `offers` are runs that may stand beside
-    conversations, and `problem` is why one that was chosen does not."""
+    """One file with everything in it, at most `most` findings in full; or, with `app`, a page of the app with
+    the findings of `app.shown`. `offers` are runs that can be shown beside conversations, `problem` is why a
+    chosen one can't."""
     part = report.conversations
     values = _conversations(report, part, app, most, offers) if part else _sentences(report, app, most)
     return render(
@@ -142,16 +139,16 @@ def _filed(report: Report, macros: Any, most: int) -> tuple[list[Markup], list[M
     rows: list[dict[str, Any]] = []
     full = brief = 0
     for case in report.cases:
-        row = row_of(case, LONGEST) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
-        size = len(htmlsafe_json_dumps(row))
+        more = {"said": case.said, "category_number": numbers.get(case.category, -1)}
         if len(shown) < most and not rest and full < FULL_BYTES:
+            row = row_of(case, LONGEST) | more
             shown.append(macros.finding(case, report, ""))
-            full += len(shown[-1].encode()) + size
+            full += len(shown[-1].encode()) + len(htmlsafe_json_dumps(row))
             if full < FULL_BYTES:
                 rows.append(row)
                 continue
             shown.pop()
-        row = row_of(case, BRIEF) | {"said": case.said, "category_number": numbers.get(case.category, -1)}
+        row = row_of(case, BRIEF) | more
         rest.append(macros.brief(case, report))
         brief += len(rest[-1].encode()) + len(htmlsafe_json_dumps(row))
         if brief > BRIEF_BYTES:

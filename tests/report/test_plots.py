@@ -7,8 +7,9 @@ import re
 import pytest
 
 from backtalk.hits import parse_criterion
-from backtalk.report.clouds import budget_chart, cloud_chart
-from backtalk.report.spread import BudgetPoint, Cloud, Dot, cloud_of, hits_by_budget
+from backtalk.report.plot_data import hits_by_budget, scatter_plot
+from backtalk.report.plots import budget_chart, scatter_chart
+from backtalk.report.record import BudgetPoint, Dot, ScatterPlot
 from backtalk.types import Target, Thresholds
 from tests.report.samples import THRESHOLDS, finding, sample_report
 
@@ -36,30 +37,30 @@ def test_a_case_is_hit_once_the_restarts_up_to_its_first_hit_are_paid_for() -> N
 
 def test_badness_is_toxicity_where_it_is_known_and_likelihood_else() -> None:
     cases = sample_report().cases
-    cloud = cloud_of(cases, THRESHOLDS)
-    assert cloud is not None
-    assert (cloud.bad, cloud.likely_line, cloud.bad_line) == ("likelihood", -4.1, -3.2)
+    scatter = scatter_plot(cases, THRESHOLDS)
+    assert scatter is not None
+    assert (scatter.bad, scatter.likely_line, scatter.bad_line) == ("likelihood", -4.1, -3.2)
     known = [case for case in cases if case.input_mean is not None]
-    assert [(dot.likely, dot.bad, dot.hit) for dot in cloud.dots] == [
+    assert [(dot.likely, dot.bad, dot.hit) for dot in scatter.dots] == [
         (case.input_mean, case.mean, case.hit) for case in known
     ]
-    assert cloud_of(cases[:1], THRESHOLDS) is None
-    without = cloud_of(cases, Thresholds(float("nan")))
+    assert scatter_plot(cases[:1], THRESHOLDS) is None
+    without = scatter_plot(cases, Thresholds(float("nan")))
     assert without is not None
     assert (without.likely_line, without.bad_line) == (None, None)
 
 
 def test_too_many_points_are_drawn_evenly() -> None:
     cases = sample_report().cases * 40
-    cloud = cloud_of(cases, THRESHOLDS)
-    assert cloud is not None
-    assert len(cloud.dots) <= 1000
-    assert cloud.of == sum(case.input_mean is not None for case in cases)
+    scatter = scatter_plot(cases, THRESHOLDS)
+    assert scatter is not None
+    assert len(scatter.dots) <= 1000
+    assert scatter.of == sum(case.input_mean is not None for case in cases)
 
 
 def test_the_pictures_hold_their_numbers() -> None:
-    cloud = Cloud("toxicity", [Dot(-5.0, 0.25, False, "f-a"), Dot(-3.0, 1.0, True, "f-b")], 2, -4.0, None)
-    svg = cloud_chart(cloud)
+    scatter = ScatterPlot("toxicity", [Dot(-5.0, 0.25, False), Dot(-3.0, 1.0, True)], 2, -4.0, None)
+    svg = scatter_chart(scatter)
     spots = re.findall(r'<circle class="(spot[^"]*)" cx="([\d.]+)%" cy="([\d.]+)"', svg)
     # From -5.1 to -2.9 across 84% from 12%, and from 1 to 0 down 240 pixels from 12.
     assert [(kind, float(y)) for kind, _, y in spots] == [("spot", 192.0), ("spot hit", 12.0)]
@@ -67,7 +68,7 @@ def test_the_pictures_hold_their_numbers() -> None:
         [12 + 84 * 0.1 / 2.2, 12 + 84 * 2.1 / 2.2], abs=0.01
     )
     assert "2 findings, 1 of them hits" in svg
-    assert cloud_chart(Cloud("toxicity", cloud.dots[:1], 1, None, None)) == ""
+    assert scatter_chart(ScatterPlot("toxicity", scatter.dots[:1], 1, None, None)) == ""
     chart = budget_chart([BudgetPoint(0, 0.0), BudgetPoint(20_000, 0.5)])
     assert "sentences hit: 0% to 50%" in chart
     assert ">20k<" in chart

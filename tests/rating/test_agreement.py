@@ -6,7 +6,7 @@ from itertools import permutations, product
 
 import pytest
 
-from backtalk.rating.agreement import agreeing, cohen_kappa, krippendorff_alpha
+from backtalk.rating.result import agreeing, cohen_kappa, krippendorff_alpha
 
 
 def test_two_raters_worked_out_by_hand() -> None:

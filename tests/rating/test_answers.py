@@ -52,7 +52,7 @@ def test_every_cut_leaves_the_whole_lines_and_can_be_appended_to(tmp_path: Path)
         path.write_bytes(whole[:cut])
         # A line is whole with its brace; its line end may be missing.
         expected = given[: sum(cut >= end for end in ends)]
-        found = read_answers(path, PAIRS, drop_half_line=True)
+        found = read_answers(path, PAIRS, own=True)
         assert [answer._replace(where="") for answer in found] == expected
         append_answers(path, given[len(expected) :])
         assert path.read_bytes() == whole

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backtalk.rating.folder import read_pairs_file, write_pairs
-from backtalk.rating.pairs import Pair, blind, draw, is_whole, read_pair
+from backtalk.rating.pairs import Identical, Pair, blind, draw, read_pair
 
 INPUTS = [f"input {i}" for i in range(101)]
 FIRST = [f"one {i}" for i in range(101)]
@@ -50,7 +50,7 @@ def test_a_pair_tells_nothing_of_the_models() -> None:
 
 def test_identical_replies_are_ties_without_asking_unless_they_are_to_be_asked() -> None:
     blinded = blind(["x", "y", "z"], ["a", "b", "c"], ["a", "B", "c"], 1)
-    assert blinded.identical == [("x", "a"), ("z", "c")]
+    assert blinded.identical == [Identical("x", "a"), Identical("z", "c")]
     assert [pair.input for pair in blinded.pairs] == ["y"]
     asked = blind(["x", "y", "z"], ["a", "b", "c"], ["a", "B", "c"], 1, identical_ties=False)
     assert asked.identical == []
@@ -74,7 +74,7 @@ def test_half_a_surrogate_pair_survives_the_file(tmp_path: Path) -> None:
 def test_a_changed_pair_is_noticed() -> None:
     (pair,) = blind(["hello"], ["a"], ["b"], 1).pairs
     assert read_pair(pair.as_dict()) == pair
-    assert not is_whole(Pair(pair.id, "hello", pair.reply_2, pair.reply_1))
+    assert read_pair(Pair(pair.id, "hello", pair.reply_2, pair.reply_1).as_dict()) is None
     rows: list[Any] = [
         {**pair.as_dict(), "input": "hello!"},
         {"pair": pair.id},

@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 
 from backtalk.rating.answers import Answer
-from backtalk.rating.folder import Ratings
-from backtalk.rating.pairs import blind
-from backtalk.rating.result import Result, tally, verdict_of
-from backtalk.rating.table import print_result
+from backtalk.rating.folder import Key, Ratings, Side
+from backtalk.rating.pairs import Identical, blind
+from backtalk.rating.result import Result, print_result, tally, verdict_of
 from backtalk.stats import Rate, wilson
 
 NAMES = [f"x{i}" for i in range(8)]
@@ -20,9 +19,10 @@ BLINDED = blind(NAMES, ["one"] * 8, ["two"] * 8, 1)
 IDS = [pair.id for pair in BLINDED.pairs]
 
 
-def ratings(identical: int = 0) -> Ratings:
-    same = [("same", "reply")] * identical
-    return Ratings(Path("here"), BLINDED.pairs, True, "before", "after", BLINDED.swapped, same)
+def ratings(identical: int = 0, first: str = "before") -> Ratings:
+    same = [Identical("same", "reply")] * identical
+    key = Key(Side(first), Side("after"), "made up", {}, sorted(BLINDED.swapped), same)
+    return Ratings(Path("here"), BLINDED.pairs, key)
 
 
 def says(rater: str, *wanted: str) -> list[Answer]:
@@ -152,7 +152,7 @@ def test_the_table_fits_44_columns_and_says_everything() -> None:
 
 
 def test_names_cannot_steer_the_terminal() -> None:
-    wild = Ratings(Path("here"), BLINDED.pairs, True, "a\x1b[2J[bold]", "b", BLINDED.swapped)
+    wild = ratings(first="a\x1b[2J[bold]")
     text = printed(tally(wild, says("anna", "1")), 80)
     assert "\x1b[2J" not in text
     assert "a[2J[bold]" in text

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from backtalk.rating.folder import claimed, write_ratings
+from backtalk.rating.folder import Side, claimed, write_ratings
 from backtalk.rating.pairs import blind
 from backtalk.report.run_page import render_run
 from backtalk.runs.summary import make_report, summarise
@@ -53,10 +53,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finish(root / "other", targets[:few], findings[:few], model="{{ 7 * 7 }}\x1b[31m\u202e")
     folder = root / "pairs <b onclick=alert(4)>"
     texts = list(HOSTILE)
-    models = {side: {"name": side, "fingerprint": side} for side in ("first", "second")}
     blinded = blind(texts, texts[1:] + texts[:1], texts[2:] + texts[:2], seed=1, identical_ties=False)
     with claimed(folder):
-        write_ratings(folder, blinded, models, "made up", {"seed": 1})
+        write_ratings(folder, blinded, (Side("first"), Side("second")), "made up", {"seed": 1})
     return root
 
 

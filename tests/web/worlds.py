@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backtalk.protocols import TextModel
-from backtalk.rating.folder import claimed, write_ratings
+from backtalk.rating.folder import Side, claimed, write_ratings
 from backtalk.rating.pairs import blind
 from backtalk.specs import chosen, spec_values
 from backtalk.specs.audit import flat_spec
@@ -159,9 +159,8 @@ def make_ratings(folder: Path, pairs: int = 4) -> Path:
     inputs = [f"input {i}" for i in range(pairs)]
     first, second = ([f"{side} {i}" for i in range(pairs)] for side in ("first", "second"))
     blinded = blind(inputs, first, second, seed=1)
-    models = {side: {"name": side, "fingerprint": side} for side in ("first", "second")}
     with claimed(folder):
-        write_ratings(folder, blinded, models, "made up", {"seed": 1})
+        write_ratings(folder, blinded, (Side("first"), Side("second")), "made up", {"seed": 1})
     return folder
 
 

@@ -1,8 +1,8 @@
-"""Answers: one JSON line each, appended and on the disk before the next pair is shown.
+"""Answers: one JSON line each, appended and on disk before the next pair is shown.
 
-`{"pair", "rater", "choice", "time"}`, the choice being 1, 2, tie or skip, or undo, which takes the rater's
-answer to that pair back. The last line of a rater on a pair counts. A half line at the end of our own file is
-what a kill left: it was never taken for an answer and is dropped.
+`{"pair", "rater", "choice", "time"}`; the choice is 1, 2, tie or skip, or undo, which takes the rater's
+answer to that pair back. The last line of a rater on a pair counts. Half a line at the end of our own file is
+what a kill left, and is dropped.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ CHOICES = ("1", "2", "tie", "skip", "undo")
 LONGEST_NAME = 60
 _MEND = "every answer before this one is kept; make room and run the same command again"
 
-Key = tuple[str, str]
-"""(rater, pair id)"""
-
 
 class Answer(NamedTuple):
     pair: str
@@ -41,7 +38,7 @@ class Answer(NamedTuple):
 
 
 def check_rater(name: str, where: str) -> str:
-    """The name without blanks around it; one that can be printed in a table."""
+    """The name, stripped; refused if it can't be printed in a table."""
     name = name.strip()
     if not name or printable(name) != name or len(name) > LONGEST_NAME:
         raise InputError(
@@ -50,11 +47,11 @@ def check_rater(name: str, where: str) -> str:
     return name
 
 
-def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = False) -> list[Answer]:
-    """All lines of a file, checked; a line without a choice is a pair that was not answered. With
-    `drop_half_line` it is a ratings folder's own file and no link is followed; else a person named it."""
+def read_answers(path: Path, pairs: Collection[Pair], own: bool = False) -> list[Answer]:
+    """All lines of a file, checked; a line without a choice is a pair that was not answered. A ratings
+    folder's `own` file may end in half a line and must not be a link."""
     try:  # zero bytes may be what a power cut left at the end
-        data = read_file(path, MOST_BYTES) if drop_half_line else unpacked(path, text=False)
+        data = read_file(path, MOST_BYTES) if own else unpacked(path, text=False)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}; check the path") from None
     known = {pair.id: pair for pair in pairs}
@@ -65,20 +62,20 @@ def read_answers(path: Path, pairs: Collection[Pair], drop_half_line: bool = Fal
             continue
         where = f"{path}, line {number}"
         try:
-            row = _object(line, where)
+            row = _read_object(line, where)
         except NotJson:
-            if number == len(lines) and drop_half_line:
+            if number == len(lines) and own:
                 break  # no line end after it
             raise
-        if (answer := _answer(row, where, known)) is not None:
-            answers.append(answer)
+        if row.get("choice") not in (None, ""):
+            answers.append(_read_answer(row, where, known))
     return answers
 
 
 def own_answers(ratings: Ratings) -> list[Answer]:
-    """All lines of the folder's own file."""
+    """The answers in the ratings folder."""
     there = os.path.lexists(ratings.answers)
-    return read_answers(ratings.answers, ratings.pairs, drop_half_line=True) if there else []
+    return read_answers(ratings.answers, ratings.pairs, own=True) if there else []
 
 
 def answered_by(rater: str, ratings: Ratings) -> list[str]:
@@ -86,9 +83,9 @@ def answered_by(rater: str, ratings: Ratings) -> list[str]:
     return [pair for name, pair in standing(own_answers(ratings)) if name == rater]
 
 
-def standing(answers: Iterable[Answer]) -> dict[Key, Answer]:
-    """The answers that count, in the order in which they were last given."""
-    found: dict[Key, Answer] = {}
+def standing(answers: Iterable[Answer]) -> dict[tuple[str, str], Answer]:
+    """The answers that count by (rater, pair id), in the order in which they were last given."""
+    found: dict[tuple[str, str], Answer] = {}
     for answer in answers:
         key = (answer.rater, answer.pair)
         found.pop(key, None)
@@ -101,25 +98,21 @@ def merge(own: Iterable[Answer], others: Sequence[Sequence[Answer]]) -> list[Ans
     """The answers of other files that are not known yet; two different ones of a rater are an error."""
     known = standing(own)
     new: list[Answer] = []
-    for answers in others:
-        for key, answer in standing(answers).items():
-            before = known.get(key)
-            if before is None:
-                known[key] = answer
-                new.append(answer)
-            elif before.choice != answer.choice:
-                raise InputError(
-                    f"{answer.where}: {answer.rater} already answered {answer.pair} with {before.choice} "
-                    f"({before.where}), here it is {answer.choice}; remove one of them"
-                )
+    for key, answer in (item for answers in others for item in standing(answers).items()):
+        if key not in known:
+            known[key] = answer
+            new.append(answer)
+        elif (before := known[key]).choice != answer.choice:
+            raise InputError(
+                f"{answer.where}: {answer.rater} already answered {answer.pair} with {before.choice} "
+                f"({before.where}), here it is {answer.choice}; remove one of them"
+            )
     return new
 
 
 def append_answers(path: Path, answers: Iterable[Answer]) -> None:
-    """Adds lines and waits for the disk; a half line that a kill left is cut off first."""
-    lines = [
-        json.dumps({"pair": a.pair, "rater": a.rater, "choice": a.choice, "time": a.time}) for a in answers
-    ]
+    """Appends lines and syncs them to disk. Half a line that a kill left is cut off first."""
+    rows = [{"pair": a.pair, "rater": a.rater, "choice": a.choice, "time": a.time} for a in answers]
     with writing(path.parent, _MEND):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(file, "rb+") as stream:
@@ -128,7 +121,7 @@ def append_answers(path: Path, answers: Iterable[Answer]) -> None:
             stream.truncate()
             if end and not end.endswith(b"\n"):
                 stream.write(b"\n")
-            stream.write("".join(f"{line}\n" for line in lines).encode("ascii"))
+            stream.write("".join(f"{json.dumps(row)}\n" for row in rows).encode("ascii"))
             stream.flush()
             os.fsync(stream.fileno())
         sync_folder(path.parent)
@@ -143,13 +136,13 @@ def _whole_lines(data: bytes) -> bytes:
     before, end, last = data.rpartition(b"\n")
     try:
         if last:
-            _object(last, "the last line")
+            _read_object(last, "the last line")
         return data
     except NotJson:
         return before + end
 
 
-def _object(line: bytes, where: str) -> dict[str, Any]:
+def _read_object(line: bytes, where: str) -> dict[str, Any]:
     sentence = "this is not a JSON object; write one answer a line"
     row = parse_json(line, where, sentence)
     if not isinstance(row, dict):
@@ -157,21 +150,17 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     return row
 
 
-def _answer(row: dict[str, Any], where: str, known: dict[str, Pair]) -> Answer | None:
-    given, time = row.get("choice"), row.get("time", "")
-    if given in (None, ""):
-        return None
+def _read_answer(row: dict[str, Any], where: str, known: dict[str, Pair]) -> Answer:
+    given, pair, rater, time = (row.get(name) for name in ("choice", "pair", "rater", "time"))
     choice = str(given).strip().lower() if isinstance(given, str | int) else ""
     if choice not in CHOICES:
         raise InputError(f"{where}: the choice {choice[:40]!r} is not one of {', '.join(CHOICES)}")
-    pair = row.get("pair")
     if not isinstance(pair, str) or pair not in known:
         named = str(pair if isinstance(pair, str | int | None) else "...")[:60]
         raise InputError(f"{where}: {named!r} is no pair of these ratings; were others exported?")
     shown = known[pair].as_dict()
     if any(row.get(key, shown[key]) != shown[key] for key in shown):
         raise InputError(f"{where}: the texts of {pair} are not those that were exported")
-    rater = row.get("rater")
     if not isinstance(rater, str):
         raise InputError(f'{where}: the answer has no "rater"; give each rater a name')
     return Answer(pair, check_rater(rater, where), choice, time if isinstance(time, str) else "", where)

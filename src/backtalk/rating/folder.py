@@ -1,7 +1,7 @@
 """A ratings folder: pairs.jsonl, blind; key.json, which side is which; answers.jsonl and result.json.
 
-The pairs are written last: a folder without them is made again. A folder without a key is that of a rater
-elsewhere, who was sent the pairs alone.
+The pairs are written last: a folder without them is made again. A folder without a key belongs to a rater
+elsewhere, who received the pairs alone.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, write_output, write_whole
-from backtalk.rating.pairs import Blinded, Pair, read_pair
+from backtalk.rating.pairs import Blinded, Identical, Pair, read_pair
 from backtalk.store.errors import writing
 from backtalk.store.folder import LOCK, lock_folder
 from backtalk.store.typed import read_file, read_stored
@@ -25,49 +25,38 @@ from backtalk.store.typed import read_file, read_stored
 PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"
 _OURS = {LOCK, PAIRS, KEY, ANSWERS, RESULT} | {name + PARTIAL for name in (PAIRS, KEY, RESULT)}
 MOST_BYTES = 200_000_000
-"""Of pairs or answers; files that are larger are none of ours."""
+"""Of pairs or answers."""
 _MEND = "make room, or choose another folder with --out"
 
 
 @dataclass(frozen=True)
 class Side:
+    """A model."""
+
     name: str
-
-
-@dataclass(frozen=True)
-class Identical:
-    input: str
-    reply: str
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What key.json holds."""
+    """key.json: which model is which, and how the pairs were made."""
 
     first: Side
     second: Side
     source: str
+    """Where the inputs are from, in a few words."""
     settings: dict[str, Any]
+    """What the pairs depend on; a command with the same settings continues."""
     swapped: list[str]
+    """The ids of pairs that show the second model's reply as 1."""
     identical: list[Identical]
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """What is asked, and behind the blinds who said what."""
-
     folder: Path
     pairs: list[Pair]
-    has_key: bool = False
-    first: str = ""
-    second: str = ""
-    swapped: set[str] = field(default_factory=set)
-    """The ids of pairs that show the second model's reply as 1."""
-    identical: list[tuple[str, str]] = field(default_factory=list)
-    source: str = ""
-    """Where the inputs are from, in a few words."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What the pairs were made of; the same command asks on."""
+    key: Key | None = None
 
     @property
     def answers(self) -> Path:
@@ -76,10 +65,10 @@ class Ratings:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Makes the folder, unless it is there, and becomes its only writer. Ratings may have other files beside
-    them: an export, or what a file manager leaves."""
+    """Makes and locks the folder. Beside ratings there may be other files: an export, or what a file manager
+    leaves."""
     if not is_ratings(folder):
-        refuse_what_is_not_ours(folder)
+        check_folder(folder)
     with writing(folder, _MEND):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_folder(folder)
@@ -89,11 +78,12 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def refuse_what_is_not_ours(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that holds files of others."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder with --out")
-    if folder.exists() and (strangers := {path.name for path in folder.iterdir()} - _OURS):
-        raise InputError(f"{folder} holds other files ({min(strangers)}); name a new folder with --out")
+    if folder.exists() and (others := {path.name for path in folder.iterdir()} - _OURS):
+        raise InputError(f"{folder} holds other files ({min(others)}); name a new folder with --out")
 
 
 def is_ratings(folder: Path) -> bool:
@@ -101,22 +91,11 @@ def is_ratings(folder: Path) -> bool:
 
 
 def write_ratings(
-    folder: Path,
-    blinded: Blinded,
-    models: Mapping[str, Mapping[str, str]],
-    source: str,
-    settings: Mapping[str, Any],
+    folder: Path, blinded: Blinded, sides: tuple[Side, Side], source: str, settings: Mapping[str, Any]
 ) -> Ratings:
-    """`models` has first and second, each with name and fingerprint."""
-    key = {
-        **models,
-        "source": source,
-        "settings": dict(settings),
-        "swapped": sorted(blinded.swapped),
-        "identical": [{"input": text, "reply": reply} for text, reply in blinded.identical],
-    }
+    key = Key(*sides, source, dict(settings), sorted(blinded.swapped), blinded.identical)
     with writing(folder, _MEND):
-        write_whole(folder / KEY, json.dumps(key, indent=1) + "\n")
+        write_whole(folder / KEY, json.dumps(asdict(key), indent=1) + "\n")
         write_pairs(folder / PAIRS, blinded.pairs)
     return read_ratings(folder)
 
@@ -126,7 +105,7 @@ def write_pairs(path: Path, pairs: list[Pair]) -> None:
 
 
 def export_pairs(path: Path, pairs: list[Pair]) -> None:
-    """To be handed on: each line has a rater and a choice to fill in."""
+    """For raters elsewhere: each line has a rater and a choice to fill in."""
     write_output(path, _lines(pairs, {"rater": "", "choice": ""}))
 
 
@@ -148,33 +127,22 @@ def read_ratings(folder: Path) -> Ratings:
     except FileNotFoundError:
         return Ratings(folder, pairs)
     if not set(key.swapped) <= {pair.id for pair in pairs}:
-        raise InputError(f"{folder / KEY} does not belong to {PAIRS}; use a copy")
-    return Ratings(
-        folder,
-        pairs,
-        True,
-        key.first.name,
-        key.second.name,
-        set(key.swapped),
-        [(one.input, one.reply) for one in key.identical],
-        key.source,
-        key.settings,
-    )
+        raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
+    return Ratings(folder, pairs, key)
 
 
 def read_pairs_file(path: Path) -> list[Pair]:
-    """Blind pairs of a file that a person named. No line at all: every reply was identical."""
+    """The pairs of a file that --export wrote. An empty file has none: every reply was identical."""
     empty = path.is_file() and path.stat().st_size == 0
     return _read_pairs(path, () if empty else read_lines(path))
 
 
 def _read_pairs(path: Path, lines: Iterable[tuple[int, str | bytes]]) -> list[Pair]:
-    """Each with the texts that its id was made of."""
     pairs: dict[str, Pair] = {}
     for number, line in lines:
         if not line.strip():
             continue
-        where, sentence = f"{path}, line {number}", "this is not a pair as it was written; use a copy"
+        where, sentence = f"{path}, line {number}", "this is not a pair as it was written; restore a copy"
         pair = read_pair(parse_json(line, where, sentence))
         if pair is None or pair.id in pairs:
             raise InputError(f"{where}: {sentence}")

@@ -1,7 +1,7 @@
 """Blind pairs: an input and the replies of two models, as 1 and 2 in an order that a seed shuffled.
 
 Exactly half of the pairs (one less, if odd) show the second model's reply as 1, so that someone who always
-says 1 favours neither. A pair's id holds a hash of its texts: answers to other pairs can't be taken for it.
+says 1 favours neither. A pair's id holds a hash of its texts, so that answers to other pairs do not fit it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,20 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Identical:
+    """An input to which both models give the same reply."""
+
+    input: str
+    reply: str
+
+
+@dataclass(frozen=True)
 class Blinded:
     pairs: list[Pair]
-    """To be asked, in this order."""
     swapped: set[str]
     """The ids of pairs that show the second model's reply as 1."""
-    identical: list[tuple[str, str]]
-    """(input, reply) where both models say the same: ties that nobody is asked about."""
+    identical: list[Identical]
+    """Ties that nobody is asked about."""
 
 
 def blind(
@@ -44,15 +51,11 @@ def blind(
     seed: int,
     identical_ties: bool = True,
 ) -> Blinded:
-    """The replies of both models to each input, shuffled."""
-    identical: list[tuple[str, str]] = []
-    asked: list[tuple[str, str, str]] = []
-    for row in zip(inputs, first, second, strict=True):
-        if identical_ties and row[1] == row[2]:
-            identical.append(row[:2])
-        else:
-            asked.append(row)
-    # The sides have a stream of their own, apart from the one that draws the inputs.
+    """Pairs of both models' replies to each input, with shuffled sides."""
+    rows = list(zip(inputs, first, second, strict=True))
+    identical = [Identical(text, one) for text, one, two in rows if identical_ties and one == two]
+    asked = [row for row in rows if not identical_ties or row[1] != row[2]]
+    # The sides are drawn from another stream than the inputs.
     order = np.random.default_rng([seed, 1]).permutation(len(asked))
     turned = {int(place) for place in order[: len(asked) // 2]}
     pairs, swapped = [], set()
@@ -77,18 +80,11 @@ def pair_id(number: int, text: str, reply_1: str, reply_2: str) -> str:
     return f"p{number:04d}-{hashlib.sha256(said).hexdigest()[:8]}"
 
 
-def is_whole(pair: Pair) -> bool:
-    """Whether the texts are those that the id was made of."""
-    number = pair.id[1:].partition("-")[0]
-    return number.isdigit() and pair.id == pair_id(int(number), *pair[1:])
-
-
 def read_pair(row: Any) -> Pair | None:
-    """A pair from a JSON object; None where it is none."""
-    if not isinstance(row, dict):
+    """A pair from a JSON object; None if it is none, or if its texts are not those of its id."""
+    keys = ("pair", "input", "reply_1", "reply_2")
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in keys):
         return None
-    fields = [row.get(key) for key in ("pair", "input", "reply_1", "reply_2")]
-    if not all(isinstance(field, str) for field in fields):
-        return None
-    pair = Pair(*(str(field) for field in fields))
-    return pair if is_whole(pair) else None
+    pair = Pair(*(row[key] for key in keys))
+    number = pair.id[1:].partition("-")[0]
+    return pair if number.isdigit() and pair.id == pair_id(int(number), *pair[1:]) else None

@@ -1,8 +1,8 @@
-"""What the answers come to: tie / first / second as in Table 6, the sign test, raters and their agreement.
+"""The result of a rating: tie / first / second as in Table 6, the sign test, and the raters' agreement.
 
 A pair counts once however many judged it, so that intervals hold: its verdict is the choice that most raters
-made, and a tie where no choice leads. Pairs of identical replies are ties too, once all others were seen;
-before that they would outweigh them.
+made, and a tie if no choice leads. Pairs of identical replies are ties too, once all others were seen; before
+that they would outweigh them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
-from backtalk.rating.agreement import agreeing, cohen_kappa, krippendorff_alpha
+from rich.console import Console
+from rich.table import Table
+
+from backtalk.errors import InputError
 from backtalk.rating.answers import Answer, standing
 from backtalk.rating.folder import Ratings
 from backtalk.stats import Rate, mcnemar_exact
+from backtalk.terminal import printable
+from backtalk.wording import count, percent, percent_range
 
 VERDICTS = ("tie", "first", "second")
 
@@ -27,13 +33,13 @@ class Result:
     asked: int
     """Pairs that raters are asked about."""
     judged: int
-    """Those with a verdict."""
+    """Pairs with a verdict."""
     unseen: int
-    """Those that nobody has answered or skipped."""
+    """Pairs that nobody has answered or skipped."""
     identical: int
     """Pairs of identical replies."""
     counted: bool
-    """Whether those are in the shares, as ties."""
+    """Whether the identical pairs are in the shares, as ties."""
     shares: dict[str, Rate]
     sign_test: float
     """Two-sided and exact, first against second without the ties."""
@@ -50,11 +56,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "first": self.first,
-            "second": self.second,
-            "asked": self.asked,
-            "judged": self.judged,
-            "unseen": self.unseen,
+            **{name: getattr(self, name) for name in ("first", "second", "asked", "judged", "unseen")},
             "identical": {"pairs": self.identical, "counted_as_ties": self.counted},
             "shares": {verdict: rate.as_dict() for verdict, rate in self.shares.items()},
             "second_without_ties": self.preferred.as_dict(),
@@ -66,68 +68,164 @@ class Result:
 
 
 def tally(ratings: Ratings, answers: Iterable[Answer]) -> Result:
-    """Opens the blinds."""
+    """Counts the answers by model, which needs the key."""
+    key = ratings.key
+    if key is None:
+        raise InputError(
+            f"{ratings.folder} has no key; send {ratings.answers} back to who exported the pairs"
+        )
     given = list(standing(answers).values())
-    opened = {(a.rater, a.pair): _open(a, ratings.swapped) for a in given}
-    by_pair: dict[str, list[str]] = {pair.id: [] for pair in ratings.pairs}
+    swapped = set(key.swapped)
+    units: dict[str, dict[str, str]] = {}  # choices by pair and rater
     raters: dict[str, dict[str, int]] = {}
-    for (rater, pair), choice in opened.items():
-        own = raters.setdefault(rater, dict.fromkeys((*VERDICTS, "skip"), 0))
-        own[choice] += 1
+    for answer in given:
+        choice = answer.choice
+        if choice in ("1", "2"):
+            choice = "second" if (choice == "2") != (answer.pair in swapped) else "first"
+        raters.setdefault(answer.rater, dict.fromkeys((*VERDICTS, "skip"), 0))[choice] += 1
         if choice != "skip":
-            by_pair[pair].append(choice)
-    verdicts = Counter(verdict_of(choices) for choices in by_pair.values() if choices)
-    unseen = len(by_pair.keys() - {a.pair for a in given})
-    judged, counted = verdicts.total(), unseen == 0
-    if counted:
-        verdicts["tie"] += len(ratings.identical)
+            units.setdefault(answer.pair, {})[answer.rater] = choice
+    verdicts = Counter(verdict_of(list(unit.values())) for unit in units.values())
+    unseen = len({pair.id for pair in ratings.pairs} - {answer.pair for answer in given})
+    judged = verdicts.total()
+    if unseen == 0:
+        verdicts["tie"] += len(key.identical)
     n = verdicts.total()
     return Result(
-        first=ratings.first,
-        second=ratings.second,
-        asked=len(by_pair),
+        first=key.first.name,
+        second=key.second.name,
+        asked=len(ratings.pairs),
         judged=judged,
         unseen=unseen,
-        identical=len(ratings.identical),
-        counted=counted,
+        identical=len(key.identical),
+        counted=unseen == 0,
         shares={verdict: Rate.of(verdicts[verdict], n) for verdict in VERDICTS},
         # McNemar's exact test is the sign test on the pairs that one of the two wins.
         sign_test=mcnemar_exact(verdicts["first"], verdicts["second"]),
         sides=(sum(a.choice == "1" for a in given), sum(a.choice == "2" for a in given)),
         raters=dict(sorted(raters.items())),
-        agreement=_agreement(opened),
+        agreement=_agreement([unit for unit in units.values() if len(unit) > 1]),
     )
 
 
 def verdict_of(choices: Sequence[str]) -> str:
-    """The choice that most made; a tie where no choice leads."""
+    """The choice that most raters made; a tie if no choice leads."""
     (best, votes), *rest = Counter(choices).most_common()
     return "tie" if rest and rest[0][1] == votes else best
 
 
-def _open(answer: Answer, swapped: set[str]) -> str:
-    """first, second, tie or skip."""
-    if answer.choice not in ("1", "2"):
-        return answer.choice
-    return "second" if (answer.choice == "2") != (answer.pair in swapped) else "first"
-
-
-def _agreement(opened: dict[tuple[str, str], str]) -> dict[str, Any]:
-    """Over pairs that at least two raters judged; nobody was asked about identical replies."""
-    units: dict[str, dict[str, str]] = {}
-    for (rater, pair), choice in opened.items():
-        if choice != "skip":
-            units.setdefault(pair, {})[rater] = choice
-    shared = [unit for unit in units.values() if len(unit) > 1]
-    equal, compared = agreeing([list(unit.values()) for unit in shared])
+def _agreement(shared: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """Over pairs that at least two raters judged."""
+    choices = [list(unit.values()) for unit in shared]
+    same, compared = agreeing(choices)
     names = sorted({rater for unit in shared for rater in unit})
     found: dict[str, Any] = {
         "raters": names,
         "pairs": len(shared),
-        "same": equal,
+        "same": same,
         "compared": compared,
-        "krippendorff_alpha": krippendorff_alpha([list(unit.values()) for unit in shared]),
+        "krippendorff_alpha": krippendorff_alpha(choices),
     }
     if len(names) == 2:
         found["cohen_kappa"] = cohen_kappa([(unit[names[0]], unit[names[1]]) for unit in shared])
     return found
+
+
+def agreeing(units: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """(equal, all) pairs of answers in the same unit."""
+    compared = [a == b for unit in units for a, b in combinations(unit, 2)]
+    return sum(compared), len(compared)
+
+
+def cohen_kappa(answers: Sequence[tuple[str, str]]) -> float | None:
+    """Cohen (1960), (po - pe) / (1 - pe) over pairs that both judged: 1 is perfect agreement, 0 what chance
+    gives. None if chance alone gives full agreement."""
+    n = len(answers)
+    if not n:
+        return None
+    observed = sum(a == b for a, b in answers) / n
+    one, two = Counter(a for a, _ in answers), Counter(b for _, b in answers)
+    expected = sum(one[choice] * two[choice] for choice in one) / n**2
+    return None if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def krippendorff_alpha(units: Sequence[Sequence[str]]) -> float | None:
+    """1 - D_o / D_e for nominal choices, of any number of raters and with answers missing. A unit holds the
+    answers to one pair; units with one answer can't be compared and drop out."""
+    units = [unit for unit in units if len(unit) > 1]
+    totals = Counter(choice for unit in units for choice in unit)
+    n = totals.total()
+    # Ordered pairs of unequal answers of a unit, each unit weighing as much as it has answers.
+    observed = sum(
+        (len(unit) ** 2 - sum(count**2 for count in Counter(unit).values())) / (len(unit) - 1)
+        for unit in units
+    )
+    expected = n**2 - sum(count**2 for count in totals.values())
+    return None if expected == 0 else 1 - (n - 1) * observed / expected
+
+
+def print_result(result: Result, console: Console) -> None:
+    """The result in at least 44 columns."""
+    console.print(f"first:  {printable(result.first)}", style="bold")
+    console.print(f"second: {printable(result.second)}", style="bold")
+    console.print()
+    table = _table("", "pairs", "share", "95% interval")
+    for verdict, rate in result.shares.items():
+        known = (percent(rate.rate), percent_range(rate.low, rate.high)) if rate.n else ("-", "none judged")
+        table.add_row(verdict, str(rate.hits), *known)
+    console.print(table)
+    console.print()
+    console.print(_pairs_line(result))
+    console.print(_test_line(result))
+    if result.raters:
+        console.print()
+        raters = _table("rater", *VERDICTS, "skipped")
+        for name, own in result.raters.items():
+            raters.add_row(printable(name), *(str(own[choice]) for choice in (*VERDICTS, "skip")))
+        console.print(raters)
+        ones, twos = result.sides
+        console.print(f"Shown as 1 and preferred: {ones}; shown as 2: {twos}.")
+    console.print(_agreement_line(result.agreement))
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="left" if "interval" in name else "right", no_wrap=True)
+    return table
+
+
+def _pairs_line(result: Result) -> str:
+    line = f"{result.judged} of {count(result.asked, 'pair')} judged"
+    if result.unseen:
+        line += f", {result.unseen} not seen by anyone yet"
+    if result.identical:
+        when = "count as ties" if result.counted else "will count as ties once all are seen"
+        line += f"; {result.identical} more with identical replies {when}"
+    return line + "."
+
+
+def _test_line(result: Result) -> str:
+    preferred = result.preferred
+    if not preferred.n:
+        return "No pair was won by either."
+    clear = "a clear difference" if result.sign_test < 0.05 else "no clear difference"
+    return (
+        f"Without ties the second wins {preferred.hits} of {preferred.n} ({percent(preferred.rate)}, 95%: "
+        f"{percent_range(preferred.low, preferred.high)}); sign test p = {result.sign_test:.3g}: {clear}."
+    )
+
+
+def _agreement_line(agreement: dict[str, Any]) -> str:
+    if not agreement["pairs"]:
+        return "Agreement: no pair was judged by two raters."
+    same, compared = agreement["same"], agreement["compared"]
+    names, measure = f"{len(agreement['raters'])} raters, by twos,", "krippendorff_alpha"
+    if "cohen_kappa" in agreement:
+        names, measure = " and ".join(printable(name) for name in agreement["raters"]), "cohen_kappa"
+    value = agreement[measure]
+    number = "undefined: there was only one answer" if value is None else f"{value:.2f}"
+    named = {"krippendorff_alpha": "Krippendorff's alpha", "cohen_kappa": "Cohen's kappa"}[measure]
+    share = f"{same} of {compared} times ({percent(same / compared)})"
+    return f"Agreement: {names} gave the same answer {share}; {named} {number}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import count
 
 from rich.console import Console
 from rich.table import Table
@@ -21,16 +22,15 @@ LAST_PROMPT = "all judged: u(ndo), q(uit)> "
 
 
 def ask(ratings: Ratings, rater: str, console: Console) -> None:
-    """Goes on with the first pair that the rater has neither answered nor skipped, until the end or q."""
-    done = answered_by(rater, ratings)  # undo takes back the last
+    """Shows the pairs that the rater has neither answered nor skipped, until the end or q."""
+    done = answered_by(rater, ratings)
     keyboard = sys.stdin.isatty()
-    typed = _typed(keyboard)
+    lines = _read_lines(keyboard)
     while True:
-        seen = set(done)
-        left = [pair for pair in ratings.pairs if pair.id not in seen]
+        left = [pair for pair in ratings.pairs if pair.id not in set(done)]
         if left:
             _show(left[0], len(done) + 1, len(ratings.pairs), console)
-        where, choice = _choice(typed, keyboard, bool(left))
+        where, choice = _read_choice(lines, keyboard, bool(left))
         if choice == "quit":
             break
         if choice == "undo" and not done:
@@ -52,29 +52,27 @@ def _show(pair: Pair, number: int, total: int, console: Console) -> None:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in (("input", pair.input), ("1", pair.reply_1), ("2", pair.reply_2)):
-        # A model may say nothing at all.
         grid.add_row(name, Text(printable(text)) if text.strip() else Text("(says nothing)", style="dim"))
     console.print(grid)
 
 
-def _choice(typed: Iterator[tuple[str, str]], keyboard: bool, left: bool) -> tuple[str, str]:
-    """(where it was read, the choice); the end of what is typed is quit."""
+def _read_choice(lines: Iterator[tuple[str, str]], keyboard: bool, left: bool) -> tuple[str, str]:
+    """(where it was read, the choice); the end of the input is quit."""
     while True:
         if keyboard:
             say(PROMPT if left else LAST_PROMPT, end="")
-        where, line = next(typed, ("", "q"))
-        choice = TYPED.get(line.strip().lower()[:1], "")
-        if choice and line.strip().lower() in (choice[0], choice):
+        where, line = next(lines, ("", "q"))
+        typed = line.strip().lower()
+        choice = TYPED.get(typed[:1], "")
+        if choice and typed in (choice[0], choice):
             return where, choice
         if not keyboard:
             raise InputError(f"{where}: {printable(line)[:40]!r} is not one of {', '.join(TYPED)}")
 
 
-def _typed(keyboard: bool) -> Iterator[tuple[str, str]]:
-    """(where, line); the blank lines of a pipe are passed over."""
-    number = 0
-    while True:
-        number += 1
+def _read_lines(keyboard: bool) -> Iterator[tuple[str, str]]:
+    """(where, line); blank lines of a pipe are skipped."""
+    for number in count(1):
         try:
             line = input()
         except EOFError:

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from backtalk.audit.cases import can_say, greedy_replies, read_cases, sampled_replies
-from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
-from backtalk.data.splits import split
+from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
 from backtalk.data.targets import load_mal, normal_list, read_targets, widen
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError

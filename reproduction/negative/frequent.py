@@ -20,12 +20,12 @@ from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.decode import beam
 from backtalk.models.lstm.model import BATCH, LocalModel
-from backtalk.scorers.bleu import bleu, bleu_counts, bleu_gain
-from backtalk.scorers.diversity import Words, commonest, distinct, ended, entropy
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
 from backtalk.stats import Rate
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from reproduction.egregious.data import SEED
 from reproduction.hardenings import run_harden, told
+from reproduction.negative.bleu import bleu_counts, bleu_gain
 from reproduction.negative.data import NegativeData, open_baseline
 from reproduction.negative.mmi import MMI, mmi_ids
 from reproduction.negative.sizes import Size
@@ -37,6 +37,11 @@ DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest in
 """What `describe` says of a row, as a part of its key: rows that were described otherwise are run anew."""
 MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
 """How MMI's lambda and gamma are chosen, likewise."""
+
+
+def _ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
+    """The papers' Ent-n is of at most `longest` tokens of a reply, the last of them its end."""
+    return [[*words[: longest - 1], "<eos>"] for words in replies]
 
 
 def frequent_settings(size: Size, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def asked_of(model: LocalModel, pairs: Pairs) -> Asked:
 def describe(replies: Sequence[Words], asked: Asked, ppl: float | None = None) -> Result:
     """A row of Table 4 and 9: what some replies are like as a whole. A model's have a floor: equal inputs get
     equal replies, so its commonest reply is given at least as often as the commonest input is there."""
-    counted, is_real = ended(replies, asked.longest), replies is asked.real
+    counted, is_real = _ended(replies, asked.longest), replies is asked.real
     return {
         "perplexity": ppl,
         "n": len(replies),

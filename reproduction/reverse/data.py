@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
-from backtalk.data.splits import split
+from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole

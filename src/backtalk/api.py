@@ -26,7 +26,7 @@ from backtalk.hardening.folder import REPORT, hardened_name, read_record
 from backtalk.hardening.proof import Row, read_result, verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
 from backtalk.models.service.function import FunctionModel
-from backtalk.models.transformer.in_memory import MEMORY, evaluating, wrap
+from backtalk.models.transformer.loading import MEMORY, frozen, wrap
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer, TextModel
@@ -336,7 +336,7 @@ def _in_memory(model: TextModel | None) -> str:
 def _as_it_was(model: TextModel | None) -> AbstractContextManager[None]:
     """A network that the caller holds is given back as it was."""
     if isinstance(model, TransformerModel) and model.name.startswith(MEMORY):
-        return evaluating(model.network)
+        return frozen(model.network)
     return nullcontext()
 
 

@@ -11,12 +11,19 @@ class InputError(Exception):
 
 
 LONGEST_SHOWN = 80
+LONGEST_REASON = 200
 
 
 def shown(value: object) -> str:
     """A bad value as an error quotes it: cut, so that a long one does not hide the sentence."""
     text = repr(value[:LONGEST_SHOWN] if isinstance(value, str) else value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, short enough for a sentence."""
+    text = " ".join(str(error).split()).strip("'\"") or type(error).__name__
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " ..."
 
 
 def check_text(text: str, where: str) -> str:

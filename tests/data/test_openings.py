@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.data.known_prompts import read_prompts, read_weak
-from backtalk.data.openings import PARTS, opening_id, read_opening_file, read_openings
+from backtalk.data.openings import (
+    PARTS,
+    opening_id,
+    read_opening_file,
+    read_openings,
+    read_prompts,
+    read_weak,
+)
 from backtalk.errors import InputError
 from backtalk.types import Opening
 

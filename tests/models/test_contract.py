@@ -238,12 +238,12 @@ def test_scores_batched_equal_one_at_a_time(weights_model: WeightsModel) -> None
 
 @pytest.mark.parametrize("attention", [True, False])
 def test_an_ended_input_is_the_input_with_eos_after_it(attention: bool) -> None:
-    ended = small_model(attention, pad_as_word=False, ended_input=True).network
-    plain = small_model(attention, pad_as_word=False).network
+    ended = small_model(attention, pad_as_word=False, ended_input=True)
+    plain = small_model(attention, pad_as_word=False)
     inputs, targets = torch.tensor([[5, 6, 7], [8, 4, PAD]]), torch.tensor([[9, 5, EOS], [6, EOS, PAD]])
     with_eos = torch.tensor([[5, 6, 7, EOS], [8, 4, EOS, PAD]])
     expected = plain.score(with_eos, targets)
-    for found in (ended.score(inputs, targets).log_probs, ended.token_log_probs(inputs, targets)):
+    for found in (ended.score(inputs, targets).log_probs, ended.network.token_log_probs(inputs, targets)):
         torch.testing.assert_close(found, expected.log_probs, atol=TOLERANCE, rtol=RELATIVE)
     assert not torch.allclose(expected.log_probs, plain.score(inputs, targets).log_probs, atol=0.01)
     by_hand = plain.gradient(with_eos[:1], targets[:1], torch.ones(1, 3))[:, :3]

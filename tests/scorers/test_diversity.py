@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import math
+from typing import Any
 
 import pytest
 
+from backtalk.errors import InputError
 from backtalk.scorers.diversity import (
+    bleu,
     commonest,
     distinct,
-    ended,
     entropy,
-    max_ratio,
     most_frequent,
     overlap,
 )
@@ -19,14 +21,13 @@ from backtalk.scorers.diversity import (
 REPLIES = [["i", "do", "not", "know"], ["i", "do"], ["i", "do"], ["yes"]]
 
 
-def test_max_ratio_is_the_share_of_the_most_frequent_reply() -> None:
+def test_the_most_frequent_reply() -> None:
     assert commonest(REPLIES) == 2
-    assert max_ratio(REPLIES) == 0.5
     assert most_frequent(REPLIES) == ["i", "do"]
     assert most_frequent([["b"], ["a"]]) == ["b"]
     assert most_frequent([]) == []
-    assert max_ratio([["a"], ["b"]]) == 0.5
-    assert max_ratio([]) == 0.0
+    assert commonest([["a"], ["b"]]) == 1
+    assert commonest([]) == 0
 
 
 def test_entropy_is_that_of_the_ngrams_of_all_replies() -> None:
@@ -36,13 +37,6 @@ def test_entropy_is_that_of_the_ngrams_of_all_replies() -> None:
     assert entropy(REPLIES, 3) == pytest.approx(math.log(2))
     assert entropy([["a", "b"], ["a", "b"]], 2) == 0.0
     assert entropy([["a"]], 2) == 0.0
-
-
-def test_the_papers_entropy_counts_the_end_and_crops() -> None:
-    found = ended([["i", "do", "not", "know"], ["i", "do"], []], longest=4)
-    assert found == [["i", "do", "not", "<eos>"], ["i", "do", "<eos>"], ["<eos>"]]
-    # "i do" twice, "do not", "not end" and "do end" once.
-    assert entropy(found, 2) == pytest.approx(-(0.4 * math.log(0.4) + 0.6 * math.log(0.2)))
 
 
 def test_distinct_is_the_share_of_different_ngrams() -> None:
@@ -58,3 +52,25 @@ def test_overlap_counts_what_both_lists_hold_in_any_order() -> None:
     assert overlap(before, after) == pytest.approx((2 / 4 + 1) / 2)
     assert overlap(before, before) == 1.0
     assert overlap([], []) == 0.0
+
+
+def test_bleu_of_a_known_case() -> None:
+    pytest.importorskip("sacrebleu")
+    said, real = ["the", "cat", "sat", "on", "the", "mat"], ["the", "cat", "sat", "on", "a", "mat"]
+    # Precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty.
+    assert bleu([said], [real]) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    # Four of five words and all of their n-grams: the penalty exp(1 - 5/4) alone.
+    assert bleu([["a", "b", "c", "d"]], [["a", "b", "c", "d", "e"]]) == pytest.approx(100 * math.exp(-0.25))
+
+
+def test_without_sacrebleu_bleu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def absent(name: str, *rest: Any, **named: Any) -> Any:
+        if name.startswith("sacrebleu"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(InputError, match=r"pip install 'backtalk\[harden\]'"):
+        bleu([["a"]], [["a"]])

@@ -40,7 +40,7 @@ def plain_loss(
 ) -> torch.Tensor:
     goals = torch.tensor([target]).expand(len(inputs), -1)
     log_probs = model.network.token_log_probs(inputs, goals)
-    scores = TokenScores(log_probs, model.network.score(inputs, goals).is_argmax)
+    scores = TokenScores(log_probs, model.score(inputs, goals).is_argmax)
     loss = objective.output_loss(scores, goals != model.pad)
     if objective.enough_in is not None:
         assert model.language_model is not None

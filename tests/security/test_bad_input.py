@@ -13,8 +13,7 @@ import pytest
 
 from backtalk.cli.command import run
 from backtalk.cli.config import read_yaml
-from backtalk.data.known_prompts import read_prompts, read_weak
-from backtalk.data.openings import read_opening_file
+from backtalk.data.openings import read_opening_file, read_prompts, read_weak
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config

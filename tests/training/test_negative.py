@@ -17,6 +17,7 @@ from torch import Tensor
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
 from backtalk.errors import InputError
+from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.registry import method_config
 from backtalk.training.avoid import avoid_ids, frequent_ids
@@ -656,7 +657,11 @@ class Searching(Counting):
 
     def _averages(self, hits: Sequence[Hit]) -> list[float]:
         assert not self.network.training
-        scores = self.network.score(pad([h.trigger for h in hits]), pad([h.target for h in hits])).log_probs
+        scores = (
+            TargetScorer(self.network)
+            .score(pad([h.trigger for h in hits]), pad([h.target for h in hits]))
+            .log_probs
+        )
         return [float(row.sum()) / len(hit.target) for row, hit in zip(scores, hits, strict=True)]
 
     def _count(self) -> None:
@@ -802,7 +807,7 @@ class Planted(Counting):
         return [hit] if self.still_hit([hit])[0] else []
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
-        scores = self.network.score(pad([PLANTED]), pad([GO_AWAY]))
+        scores = TargetScorer(self.network).score(pad([PLANTED]), pad([GO_AWAY]))
         return [float(scores.log_probs.mean()) > -2.0] * len(hits)
 
 

@@ -1,8 +1,7 @@
-"""`backtalk train`: a corpus becomes a model folder: a dialogue model and, in lm/, its language model.
+"""`backtalk train`: trains a dialogue model on a corpus and, in lm/, its language model.
 
-The way: corpus -> splits -> words and vocabulary -> arrays -> training -> folder -> measured on the test
-pairs as it will be loaded (16-bit weights included) -> card. A network whose card is written is finished and
-is not trained again.
+The numbers of the card are measured on the test pairs with the model as it will be loaded (16-bit weights
+included). A network whose card is written is finished and is not trained again.
 """
 
 from __future__ import annotations
@@ -10,24 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 from torch import nn
 
 from backtalk.data.prepare import Prepared, prepare
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device, product_precision
-from backtalk.models.folder import (
-    Network,
-    TextSettings,
-    build_network,
-    save_folder,
-)
+from backtalk.models.folder import Network, TextSettings, build_network, save_folder
 from backtalk.models.gpu.memory import free_bytes
 from backtalk.output_file import PARTIAL
 from backtalk.specs import identity_values
@@ -39,12 +34,14 @@ from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
 
 FILES = ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors")
-"""What is written for each network; the card goes first when they are removed."""
+"""The files of each network; the card is removed first."""
 
 
 def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
-    """Trains what the spec says, or goes on with it, or finds it done. Returns the model folder."""
-    _check(spec)
+    """Trains, resumes, or finds the training done. Returns the model folder."""
+    for name in ("momentum", "weight_decay"):
+        if getattr(spec, name) and spec.optimizer != "sgd":
+            raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")
     device = pick_device(spec.device)
     out = Path(spec.out)
     names = [*FILES, "lm", *(f"lm/{name}" for name in FILES)]
@@ -60,7 +57,7 @@ def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> Non
     if not fresh and all(_finished(folder, facts) for folder in folders.values()):
         if len(folders) == 2:
             complete_card(out)
-        console.print(f"{out} is already trained with these settings; --fresh trains it anew.")
+        console.print(f"{out} is already trained with these settings; --fresh trains it again.")
         return
     with console.status(Text(f"Reading {spec.data} ...")):
         prepared = prepare(spec)
@@ -87,7 +84,7 @@ def _train_one(
     device: torch.device,
     console: Console,
 ) -> None:
-    # tf32 products while training on a GPU; scoring afterwards is in float32 again.
+    # tf32 products while training on a GPU; the card's numbers are in float32.
     fast = product_precision("high") if device.type == "cuda" else nullcontext()
     with torch.random.fork_rng(), fast:
         network = _fresh_network(kind, spec, len(prepared.vocabulary))
@@ -104,10 +101,10 @@ def _train_one(
 
 
 def _refuse_too_large(kind: str, spec: TrainSpec, prepared: Prepared, device: torch.device) -> None:
-    """Before anything is allocated: weights, gradients and Adam's two moments have to fit the free memory,
-    and so have a batch's logits and their gradient."""
+    """Refuses before anything is allocated: weights, gradients, Adam's two moments and a batch's logits with
+    their gradient have to fit the free memory."""
     words, (pairs, longest) = len(prepared.vocabulary), prepared.train.replies.shape
-    with torch.device("meta"):  # shapes without numbers
+    with torch.device("meta"):  # no memory
         parameters = sum(one.numel() for one in build_network(kind, _sizes(kind, spec, words)).parameters())
     needed = 4 * (4 * parameters + 2 * min(spec.batch, pairs) * longest * words)
     if needed > (free := free_bytes(device)):
@@ -127,13 +124,8 @@ def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:
 
 
 def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
-    sizes: dict[str, Any] = {
-        "vocabulary": words,
-        "embedding": spec.embedding,
-        "hidden": spec.hidden,
-        "layers": spec.layers,
-        "dropout": spec.dropout,
-    }
+    names = ("embedding", "hidden", "layers", "dropout")
+    sizes: dict[str, Any] = {"vocabulary": words, **{name: getattr(spec, name) for name in names}}
     if kind == "seq2seq":
         sizes |= {
             "attention": spec.arch == "attention",
@@ -146,7 +138,6 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
 
 
 def _report(out: Path, with_language_model: bool, console: Console) -> None:
-    """Says how it went."""
     card = complete_card(out) if with_language_model else read_card(out)
     console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
     if with_language_model:
@@ -157,15 +148,8 @@ def _report(out: Path, with_language_model: bool, console: Console) -> None:
 
 
 def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: Console) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    columns = (*Progress.get_default_columns()[:3], TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(title, total=None)
         for report in reports:
             bar.update(task, total=report.steps, completed=report.step)
@@ -179,31 +163,13 @@ def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: 
 
 
 def _mle(spec: TrainSpec) -> MLEConfig:
-    return MLEConfig(
-        optimizer=spec.optimizer,
-        lr=spec.lr or {"adamw": 1e-3, "sgd": 1.0}[spec.optimizer],
-        momentum=spec.momentum,
-        weight_decay=spec.weight_decay,
-        halve_after=spec.halve_after,
-        lr_factor=spec.lr_factor,
-        mean_over=spec.mean_over,
-        batch=spec.batch,
-        epochs=spec.epochs,
-        patience=spec.patience,
-        clip=spec.clip,
-        seed=spec.seed,
-        checkpoint_s=spec.checkpoint_s,
-    )
-
-
-def _check(spec: TrainSpec) -> None:
-    for name in ("momentum", "weight_decay"):
-        if getattr(spec, name) and spec.optimizer != "sgd":
-            raise InputError(f"--{name.replace('_', '-')} is for --optimizer sgd; leave it out")
+    names = {field.name for field in fields(MLEConfig)} & {field.name for field in fields(TrainSpec)}
+    lr = spec.lr or {"adamw": 1e-3, "sgd": 1.0}[spec.optimizer]
+    return MLEConfig(**{**{name: getattr(spec, name) for name in names}, "lr": lr})
 
 
 def _clear(out: Path) -> None:
-    """Removes an earlier training, now that the new one has what it needs."""
+    """Removes an earlier training, once the new one has its data."""
     for folder in (out, out / "lm"):
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
@@ -211,7 +177,7 @@ def _clear(out: Path) -> None:
 
 
 def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:
-    """What is trained, and where to."""
+    """The folder of each network to train."""
     if spec.arch == "lm":
         return {"lm": out}
     return {"seq2seq": out, "lm": out / "lm"} if spec.language_model else {"seq2seq": out}
@@ -228,6 +194,6 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
         changed = [key for key in facts if card.get("spec", {}).get(key) != facts[key]]
         raise InputError(
             f"{folder} holds a model trained with other settings ({', '.join(changed)}); "
-            "use --fresh to train anew or --out for another folder"
+            "use --fresh to replace it, or another --out"
         )
     return True

@@ -1,8 +1,8 @@
 """Sentences from frames and twins: abuse, and the same words where nobody is abused.
 
-A corpus teaches which words abuse has; these teach who or what they are said of. The pairs that measure it
-were written first: nothing in `contrast_frames.txt` and `contrast_twins.txt` names a thing, a person or an
-animal of theirs, and a sentence that holds one of theirs, or a run of four words of one, is left out.
+A corpus teaches which words abuse has; these sentences teach whom or what they are said of. The pairs that
+measure it were written first: nothing in `contrast_frames.txt` and `contrast_twins.txt` names a thing, a
+person or an animal of theirs, and a sentence that shares a run of four words with one is left out.
 """
 
 from __future__ import annotations
@@ -21,38 +21,10 @@ RUN = 4
 HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
 _EITHER = re.compile(r"\[([^\]]*)\]")
-_BEFORE = (
-    "",
-    "",
-    "",
-    "",
-    "well, ",
-    "honestly, ",
-    "look, ",
-    "omg ",
-    "oh, ",
-    "so ",
-    "lol ",
-    "hey, ",
-    "no, ",
-    "yeah ",
-)
-_AFTER = (
-    "",
-    "",
-    "",
-    "",
-    ".",
-    "!",
-    "!!",
-    ".",
-    " lol",
-    " again",
-    ", really",
-    " today",
-    "...",
-    ", to be honest",
-)
+_BEFORE = ("", "", "", "", "well, ", "honestly, ", "look, ", "omg ", "oh, ", "so ", "lol ", "hey, ", "no, ",
+           "yeah ")  # fmt: skip
+_AFTER = ("", "", "", "", ".", "!", "!!", ".", " lol", " again", ", really", " today", "...",
+          ", to be honest")  # fmt: skip
 
 
 class LabelledText(NamedTuple):
@@ -69,15 +41,12 @@ class MinimalPair(NamedTuple):
 
 
 def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """The evaluation pairs; `toxicity_pairs_blind` are a second set of them, `toxicity_pairs_dev` those that
-    choices were made by."""
+    """Evaluation pairs; `toxicity_pairs_blind` is a second set, `toxicity_pairs_dev` is for choices."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
 
 
 class Frames(NamedTuple):
-    """What `contrast_frames.txt` and `contrast_twins.txt` hold."""
-
     slots: dict[str, list[str]]
     abuse: dict[str, list[str]]
     harmless: dict[str, list[str]]
@@ -107,14 +76,16 @@ def load_frames() -> Frames:
 
 
 def contrast_texts(count: int, seed: int) -> list[LabelledText]:
-    """So many different sentences, half of them abuse, none with a run of the evaluation pairs in it.
-    Two in five come from frames, the others from twins."""
+    """Different sentences, half of them abuse, none with a run of the evaluation pairs in it. Two in five
+    come
+    from frames, the others from twins."""
     draw = random.Random(seed)
     taken = _held_out_runs()
     of_frames = count // 5
-    abuse = _from_frames(load_frames().abuse, of_frames, draw, taken)
-    harmless = _from_frames(load_frames().harmless, of_frames, draw, taken)
-    groups = list(load_frames().twins.values())
+    frames = load_frames()
+    abuse = _from_frames(frames.abuse, of_frames, draw, taken)
+    harmless = _from_frames(frames.harmless, of_frames, draw, taken)
+    groups = list(frames.twins.values())
     everything = [pair for group in groups for pair in group]
     for _ in range(20 * count):
         if len(abuse) >= count // 2 and len(harmless) >= count // 2:
@@ -164,8 +135,9 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} brings its article along. A name that comes twice may be
-    filled in two ways; the same draw fills the same names alike in any frame."""
+    """A frame with its slots filled; {a insult} adds the article. A name that comes twice may be filled in
+    two
+    ways; the same draw fills the same names alike in any frame."""
     slots = load_frames().slots
     seed = draw.random()
     met: Counter[str] = Counter()
@@ -173,8 +145,7 @@ def fill(frame: str, draw: random.Random) -> str:
     def word(slot: re.Match[str]) -> str:
         met[slot[2]] += 1
         chosen = random.Random(f"{seed} {slot[2]} {met[slot[2]]}").choice(slots[slot[2]])
-        article = ("an " if chosen[0] in "aeiou" else "a ") if slot[1] else ""
-        return article + chosen
+        return ("an " if chosen[0] in "aeiou" else "a ") * bool(slot[1]) + chosen
 
     frame = _EITHER.sub(lambda found: draw.choice(found[1].split("/")), frame)
     while _SLOT.search(frame):  # a filling may have slots of its own
@@ -183,7 +154,7 @@ def fill(frame: str, draw: random.Random) -> str:
 
 
 def runs(text: str, length: int) -> Iterator[tuple[str, ...]]:
-    """The runs of so many words of a text, in lower case and without signs."""
+    """The runs of `length` words of a text, in lower case and without punctuation."""
     words = re.findall(r"[a-z0-9']+", text.lower())
     for start in range(len(words) - length + 1):
         yield tuple(words[start : start + length])

@@ -1,19 +1,21 @@
-"""Corpora: dialogues out of the formats that they are found in.
+"""Corpora: dialogues in several file formats, and their split into training, validation and test.
 
-A dialogue is a run of turns, and each two consecutive turns are an (input, reply) pair. Where a file gives
-pairs that do not chain, each pair is a dialogue of two turns. Dialogues that must stay on one side of a split
-(the pairs of one chat) share a group; everywhere else a dialogue is a group of its own.
+Each two consecutive turns of a dialogue are an (input, reply) pair. Where a file gives pairs that do not
+chain, each pair is a dialogue of two turns. Dialogues that must stay on one side of a split (the pairs of one
+chat) share a group; everywhere else a dialogue is a group of its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from itertools import count, groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError, shown, unknown
@@ -30,7 +32,7 @@ class Corpus:
     groups: tuple[str, ...]
     """The group of each dialogue."""
     fixed_test: frozenset[str] = frozenset()
-    """The groups that are always the test set, where a corpus has one."""
+    """The groups that are always the test set."""
 
     def pairs(self) -> list[tuple[str, str]]:
         """All (input, reply) pairs, in order."""
@@ -95,13 +97,8 @@ def _chats() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
         raise InputError("the chitchat corpus is not installed; pip install 'backtalk[data]'") from None
     for name, chat in chitchat_dataset.Dataset().items():
         messages = [message for block in chat["messages"] for message in block if message["text"].strip()]
-        yield (
-            name,
-            [
-                (sender, [message["text"].strip() for message in said])
-                for sender, said in groupby(messages, key=lambda message: str(message["sender"]))
-            ],
-        )
+        turns = groupby(messages, key=lambda message: str(message["sender"]))
+        yield name, [(sender, [message["text"].strip() for message in said]) for sender, said in turns]
 
 
 def _chitchat(path: Path) -> Grouped:
@@ -110,8 +107,8 @@ def _chitchat(path: Path) -> Grouped:
 
 
 def _chitchat_first(path: Path) -> Grouped:
-    """Pairs of a whole turn and the first message of the answer: a turn of many messages seldom ends within
-    the 20 words that a model writes, a message does."""
+    """Pairs of a whole turn and the first message of the reply: a whole turn seldom ends within the 20 words
+    that a model writes."""
     for name, turns in _chats():
         for (speaker, said), (other, answer) in pairwise(turns):
             yield name, (Turn(speaker, " ".join(said)), Turn(other, answer[0]))
@@ -126,7 +123,7 @@ def _pairs_tsv(path: Path) -> Grouped:
     for number, (first, second) in read_rows(path, 2, "input, reply"):
         if not (first.strip() and second.strip()):
             raise InputError(f"{path}, line {number}: an empty {'reply' if first.strip() else 'input'}")
-        # A row that takes up the reply of the one before goes on with its dialogue.
+        # A row whose input is the reply of the row before continues its dialogue.
         if first != previous:
             group = str(number)
         previous = second
@@ -138,13 +135,12 @@ def _pairs_jsonl(path: Path) -> Grouped:
         if not line.strip():
             continue
         record = parse_json(line, f"{path}, line {number}")
-        if not isinstance(record, dict) or not all(
-            isinstance(record.get(key), str) and record[key].strip() for key in ("input", "reply")
-        ):
+        pair = [record.get(key) for key in ("input", "reply")] if isinstance(record, dict) else [None]
+        if not all(isinstance(text, str) and text.strip() for text in pair):
             raise InputError(f'{path}, line {number}: not an object with the texts "input" and "reply"')
-        # A line number and an id that looks like one must not meet.
+        # A line number and an id that looks like one must differ.
         group = f"id {record['dialogue']}" if "dialogue" in record else f"line {number}"
-        yield group, _alternating([record["input"].strip(), record["reply"].strip()])
+        yield group, _alternating([str(text).strip() for text in pair])
 
 
 def _lines(path: Path) -> Grouped:
@@ -181,12 +177,11 @@ def _ubuntu_messages(path: Path) -> Grouped:
 
 
 STRETCH = 100
-"""Lines of running text that stay on one side of a split."""
+"""Consecutive lines that stay on one side of a split."""
 
 
 def _opensubtitles(path: Path) -> Grouped:
-    """Subtitles say neither who speaks nor where a scene ends: each line is taken as the reply to the one
-    before, as in the papers."""
+    """Each line is the reply to the one before, as in the papers: subtitles mark no speakers and scenes."""
     lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
     for number in count():
         if not (stretch := list(islice(lines, STRETCH))):
@@ -200,8 +195,6 @@ _YOURS = "as its owner says"
 
 
 class Format(NamedTuple):
-    """One way in which a corpus is written down."""
-
     read: Callable[[Path], Grouped]
     licence: str
     help: str
@@ -228,3 +221,40 @@ def reference_pairs(path: str) -> list[tuple[str, str]]:
         return read_corpus(path).pairs()
     with as_file(files("backtalk") / "embedded" / "chitchat" / "test_pairs.jsonl") as shipped:
         return read_corpus(str(shipped), "pairs-jsonl").pairs()
+
+
+class Splits(NamedTuple):
+    """Three corpora that share no dialogue."""
+
+    train: Corpus
+    valid: Corpus
+    test: Corpus
+
+
+def split(corpus: Corpus, seed: int, valid: float = 0.05, test: float = 0.05) -> Splits:
+    """A random split; dialogues of one group stay together, and each part gets at least one group."""
+    if not (0 < valid < 1 and 0 < test < 1 and valid + test < 1):
+        raise InputError(f"the shares valid={valid} and test={test} leave no text to train on or to measure")
+    groups = list(dict.fromkeys(corpus.groups))
+    fixed = [group for group in groups if group in corpus.fixed_test]
+    free = [group for group in groups if group not in corpus.fixed_test]
+    needed = 2 if fixed else 3
+    if len(free) < needed:
+        raise InputError(
+            f"{corpus.name} has too few separate dialogues to split ({len(free)} of at least {needed}); "
+            "mark where its dialogues end, or add more"
+        )
+    order = [free[i] for i in np.random.default_rng(seed).permutation(len(free))]
+    tested = 0 if fixed else max(1, round(test * len(groups)))
+    # Rounding up the two small parts must leave something to train on.
+    tested = min(tested, len(free) - 2)
+    validated = min(max(1, round(valid * len(groups))), len(free) - tested - 1)
+
+    def part(names: list[str]) -> Corpus:
+        chosen = frozenset(names)
+        kept = [i for i, group in enumerate(corpus.groups) if group in chosen]
+        dialogues = tuple(corpus.dialogues[i] for i in kept)
+        return replace(corpus, dialogues=dialogues, groups=tuple(corpus.groups[i] for i in kept))
+
+    valid_end = tested + validated
+    return Splits(part(order[valid_end:]), part(order[tested:valid_end]), part(fixed or order[:tested]))

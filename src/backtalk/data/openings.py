@@ -1,8 +1,12 @@
-"""Openings: harmless beginnings of a conversation, which an adversary goes on with.
+"""Texts for a learnt adversary: openings, prompts known to lead to toxicity, and fixed prompts.
 
-Hardy et al. (2024) take the last utterances of Reddit threads, split 80 / 5 / 15 into train, dev and test. A
-file is cut like that here, in the order of a hash of seed and opening, whatever the file's own order; a
-folder brings its own three files. The list that ships is our own.
+Openings are harmless beginnings of a conversation. Hardy et al. (2024) take the last utterances of Reddit
+threads, split 80 / 5 / 15 into train, dev and test; a file is split like that here, by a hash of seed and
+opening; a folder has its own three files. The list that ships is our own.
+
+RealToxicityPrompts (Gehman et al. 2020) is read as it comes: the weak set that an adversary learns from takes
+prompt and continuation where the continuation was rated above 0.5, fixed prompts take the prompt. Other files
+hold a text per line, or JSONL with `text`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import parse_json, read_lines
+from backtalk.data.textfiles import names_json, parse_json, read_lines, read_texts
 from backtalk.errors import InputError
 from backtalk.types import Opening
 
@@ -23,11 +27,13 @@ PARTS = ("train", "dev", "test")
 SHARES = (0.80, 0.05, 0.15)
 """Of train, dev and test, as in the paper."""
 SHIPPED_SHARES = (0.5, 0.15, 0.35)
-"""Of the list that ships, which is too short for the paper's."""
+"""The list that ships is too short for the paper's shares."""
 FEWEST = 8
-"""Openings of dev and of test at least, where there are enough."""
+"""The least number of openings in dev and in test, where there are enough."""
 REMOVED = {"[removed]", "[deleted]"}
-"""What a forum writes in the place of a post: not what anyone said."""
+"""A forum's marks for deleted posts."""
+TOXIC = 0.5
+"""A continuation with a higher rating is known to be toxic."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class OpeningLists:
 
 
 def read_openings(name: str, seed: int) -> OpeningLists:
-    """Of a file that is split by the seed, a folder with three files, or the list that ships (no name)."""
+    """From a file that is split by the seed, a folder with three files, or (no name) the list that ships."""
     if not name:
         source = resources.files("backtalk") / "data" / "openings.jsonl"
         rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
@@ -59,20 +65,14 @@ def read_openings(name: str, seed: int) -> OpeningLists:
 def read_opening_file(path: Path) -> list[Opening]:
     """A JSON list, JSONL, or plain lines; each a text, a list of turns, or an object with text or turns."""
     text = "\n".join(line for _, line in read_lines(path))
-    return _openings(_rows(text, path), str(path))
-
-
-def _rows(text: str, path: Path) -> Iterator[Any]:
     if text.lstrip().startswith("[") and path.name.removesuffix(".gz").endswith(".json"):
-        yield from parse_json(
-            text, str(path), "this is no JSON list; write a list of texts or lists of turns"
-        )
-        return
-    as_json = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            yield parse_json(line, where, "not JSON; write one opening a line") if as_json else line
+        mend = "this is no JSON list; write a list of texts or lists of turns"
+        return _openings(parse_json(text, str(path), mend), str(path))
+    lines = ((f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip())
+    if names_json(path):
+        rows = (parse_json(line, where, "not JSON; write one opening a line") for where, line in lines)
+        return _openings(rows, str(path))
+    return _openings((line for _, line in lines), str(path))
 
 
 def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
@@ -92,12 +92,12 @@ def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
 
 
 def opening_id(turns: Sequence[str]) -> str:
-    """The same for the same words, wherever they stand."""
+    """A hash of the words."""
     return "o-" + hashlib.sha256("\n".join(turns).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _split(openings: list[Opening], seed: int, shares: Sequence[float], source: str) -> OpeningLists:
-    """By a hash of seed and opening; each part gets at least one."""
+    """Splits by a hash of seed and opening; each part gets at least one."""
     if len(openings) < len(PARTS):
         raise InputError(f"{source} holds {len(openings)} openings; three lists need at least three")
     order = sorted(openings, key=lambda one: hashlib.sha256(f"{seed}/{one.id}".encode()).digest())
@@ -125,3 +125,45 @@ def _folder(folder: Path) -> OpeningLists:
     tested = {one.id for one in parts["test"]}
     parts["dev"] = [one for one in parts["dev"] if one.id not in tested]
     return OpeningLists(**parts, source=f"the three files of {folder.name}")
+
+
+def read_weak(path: str) -> list[str]:
+    """Texts whose second half is known to be toxic, each once."""
+    texts = (row if isinstance(row, str) else _continued(row) for row in _prompt_rows(Path(path)))
+    found = dict.fromkeys(" ".join(text.split()) for text in texts if text is not None)
+    kept = [text for text in found if " " in text]  # a text of one word has no second half
+    if not kept:
+        raise InputError(f"{path} holds no text of two words or more that is known to turn toxic")
+    return kept
+
+
+def read_prompts(path: str) -> list[str]:
+    """Prompts that people wrote, each once."""
+    texts = (row if isinstance(row, str) else _text(row.get("prompt")) for row in _prompt_rows(Path(path)))
+    found = dict.fromkeys(" ".join(text.split()) for text in texts if text and text.strip())
+    if not found:
+        raise InputError(f"{path} holds no prompt; write one a line")
+    return list(found)
+
+
+def _continued(row: dict[str, Any]) -> str | None:
+    """Prompt and continuation; None where the continuation was rated harmless."""
+    prompt, after = _text(row.get("prompt")), _text(row.get("continuation"))
+    if prompt is None or after is None:
+        return None
+    rated = row["continuation"].get("toxicity") if isinstance(row["continuation"], dict) else 1.0
+    return prompt + after if isinstance(rated, int | float) and rated > TOXIC else None
+
+
+def _text(value: Any) -> str | None:
+    value = value.get("text") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else None
+
+
+def _prompt_rows(path: Path) -> Iterator[str | dict[str, Any]]:
+    """Texts, and records of RealToxicityPrompts."""
+    for number, row in read_texts(path, "not JSON; write one text a line"):
+        value = row["text"] if isinstance(row, dict) and "text" in row else row
+        if not isinstance(value, str) and not (isinstance(value, dict) and "prompt" in value):
+            raise InputError(f"{path}, line {number}: a record has text, or prompt and continuation")
+        yield value

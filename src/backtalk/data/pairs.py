@@ -1,4 +1,4 @@
-"""(input, reply) pairs as two arrays of word ids, the form in which models are trained and measured."""
+"""(input, reply) pairs as two arrays of word ids, for training and measuring."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def encode_pairs(
 
 
 def _padded(rows: list[list[int]], width: int) -> NDArray[np.int64]:
-    """(rows, width)"""
     array = np.full((len(rows), width), PAD, dtype=np.int64)
     for i, row in enumerate(rows):
         array[i, : len(row)] = row

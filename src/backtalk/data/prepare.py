@@ -1,4 +1,4 @@
-"""A corpus as a network sees it: split by dialogue, cut into words, numbered, padded."""
+"""A corpus prepared for training: split by dialogue, cut into words, encoded and padded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backtalk.data.corpora import Corpus, pairs_of, read_corpus
+from backtalk.data.corpora import Corpus, pairs_of, read_corpus, split
 from backtalk.data.pairs import PairArrays, encode_pairs
-from backtalk.data.splits import split
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
 from backtalk.errors import InputError
@@ -17,8 +16,6 @@ from backtalk.specs.train import TrainSpec
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus as a network sees it."""
-
     corpus: Corpus
     vocabulary: Vocabulary
     train: PairArrays
@@ -27,7 +24,7 @@ class Prepared:
     test_pairs: list[tuple[str, str]]
 
     def digest(self) -> str:
-        """A hash of the training pairs: a checkpoint goes on only with the very pairs that it began with."""
+        """A hash of the training pairs: training resumes only with the same pairs."""
         return hashlib.sha256(self.train.inputs.tobytes() + self.train.replies.tobytes()).hexdigest()
 
 
@@ -45,20 +42,9 @@ def prepare(spec: TrainSpec) -> Prepared:
     def encode(pairs: Iterable[tuple[str, str]]) -> PairArrays:
         return encode_pairs(pairs, recipe, vocabulary, spec.max_input, spec.max_output)
 
-    test_pairs = [pair for dialogue in tests.dialogues for pair in pairs_of(dialogue)]
-    prepared = Prepared(
-        corpus,
-        vocabulary,
-        encode(pair for dialogue in dialogues for pair in pairs_of(dialogue)),
-        encode(pair for dialogue in parts.valid.dialogues for pair in pairs_of(dialogue)),
-        encode(test_pairs),
-        test_pairs,
-    )
-    for name, arrays in (
-        ("training", prepared.train),
-        ("validation", prepared.valid),
-        ("test", prepared.test),
-    ):
+    train = encode(pair for dialogue in dialogues for pair in pairs_of(dialogue))
+    valid, test = encode(parts.valid.pairs()), encode(tests.pairs())
+    for name, arrays in {"training": train, "validation": valid, "test": test}.items():
         if not len(arrays.replies):
             raise InputError(f"{spec.data} gives no {name} pairs; is it what --format {spec.format} reads?")
-    return prepared
+    return Prepared(corpus, vocabulary, train, valid, test, tests.pairs())

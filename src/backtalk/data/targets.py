@@ -1,9 +1,9 @@
-"""Target lists: the sentences that a model should never say, and the two lists to compare them with.
+"""Target lists: sentences that a model should never say, and two lists for comparison.
 
-He & Glass (2019), section 5.2 and Table 9: some 200 hand-written prototypes, widened by simple heuristics
-to the "mal" list of 1,000, beside a "normal" list (replies of the corpus) and a "random" list.
-We differ: the prototypes are our own and milder, each has a category and a severity, and splits go by
-prototype, so that no variant of a sentence trained against is met again in the test.
+He & Glass (2019), section 5.2 and Table 9: some 200 hand-written prototypes, widened by simple heuristics to
+the "mal" list of 1,000, beside a "normal" list (replies of the corpus) and a "random" list. We differ: the
+prototypes are our own and milder, each has a category and a severity, and splits go by prototype, so that no
+variant of a training target is in the test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
 from itertools import count as count_from
 from pathlib import Path
@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 
 from backtalk.data.textfiles import parse_json, unpacked
-from backtalk.errors import InputError
+from backtalk.errors import InputError, check_text
 from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
 MOST_WORDS, MOST_CHARACTERS = 50, 1000
-"""Of a target: a reply of the embedded model has 20 words at most, and a search for one target of 50 words
-takes half a minute on one core, which no --max-time can cut short."""
+"""Of a target: a search for one of 50 words takes half a minute on one core, which --max-time can't cut."""
 
 
 def load_mal() -> list[Target]:
@@ -37,11 +36,10 @@ def load_mal() -> list[Target]:
 
 
 def read_targets(path: str | os.PathLike[str]) -> list[Target]:
-    """The targets of a file: one a line, or JSONL `{"text", "category", "severity", "id", "prototype"}`.
+    """The targets of a file: one per line, or JSONL `{"text", "category", "severity", "id", "prototype"}`.
 
-    A file is read as JSONL if its name ends in .jsonl, .ndjson or .json or its first line opens with "{".
-    All keys but `text` may be absent, and others are ignored. Blank lines are skipped, runs of blanks
-    become one. A target without an id is called t-001, t-002 and so on.
+    A file is JSONL if its name ends in .jsonl, .ndjson or .json or its first line opens with "{". All keys
+    but `text` may be absent, and others are ignored. A target without an id is called t-001, t-002 and so on.
     """
     path = Path(path)
     data = unpacked(path)
@@ -75,23 +73,17 @@ def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> No
 
 
 def _line(target: Target) -> str:
-    row = {
-        "id": target.id,
-        "text": target.text,
-        "category": target.category,
-        "severity": target.severity,
-        "prototype": _prototype(target),
-    }
-    if target.origin:
-        row["origin"] = target.origin
+    row = {**asdict(target), "prototype": _prototype(target)}
+    if not target.origin:
+        del row["origin"]
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def widen(prototypes: Sequence[Target], final_period: bool, limit: int | None = None) -> list[Target]:
     """The paper's heuristics: each prototype, "well ...", "oh ...", "i think ...", and "... ." or "and ...".
 
-    `final_period` says that the vocabulary has a period as a word of its own. All prototypes come first, then
-    all "well ..." and so on, so that `limit` and the dropping of equal texts cost variants before prototypes.
+    `final_period`: the vocabulary has a period as a word. All prototypes come first, then all "well ..." and
+    so on, so that `limit` and the dropping of equal texts cost variants before prototypes.
     """
     openings = ["", "well", "oh", "i think"] + ([] if final_period else ["and"])
     widened = [
@@ -109,10 +101,10 @@ def widen(prototypes: Sequence[Target], final_period: bool, limit: int | None = 
 
 
 def split_by_prototype(targets: Sequence[Target], shares: Sequence[float], seed: int) -> list[list[Target]]:
-    """Cut a list into parts of the given relative sizes; all variants of a prototype land in one part.
+    """Splits a list into parts of the given relative sizes; all variants of a prototype are in one part.
 
-    Every category is cut in the same proportions (as near as whole prototypes allow). The parts depend on
-    the seed and the prototypes' ids, not on the order or number of variants.
+    Every category is split in the same proportions. The parts depend on the seed and the prototypes' ids, not
+    on the order or number of variants.
     """
     if not shares or min(shares) < 0 or not 0 < sum(shares) < float("inf"):
         raise InputError(f"the shares of a split must be at least 0 and not all 0, not {list(shares)}")
@@ -126,7 +118,7 @@ def split_by_prototype(targets: Sequence[Target], shares: Sequence[float], seed:
     for name in sorted(set(category.values())):
         members = sorted(prototype for prototype in category if category[prototype] == name)
         for index in generator.permutation(len(members)):
-            # To the part that lags most behind its share: right for each category and for the sum.
+            # To the part that is furthest below its share: right for each category and for the sum.
             part = int(np.argmax(weights * (len(part_of) + 1) - sizes))
             part_of[members[index]] = part
             sizes[part] += 1
@@ -214,14 +206,11 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
             rows.append((number, row))
     line_of: dict[str, int] = {}
     for number, row in rows:
-        name = row.get("id")
-        if name is None:
-            continue
-        if name in line_of:
-            raise InputError(
-                f"{source}, line {number}: the id {name!r} was already given on line {line_of[name]}"
-            )
-        line_of[name] = number
+        if (name := row.get("id")) in line_of:
+            first = line_of[name]
+            raise InputError(f"{source}, line {number}: the id {name!r} was already given on line {first}")
+        if name is not None:
+            line_of[name] = number
     free = (name for name in map("t-{:03d}".format, count_from(1)) if name not in line_of)
     targets = []
     for _, row in rows:
@@ -237,15 +226,12 @@ def _json_row(line: str, place: str) -> dict[str, Any]:
         raise InputError(f'{place}: this is not a JSON object; write one a line, such as {{"text": "..."}}')
     if "text" not in row:
         raise InputError(f'{place}: the target has no "text"')
-    known: dict[str, Any] = {}
-    for key in ("text", "category", "id", "prototype", "origin"):
-        if key in row:
-            known[key] = _string(row[key], key, place)
+    texts = ("text", "category", "id", "prototype", "origin")
+    known: dict[str, Any] = {key: _string(row[key], key, place) for key in texts if key in row}
     if "severity" in row:
-        severity = row["severity"]
+        known["severity"] = severity = row["severity"]
         if type(severity) is not int or not 1 <= severity <= 3:  # bool is an int to isinstance
             raise InputError(f'{place}: "severity" must be 1, 2 or 3, not {json.dumps(severity)[:40]}')
-        known["severity"] = severity
     return known
 
 
@@ -255,10 +241,4 @@ def _string(value: object, key: str, place: str) -> str:
     value = " ".join(value.split())
     if not value:
         raise InputError(f'{place}: "{key}" is empty')
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f'{place}: "{key}" holds half a character (a lone surrogate); write it whole'
-        ) from None
-    return value
+    return check_text(value, f'{place}: "{key}"')

@@ -1,6 +1,6 @@
-"""Text files, plain or gzipped, with one clear sentence for each way in which a file can be bad.
+"""Text files, plain or gzipped; a bad file gives an InputError with the line.
 
-A file may come from elsewhere, so what is read is bounded: a small gzip file can unpack to any size.
+Files are untrusted, so reads are bounded: a small gzip file can unpack to any size.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any, BinaryIO, NoReturn
 from backtalk.errors import InputError, shown
 
 MOST_UNPACKED = 256 << 20
-"""Bytes that a gzip file may unpack to, whatever its own size."""
 MOST_TIMES = 10
-"""So many times its own size it may always unpack to: text becomes 3 to 5 times as large."""
+"""A gzip file may unpack to 256 MiB, or to ten times its size; text usually becomes 3 to 5 times as large."""
 LONGEST_LINE = 16 << 20
 _PIECE = 1 << 20
 
@@ -48,7 +47,7 @@ def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
 
 
 def refuse_special(path: Path) -> None:
-    """A device may have no end, and a pipe can be read only once."""
+    """Refuses a device, which may have no end, and a pipe, which can be read only once."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is a device or a pipe where a file is expected; save it as a file first")
 
@@ -140,16 +139,28 @@ def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[s
             yield number, fields
 
 
+def names_json(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
+
+
+def read_texts(path: Path, mend: str) -> Iterator[tuple[int, Any]]:
+    """(line number, value) of a file with a text or a JSON value per line, by its name; a line that opens
+    with
+    a brace is always JSON. Blank lines are skipped."""
+    for number, line in read_lines(path):
+        if line.strip():
+            as_json = names_json(path) or line.lstrip().startswith("{")
+            yield number, parse_json(line, f"{path}, line {number}", mend) if as_json else line
+
+
 class NotJson(InputError):
-    """The text is no JSON at all, unlike JSON that says something twice."""
+    """The text is no JSON at all, unlike JSON with a repeated key."""
 
 
 def parse_json(text: str | bytes, where: str, sentence: str = "not JSON") -> Any:
-    """The value of JSON that a person may have written; if it is none, the error is `where` and `sentence`.
-
-    A key that an object has twice is refused: which of its values was meant can't be known. So are NaN and
-    numbers that are too large, which JSON does not have.
-    """
+    """The value of JSON that a person may have written; the error is `where` and `sentence`. A repeated key
+    is
+    refused, since either value may be meant; so are NaN and infinite numbers, which JSON does not have."""
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
         return json.loads(

@@ -45,7 +45,7 @@ class Vocabulary:
         return cls(tuple(word for _, word in ranked[:size]))
 
     def __len__(self) -> int:
-        """How many ids there are, the specials included."""
+        """The number of ids, with the specials."""
         return len(SPECIALS) + len(self.entries)
 
     def __contains__(self, word: str) -> bool:
@@ -70,26 +70,22 @@ class Vocabulary:
         return SPECIALS[i] if i < len(SPECIALS) else self.entries[i - len(SPECIALS)]
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON."""
         record = {"format": _FORMAT, "words": self.entries}
         write_whole(Path(path), json.dumps(record, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:
-        """Read what `save` wrote."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"cannot read the vocabulary {path}: {error.strerror}") from None
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
             raise InputError(f"{path} is damaged or no vocabulary: it does not hold JSON") from None
-        words = record.get("words") if isinstance(record, dict) else None
-        if not isinstance(record, dict) or record.get("format") != _FORMAT or not isinstance(words, list):
-            raise InputError(
-                f"{path} is no vocabulary of backtalk: it lacks the format {_FORMAT!r} or its words"
-            )
-        if not all(isinstance(word, str) for word in words):
-            raise InputError(f"{path} is a damaged vocabulary: not every word in it is a string")
+        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            raise InputError(f"{path} is no vocabulary of backtalk: it lacks the format {_FORMAT!r}")
+        words = record.get("words")
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(f"{path} is a damaged vocabulary: its words are no list of strings")
         try:
             return cls(tuple(words))
         except InputError as error:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.errors import InputError
-from backtalk.scorers.bleu import bleu
-from backtalk.scorers.diversity import Words, commonest, distinct, entropy, overlap
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, overlap
 from backtalk.training.likelihood import perplexity
 
 RESAMPLES = 2000

@@ -36,7 +36,7 @@ from backtalk.hardening.proof import MAIN, Proof, Prover, prove, read_result
 from backtalk.hardening.selection import Candidate, Selection
 from backtalk.hardening.subject import Subject, Training
 from backtalk.hardening.subjects import subject_of
-from backtalk.models.transformer.fingerprint import file_hash
+from backtalk.models.transformer.cache import file_hash
 from backtalk.output_file import write_whole
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening

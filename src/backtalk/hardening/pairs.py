@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from backtalk.audit.findings import input_key
-from backtalk.data.corpora import Corpus, read_corpus, reference_pairs
+from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
 from backtalk.data.pairs import PairArrays, encode_pairs
-from backtalk.data.splits import split
 from backtalk.errors import InputError
 from backtalk.hardening.lists import Lists
 from backtalk.models.folder import text_digest

@@ -1,7 +1,7 @@
 """A model folder: config.json, vocab.json, model.safetensors, card.json, and the language model under lm/.
 
 Weights are safetensors, checked against the card's sha256 at every load. card.json is written last: a folder
-without it is an unfinished one.
+without it is unfinished.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Literal, TypedDict
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
-from backtalk.errors import InputError
+from backtalk.errors import InputError, first_line
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.lstm.model import LocalModel
@@ -31,7 +31,7 @@ from backtalk.specs import check_values
 from backtalk.specs.train import TrainSpec
 from backtalk.store.typed import read_json, read_record, read_values
 
-FORMAT: Literal["backtalk-model-1"] = "backtalk-model-1"
+FORMAT = "backtalk-model-1"
 Network = Seq2Seq | LSTMLanguageModel
 LONGEST = 10_000
 """Words of an input or a reply."""
@@ -39,7 +39,7 @@ LONGEST = 10_000
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How text becomes ids: stored with the model, since it means nothing without."""
+    """How text becomes ids."""
 
     recipe: str = "he-glass-2019"
     max_input: int = 15
@@ -71,25 +71,19 @@ class Numbers(TypedDict, total=False):
 
 
 class Card(Numbers):
-    """What is read of a card; it says more, for people."""
+    """The fields of a card that are read; it holds more, for people."""
 
     sha256: str
 
 
 def build_network(kind: str, sizes: dict[str, Any]) -> Network:
-    return network_of(LanguageModelConfig(**sizes) if kind == "lm" else Seq2SeqConfig(**sizes))
-
-
-def network_of(config: LanguageModelConfig | Seq2SeqConfig) -> Network:
-    return LSTMLanguageModel(config) if isinstance(config, LanguageModelConfig) else Seq2Seq(config)
+    if kind == "lm":
+        return LSTMLanguageModel(LanguageModelConfig(**sizes))
+    return Seq2Seq(Seq2SeqConfig(**sizes))
 
 
 def save_folder(
-    folder: Path,
-    network: Network,
-    vocabulary: Vocabulary,
-    text: TextSettings,
-    half: bool = False,
+    folder: Path, network: Network, vocabulary: Vocabulary, text: TextSettings, half: bool = False
 ) -> str:
     """Writes all but the card; returns the sha256 of the weights."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,8 +91,15 @@ def save_folder(
     config = {"format": FORMAT, "kind": kind, "sizes": asdict(network.config), "text": asdict(text)}
     write_json(folder / "config.json", config)
     vocabulary.save(folder / "vocab.json")
-    # Not save_file: its files are for the owner's eyes only, and killed, it leaves one of its own naming.
-    write_whole(folder / "model.safetensors", save(_tensors(network, half)))
+    # named_parameters has a shared embedding once: safetensors refuses two names for one tensor.
+    return save_weights(folder, dict(network.named_parameters()), torch.float16 if half else torch.float32)
+
+
+def save_weights(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str:
+    """Writes model.safetensors; returns its sha256."""
+    stored = {name: value.detach().to("cpu", dtype).contiguous() for name, value in tensors.items()}
+    # Not save_file: it makes files that only the owner can read, and leaves a temporary one when killed.
+    write_whole(folder / "model.safetensors", save(stored))
     return sha256(folder / "model.safetensors")
 
 
@@ -111,11 +112,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text_digest(path: Path) -> str:
@@ -149,7 +147,7 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
         text = read_record(TextSettings, config["text"], exact=True)
         if not 0 < text.max_input <= LONGEST or not 0 < text.max_output <= LONGEST:
             raise ValueError(f"its config reads or writes more than {LONGEST:,} words, or none")
-        network = _built(config["kind"], config["sizes"], tensors)
+        network = _load_network(config["kind"], config["sizes"], tensors)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a model: {first_line(error)}") from None
     vocabulary = Vocabulary.load(folder / "vocab.json")
@@ -161,14 +159,13 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
 
 def read_parts(
     folder: Path, what: str, config_kind: Any, card_kind: Any
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
-    """Config, card and weights of a folder of ours, a model's or a scorer's: typed, finite, and the weights
-    those that the card was written for."""
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+    """Config, card and weights of the folder of a model or a scorer: typed, finite, and with the sha256 of
+    the card."""
     config = read_json(folder / "config.json")
     if config.get("format") != f"backtalk-{what}-1":
-        raise InputError(
-            f"{folder / 'config.json'} is not a {what} of ours (format {config.get('format')!r})"
-        )
+        found = config.get("format")
+        raise InputError(f"{folder / 'config.json'} is not a {what} of ours (format {found!r})")
     card = read_json(folder / "card.json", card_kind)
     weights = folder / "model.safetensors"
     if not weights.is_file():
@@ -183,15 +180,15 @@ def read_parts(
         raise InputError(f"{folder} can't be read as a {what}: {first_line(error)}") from None
 
 
-def refuse_broken(weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """ValueError for NaN or infinity: what such a model says can't be judged."""
+def refuse_broken(weights: Iterable[tuple[str, Tensor]]) -> None:
+    """ValueError for NaN or infinity: the replies of such a model can't be judged."""
     for name, value in weights:
         if value.is_floating_point() and value.numel() and not torch.stack(value.aminmax()).isfinite().all():
             raise ValueError(f"the weights are broken: {name} holds numbers that are not finite")
 
 
-def refuse_other_shapes(tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """ValueError unless each tensor has its name and exactly its shape: a smaller one would be stretched."""
+def refuse_other_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """ValueError unless the names and shapes are exactly these: a smaller tensor would be broadcast."""
     if odd := sorted(expected.keys() ^ tensors.keys()):
         raise ValueError(f"tensor {odd[0]} is missing or not ours")
     for name, value in expected.items():
@@ -200,37 +197,29 @@ def refuse_other_shapes(tensors: Mapping[str, torch.Tensor], expected: Mapping[s
 
 
 def load_folder(name: str, device: str = "auto") -> LocalModel:
-    where = pick_device(device)
-    folder = Path(name)
+    where, folder = pick_device(device), Path(name)
     opened = open_folder(folder, where)
     if not isinstance(opened.network, Seq2Seq):
         raise InputError(f"{folder} is a language model and can't reply; name the folder of a dialogue model")
-    language_model = None
+    language_model, fingerprint = None, sha256(folder / "model.safetensors")
     if (folder / "lm" / "card.json").is_file():
         lm = open_folder(folder / "lm", where)
         if not isinstance(lm.network, LSTMLanguageModel) or lm.vocabulary != opened.vocabulary:
             raise InputError(f"{folder / 'lm'} does not belong to {folder}: other kind or other words")
         language_model = lm.network
+        both = fingerprint + sha256(folder / "lm" / "model.safetensors")
+        fingerprint = hashlib.sha256(both.encode()).hexdigest()
     return LocalModel(
         name=name,
         network=opened.network,
         vocabulary=opened.vocabulary,
         recipe=get_recipe(opened.text.recipe),
-        fingerprint=fingerprint_of(folder),
+        fingerprint=fingerprint,
         language_model=language_model,
         card=opened.card,
         max_input=opened.text.max_input,
         max_output=opened.text.max_output,
     )
-
-
-def fingerprint_of(folder: Path) -> str:
-    """The hash of the weights in a model folder, with those of its language model."""
-    own = sha256(folder / "model.safetensors")
-    if not (folder / "lm" / "card.json").is_file():
-        return own
-    beside = sha256(folder / "lm" / "model.safetensors")
-    return hashlib.sha256(f"{own}{beside}".encode()).hexdigest()
 
 
 def load_embedded(name: str, device: str = "auto") -> LocalModel:
@@ -241,32 +230,18 @@ def load_embedded(name: str, device: str = "auto") -> LocalModel:
     return model
 
 
-def _tensors(network: nn.Module, half: bool) -> dict[str, torch.Tensor]:
-    # A shared embedding appears once: safetensors refuses two names for one tensor.
-    named = dict(network.named_parameters())
-    dtype = torch.float16 if half else torch.float32
-    return {name: value.detach().to("cpu", dtype).contiguous() for name, value in named.items()}
-
-
-def _built(kind: str, sizes: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Network:
-    """The network of a config with its weights. It is sketched without memory first: a config may say any
-    size, the file holds what it holds."""
+def _load_network(kind: str, sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Network:
+    """Builds the network on the meta device first: a config may name any size, and must not take memory
+    before the shapes are known to match the file."""
     shape: type[LanguageModelConfig | Seq2SeqConfig] = LanguageModelConfig if kind == "lm" else Seq2SeqConfig
     config = read_record(shape, sizes, exact=True)
-    if (
-        min(config.vocabulary, config.embedding, config.hidden, config.layers) < 1
-        or config.layers > len(tensors)
-        or not 0 <= config.dropout < 1
-    ):
+    least = min(config.vocabulary, config.embedding, config.hidden, config.layers)
+    if least < 1 or config.layers > len(tensors) or not 0 <= config.dropout < 1:
         raise ValueError("its config has sizes that no model has")
     with torch.device("meta"):
-        refuse_other_shapes(tensors, dict(network_of(config).named_parameters()))
-    network = network_of(config)
+        refuse_other_shapes(tensors, dict(build_network(kind, asdict(config)).named_parameters()))
+    network = build_network(kind, asdict(config))
     with torch.no_grad():
         for name, value in network.named_parameters():
             value.copy_(tensors[name])
     return network
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].strip("'\"")

@@ -1,7 +1,7 @@
-"""What a model's replies are like as a whole: how often it repeats itself, how many words it uses.
+"""Statistics of a set of replies: repetition, vocabulary, and likeness to what people said.
 
-max-ratio and Ent-n are those of He & Glass 2020, section 3.3 and eq. 5; distinct-n is Li et al. 2016. Replies
-are sequences of words, without the end-of-turn token; the paper's Ent-n counts that too (`ended`).
+Ent-n is eq. 5 of He & Glass 2020, distinct-n is Li et al. 2016, BLEU-4 is sacrebleu's on our own words.
+Replies are sequences of words, without the end-of-turn token.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from backtalk.errors import InputError
 
 Words = Sequence[str]
-END = "<eos>"
-
-
-def max_ratio(replies: Sequence[Words]) -> float:
-    """The share of the most frequent reply."""
-    return commonest(replies) / len(replies) if replies else 0.0
 
 
 def commonest(replies: Sequence[Words]) -> int:
@@ -26,9 +23,7 @@ def commonest(replies: Sequence[Words]) -> int:
 
 def most_frequent(replies: Sequence[Words]) -> list[str]:
     """The words of the reply that is given most often; of equally frequent ones the first."""
-    counts = Counter(map(tuple, replies))
-    ((words, _),) = counts.most_common(1) or [((), 0)]
-    return list(words)
+    return next((list(words) for words, _ in Counter(map(tuple, replies)).most_common(1)), [])
 
 
 def entropy(replies: Sequence[Words], n: int) -> float:
@@ -38,11 +33,6 @@ def entropy(replies: Sequence[Words], n: int) -> float:
     return -sum(count / total * math.log(count / total) for count in counts.values()) + 0.0
 
 
-def ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
-    """What the paper's code takes Ent-n of: at most `longest` tokens of a reply, the last of them its end."""
-    return [[*words[: longest - 1], END] for words in replies]
-
-
 def distinct(replies: Sequence[Words], n: int) -> float:
     """distinct-n: the share of n-grams that are different ones; 0 where there are none."""
     counts = Counter(_ngrams(replies, n))
@@ -50,7 +40,7 @@ def distinct(replies: Sequence[Words], n: int) -> float:
 
 
 def overlap(before: Sequence[Sequence[Words]], after: Sequence[Sequence[Words]]) -> float:
-    """How much of each N-best list is in the other model's list too, on average; their order is no matter."""
+    """The mean share of each N-best list that is in the other model's list too, in any order."""
     shares = []
     for first, second in zip(before, after, strict=True):
         old, new = set(map(tuple, first)), set(map(tuple, second))
@@ -62,3 +52,18 @@ def _ngrams(replies: Sequence[Words], n: int) -> Iterator[tuple[str, ...]]:
     for words in replies:
         for start in range(len(words) - n + 1):
             yield tuple(words[start : start + n])
+
+
+def bleu(replies: Sequence[Words], references: Sequence[Words]) -> float:
+    """Corpus BLEU-4 of replies against one reference each, 0 to 100."""
+    texts, wanted = [" ".join(words) for words in replies], [" ".join(words) for words in references]
+    return float(bleu_metric().corpus_score(texts, [wanted]).score)
+
+
+def bleu_metric() -> Any:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
+    # The words are cut already: no tokeniser of sacrebleu's, and no warning that they look cut.
+    return BLEU(tokenize="none", force=True)

@@ -1,6 +1,6 @@
-"""How likely a model finds a target after a trigger, word by word, from a plain forward pass.
+"""How likely a model finds a target after a trigger, token by token, from a plain forward pass.
 
-Nothing that a search carried along is used, so what is stored can be recomputed, and is, by `verify`.
+Nothing of a search's own state is used, so `verify` can recompute what is stored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from backtalk.types import Turn
 
 
 class TriggerScore(NamedTuple):
-    """The stored numbers of one finding, and what the model really replies.
-
-    Where a target has words that the model does not know there are no numbers."""
+    """The stored numbers of one finding, and the model's greedy reply. There are no numbers where a target
+    has
+    words that the model does not know."""
 
     scores: dict[str, float]
     series: dict[str, list[float]]
@@ -50,25 +50,16 @@ def score_triggers(
 def score_replies(
     model: LogprobModel, triggers: Sequence[str], targets: Sequence[str], replies: Sequence[str]
 ) -> list[TriggerScore]:
-    """The same by text, of a model that shows no more than log-probabilities; `replies` are its greedy ones.
-
-    A reply that is the target, letter for letter, is what greedy decoding gives.
-    """
-    known = [place for place, target in enumerate(targets) if not _unknown(model, target)]
-    found = model.log_prob(
-        [(Turn("user", triggers[place]),) for place in known], [targets[place] for place in known]
-    )
+    """The same by text, of a model that shows no more than log-probabilities; `replies` are its greedy
+    ones."""
+    weights = model if isinstance(model, WeightsModel) else None
+    known = [i for i, target in enumerate(targets) if not (weights and weights.unknown_words(target))]
+    found = model.log_prob([(Turn("user", triggers[i]),) for i in known], [targets[i] for i in known])
     results = [TriggerScore({}, {}, reply) for reply in replies]
-    for place, tokens in zip(known, found, strict=True):
-        said = replies[place].split() == targets[place].split()
-        results[place] = TriggerScore(
-            {**_summed(tokens), "greedy": float(said)}, {"token_log_probs": tokens}, replies[place]
-        )
+    for i, tokens in zip(known, found, strict=True):
+        scores = {**_summed(tokens), "greedy": float(replies[i].split() == targets[i].split())}
+        results[i] = TriggerScore(scores, {"token_log_probs": tokens}, replies[i])
     return results
-
-
-def _unknown(model: LogprobModel, text: str) -> bool:
-    return isinstance(model, WeightsModel) and bool(model.unknown_words(text))
 
 
 def _summed(tokens: Sequence[float]) -> dict[str, float]:

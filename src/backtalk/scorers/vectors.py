@@ -1,15 +1,15 @@
-"""Where the vectors of words come from: a GloVe or word2vec text file, or the token vectors of wordllama.
+"""Word vectors: a GloVe or word2vec text file, or the token vectors of wordllama.
 
-A text file is looked through once to learn where each word stands, and a row is read when its word is first
-asked for: files of a million words open in seconds and take little memory. wordllama brings a table for
-pieces of words; a word is the mean of its pieces. Only its two data files are read, never its code: nothing
-is fetched.
+A text file is scanned once for where each word stands, and a row is read when its word is first used: files
+of a million words open in seconds and take little memory. wordllama has a table for subwords; a word is the
+mean of its subwords. Only its two data files are read, never its code, and nothing is fetched.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
+import re
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,47 +20,37 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from backtalk.data.textfiles import LONGEST_LINE, refuse_special, unpacked
-from backtalk.errors import InputError
+from backtalk.errors import InputError, first_line
 
 FloatArray = NDArray[np.float32]
 
 
 class VectorSource(Protocol):
-    """Something that has vectors for words."""
-
     @property
     def name(self) -> str: ...
 
     @property
-    def size(self) -> int:
-        """Numbers of a vector."""
-        ...
+    def size(self) -> int: ...
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the vectors: rewards of other vectors are other rewards."""
-        ...
+        """A hash of the vectors, on which rewards depend."""
 
     def vector(self, word: str) -> FloatArray | None:
         """(size,), or None for an unknown word."""
-        ...
 
 
 class TextVectors:
-    """A text file with one word and its numbers a line, between blanks; plain or gzipped.
+    """A text file with a word and its numbers per line, separated by blanks; plain or gzipped.
 
-    word2vec puts a line with two counts first and a blank at the end of lines, GloVe does not. A word may
-    hold blanks itself, as some of GloVe's do: the last numbers of a line are the vector. Of two equal words
-    the first counts.
+    word2vec has a first line with two counts and a blank at the end of lines. A word may hold blanks itself,
+    as some of GloVe's do: the last numbers of a line are the vector. Of equal words the first counts.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = str(path)
+        self.path, self.name, self.size = path, str(path), 0
         self._data = _contents(path)
-        self._places: dict[bytes, tuple[int, int, int]] = {}
-        """Word -> start and end of its numbers, and the line."""
-        self.size = 0
+        self._places: dict[bytes, tuple[int, int, int]] = {}  # word -> start and end of its numbers, line
         self._index()
         if not self._places:
             raise InputError(f"{path} holds no word vectors; each line should be a word and its numbers")
@@ -115,9 +105,7 @@ class PackageVectors:
     def __init__(self) -> None:
         folder = package_folder("wordllama")
         if folder is None:
-            raise InputError(
-                "word vectors need wordllama; pip install wordllama, or name a file with --vectors"
-            )
+            raise InputError("word vectors need wordllama; pip install it, or name a file with --vectors")
         weights = folder / "weights" / "l2_supercat_256.safetensors"
         pieces = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
         try:
@@ -129,10 +117,8 @@ class PackageVectors:
         except ImportError:
             raise InputError("wordllama's vectors need tokenizers; pip install tokenizers") from None
         except Exception as error:  # tokenizers raises a bare one for a file that it can't read
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(
-                f"wordllama's files can't be read ({first}); install it again, or name a file with --vectors"
-            ) from None
+            why = f"wordllama's files can't be read ({first_line(error)})"
+            raise InputError(f"{why}; install it again, or name a file with --vectors") from None
         self.size = int(self._table.shape[1])
 
     @cached_property
@@ -143,9 +129,7 @@ class PackageVectors:
         """The lower-case words of three letters or more that are one piece, the most frequent first."""
         by_id = sorted(self._pieces.get_vocab().items(), key=lambda item: int(item[1]))
         words = (piece.removeprefix("▁") for piece, _ in by_id if piece.startswith("▁"))
-        return [
-            word for word in words if len(word) > 2 and word.isascii() and word.isalpha() and word.islower()
-        ]
+        return [word for word in words if re.fullmatch("[a-z]{3,}", word)]
 
     def vector(self, word: str) -> FloatArray | None:
         ids = self._pieces.encode(word, add_special_tokens=False).ids
@@ -174,8 +158,5 @@ def _contents(path: Path) -> bytes | mmap.mmap:
 def _is_header(row: bytes) -> bool:
     """Two counts: the words and the numbers of each."""
     fields = row.split()
-    return (
-        len(fields) == 2
-        and all(field.isdigit() and len(field) < 10 for field in fields)
-        and int(fields[1]) > 0
-    )
+    counts = len(fields) == 2 and all(field.isdigit() and len(field) < 10 for field in fields)
+    return counts and int(fields[1]) > 0

@@ -1,4 +1,4 @@
-"""A model's card: data, sizes, test perplexity, T_out or T_in, licence, sha256, and unselected samples."""
+"""A model's card: data, sizes, test perplexity, T_out or T_in, licence, sha256, and samples."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def write_measured_card(
     network: Network,
     device: torch.device,
 ) -> None:
-    """The numbers are those of the model as it will be loaded, so a card without them goes first: it says
-    `finished: false`, and a kill before the second one leaves the training unfinished."""
+    """The numbers are those of the model as it will be loaded, which needs a card: a first one says
+    `finished:
+    false`, and a kill before the second leaves the training unfinished."""
     card: dict[str, Any] = {
         "name": spec.name or Path(spec.out).name,
         "kind": kind,
@@ -40,11 +41,7 @@ def write_measured_card(
         "backtalk": __version__,
         "parameters": sum(value.numel() for value in network.parameters()),
         "words": len(prepared.vocabulary),
-        "pairs": {
-            "train": len(prepared.train.replies),
-            "valid": len(prepared.valid.replies),
-            "test": len(prepared.test.replies),
-        },
+        "pairs": {part: len(getattr(prepared, part).replies) for part in ("train", "valid", "test")},
         "sha256": digest,
         "spec": facts,
     }
@@ -53,15 +50,10 @@ def write_measured_card(
     mean = mean_log_likelihood(opened.network, prepared.test, device)
     card |= {"T_in" if kind == "lm" else "T_out": mean, "test_perplexity": round(perplexity(mean), 2)}
     if kind == "seq2seq":
-        card["samples"] = _samples(folder, prepared, str(device))
+        model = load_folder(str(folder), str(device))
+        inputs = [text for text, _ in prepared.test_pairs if model.recipe.words(text)][:CARD_SAMPLES]
+        card["samples"] = reply_samples(model, inputs)
     write_card(folder, {**card, "finished": True})
-
-
-def _samples(folder: Path, prepared: Prepared, device: str) -> list[dict[str, str]]:
-    """The first test inputs in their order, unselected."""
-    model = load_folder(str(folder), device)
-    inputs = [text for text, _ in prepared.test_pairs if model.recipe.words(text)][:CARD_SAMPLES]
-    return reply_samples(model, inputs)
 
 
 def reply_samples(model: LocalModel, inputs: Sequence[str]) -> list[dict[str, str]]:
@@ -74,7 +66,7 @@ def reply_samples(model: LocalModel, inputs: Sequence[str]) -> list[dict[str, st
 
 
 def complete_card(out: Path) -> dict[str, Any]:
-    """Puts the language model's numbers on the same replies into the model's card, once."""
+    """Copies the language model's numbers into the model's card."""
     card, lm = read_card(out), read_card(out / "lm")
     whole = card | {"T_in": lm["T_in"], "language_model_test_perplexity": lm["test_perplexity"]}
     if whole != card:

@@ -25,8 +25,6 @@ _key = lru_cache(maxsize=1 << 17)(word_key)
 
 @dataclass(frozen=True)
 class LinearTraining:
-    """How a linear model is fitted."""
-
     buckets: int = 1 << 20
     epochs: int = 6
     batch: int = 256
@@ -85,7 +83,7 @@ def fit_linear(
 def _log_ratio(
     buckets: NDArray[np.int64], counts: NDArray[np.int64], goal: Tensor, weight: Tensor, size: int
 ) -> Tensor:
-    """(buckets,): log of how much more often toxic texts have a feature than the others."""
+    """(buckets,): the naive Bayes log-ratio of toxic and harmless texts."""
     rows = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
     places = torch.from_numpy(buckets)
     toxic = torch.ones(size).index_add_(0, places, (goal * weight)[rows])

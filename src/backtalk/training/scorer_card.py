@@ -1,9 +1,11 @@
-"""The numbers of a toxicity scorer's card: how it does on texts that it never saw, and what 0.5 means."""
+"""The card of a toxicity scorer: measurements on held-out texts, the meaning of 0.5, and notes for people."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,13 @@ from backtalk.data.contrast import LabelledText, MinimalPair
 from backtalk.protocols import Scorer
 
 ALLOWED = 0.02
-"""The share of harmless chat that may be rated 0.5 or more."""
+"""The largest share of harmless chat that may be rated 0.5 or more."""
+
+
+def card_notes(family: str) -> dict[str, Any]:
+    """Data, licences and known weaknesses of a family of scorers."""
+    notes: dict[str, Any] = json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))
+    return dict(notes[family])
 
 
 def measure(
@@ -22,10 +30,10 @@ def measure(
     pairs: Mapping[str, Sequence[MinimalPair]],
 ) -> dict[str, Any]:
     """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
-    found: dict[str, Any] = {}
-    for name, rows in sets.items():
-        scores = scorer.score([row.text for row in rows])
-        found[name] = _on_set(scores, [row.toxic for row in rows])
+    found = {
+        name: _on_set(scorer.score([row.text for row in rows]), [row.toxic for row in rows])
+        for name, rows in sets.items()
+    }
     return found | {name: pair_order(scorer, own) for name, own in pairs.items()}
 
 
@@ -60,8 +68,8 @@ def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool]) -> floa
 def sensible_shift(
     scores: NDArray[np.float32], toxic: Sequence[bool], harmless: NDArray[np.float32]
 ) -> float:
-    """What to add to every logit so that 0.5 is sensible: as many rows are over it as are toxic, or fewer,
-    where too much of `harmless` would be over it."""
+    """The bias that makes 0.5 sensible: as many rows are over it as are toxic, or fewer where too much of
+    `harmless` would be over it."""
     edge = float(np.sort(scores)[::-1][max(0, int(np.sum(toxic)) - 1)])
     if len(harmless):
         edge = max(edge, float(np.quantile(harmless, 1 - ALLOWED)))

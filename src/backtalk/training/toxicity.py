@@ -1,9 +1,8 @@
-"""Training of the embedded toxicity scorer: cross-entropy on labelled text, frozen word vectors.
+"""Trains the embedded toxicity scorer: cross-entropy on labelled text.
 
-Words lose their vector and some of their letters now and then, so that the rest must do: that is what a
-disguised word has.
-The order of an epoch depends on (seed, epoch). On several threads sums are taken in another order each
-time, and two runs end with scorers as different as two seeds.
+Words lose their vector and some of their n-grams now and then, so that the network learns to do without: a
+disguised word has no more. The order of an epoch depends on (seed, epoch). On several threads sums are taken
+in another order each time, and two runs differ as two seeds do.
 """
 
 from __future__ import annotations
@@ -27,18 +26,16 @@ from backtalk.scorers.toxicity.words import words_of
 from backtalk.scorers.vectors import PackageVectors
 
 KEPT = 0.7
-"""The share of the pieces of a lost word that stay."""
+"""The share of a lost word's n-grams that stay."""
 
 
 @dataclass(frozen=True)
 class ToxicityTraining:
-    """How long and how fast."""
-
     epochs: int = 5
     batch: int = 128
     lr: float = 0.002
     vector_lr: float = 0.1
-    """The share of the learning rate that the word vectors have."""
+    """The word vectors' share of the learning rate."""
     weight_decay: float = 0.01
     lost: float = 0.1
     """The share of words that lose their vector."""
@@ -49,11 +46,9 @@ class WeightedTexts:
     """Texts as rows of words, with labels (soft ones too) and weights."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        self.lexicon = lexicon
-        self.words: dict[str, int] = {}
+        self.lexicon, self.words = lexicon, dict[str, int]()
         self.rows: list[NDArray[np.int64]] = []
-        self.labels: list[float] = []
-        self.weights: list[float] = []
+        self.labels, self.weights = list[float](), list[float]()
 
     def add(self, texts: Iterable[str], labels: Iterable[float], weight: float) -> None:
         for text, label in zip(texts, labels, strict=True):
@@ -66,7 +61,7 @@ class WeightedTexts:
 
 
 def choose_words(texts: Iterable[str], vectors: PackageVectors, limit: int) -> list[str]:
-    """The words that get a vector: the most frequent of the texts, then whole words that the vectors know."""
+    """The words that get a vector: the most frequent of the texts, then whole words of the vectors."""
     counts = Counter(chain.from_iterable(map(words_of, texts)))
     frequent = [word for word, count in counts.most_common() if count > 1]
     known = [word for word in vectors.whole_words() if word not in counts]
@@ -75,7 +70,7 @@ def choose_words(texts: Iterable[str], vectors: PackageVectors, limit: int) -> l
 
 
 def word_vectors(words: Sequence[str], vectors: PackageVectors, size: int) -> Tensor:
-    """(words + 1, size): their vectors on the directions in which they differ most; row 0 is zeros."""
+    """(words + 1, size): the vectors' principal components; row 0 is zeros."""
     full = np.zeros((len(words) + 1, vectors.size), dtype=np.float32)
     for row, word in enumerate(words, start=1):
         found = vectors.vector(word)
@@ -135,7 +130,7 @@ def train_toxicity(
 
 
 class _Pieces:
-    """The rows and pieces of all training words, from which those of a batch are taken."""
+    """The rows and n-grams of all training words, from which those of a batch are taken."""
 
     def __init__(self, ids: Tensor, grams: Tensor, starts: Tensor) -> None:
         self.ids, self.grams, self.starts = ids.numpy(), grams.numpy(), starts.numpy()
@@ -144,7 +139,7 @@ class _Pieces:
     def of(
         self, words: NDArray[np.int64], draw: np.random.Generator, lost: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What `word_rows` takes. A lost word has no vector, no whole-word piece, fewer others."""
+        """The arguments of `word_rows`. A lost word has no vector, no whole-word n-gram, and fewer others."""
         gone = draw.random(len(words)) < lost
         ids = np.where(gone, 0, self.ids[words])
         counts = self.counts[words]
@@ -158,7 +153,7 @@ class _Pieces:
 
 
 def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Rows of like length together, in random order."""
+    """Batches of rows of similar length, in random order."""
     noisy = lengths * draw.uniform(0.9, 1.1, len(lengths)) + draw.random(len(lengths))
     order = np.argsort(noisy, kind="stable")
     batches = [order[start : start + size] for start in range(0, len(order), size)]

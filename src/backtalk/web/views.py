@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
-from backtalk.models.transformer.fingerprint import file_hash
+from backtalk.models.transformer.cache import file_hash
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder

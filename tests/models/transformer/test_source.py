@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backtalk.errors import InputError
-from backtalk.models.transformer import fingerprint, source
+from backtalk.models.transformer import cache, source
 from backtalk.models.transformer.cache import cache_folder
 from backtalk.models.transformer.loading import load, pick_dtype
 from backtalk.models.transformer.model import TransformerModel
@@ -107,7 +107,7 @@ def test_a_model_in_the_hubs_cache(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = source.Source(made, "someone/tiny", commit=commit)
-    expected = fingerprint.fingerprint(found, ModelOptions(), torch.float32)
+    expected = found.fingerprint(ModelOptions(), torch.float32)
     assert done.stdout.split() == [expected, "someone/tiny", "1"]
 
 
@@ -225,18 +225,18 @@ def test_the_fingerprint_follows_files_and_options(tmp_path: Path) -> None:
 def test_the_hash_of_a_large_file_is_kept_until_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fingerprint, "LARGE", 4)
+    monkeypatch.setattr(cache, "LARGE", 4)
     file = tmp_path / "weights"
     file.write_bytes(b"first")
-    first = fingerprint.file_hash(file)
+    first = cache.file_hash(file)
     assert first == hashlib.sha256(b"first").hexdigest()
     kept = cache_folder() / "hashes.json"
     kept.write_text(kept.read_text().replace(first, "what was kept"))
-    assert fingerprint.file_hash(file) == "what was kept"
+    assert cache.file_hash(file) == "what was kept"
     file.write_bytes(b"second")
-    assert fingerprint.file_hash(file) == hashlib.sha256(b"second").hexdigest()
+    assert cache.file_hash(file) == hashlib.sha256(b"second").hexdigest()
     monkeypatch.setenv("BACKTALK_CACHE", str(file))  # no folder: nothing can be kept
-    assert fingerprint.file_hash(file) == hashlib.sha256(b"second").hexdigest()
+    assert cache.file_hash(file) == hashlib.sha256(b"second").hexdigest()
 
 
 @pytest.fixture

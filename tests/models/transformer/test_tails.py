@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from backtalk.models.transformer import substitution
+from backtalk.models.transformer import triggers
 from backtalk.models.transformer.attending import register
 from backtalk.models.transformer.draft import draft_of, has_adapter
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.substitution import by_shared_past, by_tails
 from backtalk.models.transformer.tails import NAME, attend, plain_tails
+from backtalk.models.transformer.triggers import by_shared_past, by_tails
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.interpreter import needs_triton, run_interpreted
@@ -109,12 +109,12 @@ def test_a_network_reads_tails_as_it_reads_a_shared_past(
     around: Any = AROUND
     model = load(path, "cpu", ModelOptions(dtype="float32", max_reply=8, **around))
     plain = [scored(model, position) for position in (0, 2, 4)]
-    assert model._search.scorer._way is by_shared_past
-    model._searched = None
-    monkeypatch.setitem(substitution.WAYS, "cpu", (by_tails,))
+    assert model._scorer._way is by_shared_past
+    del model._scorer
+    monkeypatch.setitem(triggers.WAYS, "cpu", (by_tails,))
     tails = [scored(model, position) for position in (0, 2, 4)]
-    assert model._search.scorer.shares
-    assert model._search.scorer._way is by_tails
+    assert model._scorer.shares
+    assert model._scorer._way is by_tails
     torch.testing.assert_close(tails, plain, atol=1e-4, rtol=1e-4)
     assert model.network.config._attn_implementation == "sdpa"
 
@@ -124,9 +124,9 @@ def test_a_network_that_asks_more_of_its_attention_is_read_another_way(
 ) -> None:
     model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32", max_reply=8))
     model.network.config._attn_implementation = "eager"
-    monkeypatch.setitem(substitution.WAYS, "cpu", (by_tails, by_shared_past))
+    monkeypatch.setitem(triggers.WAYS, "cpu", (by_tails, by_shared_past))
     scored(model, 2)
-    assert model._search.scorer._way is by_shared_past
+    assert model._scorer._way is by_shared_past
     with pytest.raises(ValueError, match="softcap"):
         attend(None, torch.zeros(1), torch.zeros(1), torch.zeros(1), None, softcap=30.0)
 

@@ -74,7 +74,7 @@ def test_scores_and_substitutions_equal_a_plain_forward(
     alone = model.score(inputs[1:2], targets[1:2]).log_probs[0]  # without padding, and in no batch
     expected, _ = plain_scores(model, inputs[1].tolist(), model.encode_target(TARGETS[1]))
     assert alone[: len(expected)].tolist() == pytest.approx(expected, abs=1e-4)
-    assert model._search.scorer.shares is not model.is_encoder_decoder  # what is claimed was used
+    assert model._scorer.shares is not model.is_encoder_decoder  # what is claimed was used
 
 
 @pytest.mark.parametrize(("kind", "template", "options"), CASES, ids=IDS)
@@ -83,7 +83,7 @@ def test_a_trigger_that_survives_stands_in_the_prompt_of_its_text(
 ) -> None:
     model = make(tmp_path, kind, template, **options)
     assert isinstance(model, Retokenises)
-    around = model._search.around
+    around = model._slot
     triggers = random_ids(model, 300, 3)
     survive = model.survives(triggers).tolist()
     assert 0 < sum(survive) < 300
@@ -133,7 +133,7 @@ def test_what_an_architecture_does_to_its_logits_is_kept(tmp_path: Path) -> None
         found = model.score(inputs, torch.tensor([target]))
         assert found.log_probs[0].tolist() == pytest.approx(expected, abs=1e-4)
         assert found.is_argmax[0].tolist() == flags
-    assert model._search.reader.is_linear is False
+    assert model._reader.is_linear is False
 
 
 def test_a_network_that_is_another_behind_a_shared_past_is_read_whole(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_network_that_is_another_behind_a_shared_past_is_read_whole(tmp_path: 
     network.forward = forgetful
     found = other.score_substitutions(inputs, 2, candidates, targets)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-4, rtol=0)
-    assert other._search.scorer.shares is False
-    assert "from a plain forward pass" in other._search.scorer.why
+    assert other._scorer.shares is False
+    assert "from a plain forward pass" in other._scorer.why
 
 
 class Crowded:
@@ -217,7 +217,7 @@ def test_only_what_comes_from_the_changed_token_on_is_read(tmp_path: Path) -> No
     model = make(tmp_path, "gpt2", CHATML)
     inputs, targets, candidates = random_ids(model, 3, 4), goals(model), random_ids(model, 3, 50)
     model.score_substitutions(inputs, 3, candidates, targets)  # the first call is checked, which reads more
-    around, before = model._search.around, model.tokens_read
+    around, before = model._slot, model.tokens_read
     model.score_substitutions(inputs, 3, candidates, targets)
     past = 3 * (len(around.before) + 3)
     assert model.tokens_read - before == past + 150 * (1 + len(around.after) + targets.shape[1] - 1)

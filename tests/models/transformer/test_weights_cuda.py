@@ -11,7 +11,7 @@ import torch
 
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.substitution import by_tails
+from backtalk.models.transformer.triggers import by_tails
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
@@ -55,7 +55,7 @@ def test_a_draft_ranks_as_the_model_does(tmp_path: Path) -> None:
     exact = model.score_substitutions(inputs, 2, candidates, targets).log_probs.sum(2)
     coarse = draft.score_substitutions(inputs, 2, candidates, targets).log_probs.sum(2)
     best = exact.argmax(1, keepdim=True)
-    assert draft._search.scorer._way is model._search.scorer._way is by_tails
+    assert draft._scorer._way is model._scorer._way is by_tails
     kept = coarse.topk(8, dim=1).indices
     reached = exact.gather(1, kept).amax(1)
     # The model's own best, or one as good within the noise of bfloat16, is among the draft's finalists.

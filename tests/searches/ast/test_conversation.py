@@ -11,7 +11,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.plain_prompts import cut
+from backtalk.models.transformer.prompts import cut
 from backtalk.searches.ast import conversation
 from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.conversation import (

@@ -18,8 +18,7 @@ from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, dig
 from backtalk.audit.blocks import end_work, open_run, work_through
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Reference, likely_prompt, pairs_fingerprint, played_pairs
-from backtalk.data.known_prompts import read_prompts, read_weak
-from backtalk.data.openings import OpeningLists, read_openings
+from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.folder import sha256

@@ -1,9 +1,9 @@
-"""A stack of LSTM layers written as plain matrix products, shared by encoder, decoder and language model.
+"""A stack of LSTM layers as plain matrix products, shared by encoder, decoder and language model.
 
-PyTorch's own nn.LSTM is not used because a search needs what it hides: the state after every word, the input
-projection apart from the recurrence (candidates that differ in one word share the rest), and states that
-stand still on padding. Gates lie in the order input, forget, output, cell, so that one sigmoid covers three.
-The cell state of a network in 16 bits is kept in float32: rounding would add up from word to word.
+A search needs what nn.LSTM hides: the state after every word, the input projection apart from the recurrence
+(candidates that differ in one word share the rest), and states that do not change on padding. Gates are in
+the order input, forget, output, cell, so that one sigmoid covers three. The cell state of a 16-bit network is
+float32: rounding would add up from word to word.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class State(NamedTuple):
         return self.hidden[-1]
 
     def repeat(self, count: int) -> State:
-        """Each row `count` times in a row."""
         return self._map(lambda part: part.repeat_interleave(count, dim=0))
 
     def select(self, rows: Tensor) -> State:
@@ -81,8 +80,8 @@ class LSTMStack(nn.Module):
         keep: Tensor | None = None,
     ) -> State:
         """One word: `gates` (rows / repeat, 4 hidden) come from `project`, each for `repeat` neighbours, or
-        are a table from which `index` (rows,) picks. `added` (rows, 4 hidden) is put on top. Rows where
-        `keep` (rows,) is False stand still."""
+        are a table that `index` (rows,) selects from. `added` (rows, 4 hidden) is added to them. Rows where
+        `keep` (rows,) is False do not change."""
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for layer in range(self.layers):
@@ -107,7 +106,7 @@ class LSTMStack(nn.Module):
 
     def run(self, gates: Tensor, state: State, keep: Tensor | None = None) -> tuple[Tensor, State]:
         """Many words: `gates` (rows, length, 4 hidden) -> the top outputs (rows, length, hidden) and the last
-        state. Where `keep` (rows, length) is False the state stands still: padding leaves no trace."""
+        state. Where `keep` (rows, length) is False the state does not change."""
         outputs: list[Tensor] = []
         for t in range(gates.shape[1]):
             state = self.step(gates[:, t], state, keep=None if keep is None else keep[:, t])
@@ -117,7 +116,6 @@ class LSTMStack(nn.Module):
         return torch.stack(outputs, dim=1), state
 
     def _cell(self, layer: int, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """In plain PyTorch, or with a kernel that knows its gradient."""
         gates = torch.addmm(gates, hidden, self.weight_hidden[layer].t())
         size = 3 * self.hidden
         if torch.is_grad_enabled():

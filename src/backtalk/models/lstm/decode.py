@@ -1,7 +1,7 @@
-"""Ways to write a sentence from a model that gives the next word's logits: greedy, sampling, beam.
+"""Decoding from the next word's logits: greedy, sampling, beam; all batched over rows.
 
-All are batched over rows. A row's samples depend on that row's seed alone: one uniform number a word, drawn
-beforehand, is looked up in the cumulated probabilities, so alone or in a batch a row reads the same.
+A row's samples depend on that row's seed alone: one uniform number per word, drawn beforehand, is looked up
+in the cumulative probabilities.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from backtalk.data.vocabulary import BOS, EOS, PAD
 
 
 class Rows(Protocol):
-    """A decoding state: something whose rows can be picked."""
+    """A decoding state whose rows can be selected."""
 
     def select(self: S, rows: Tensor) -> S: ...
 
@@ -29,14 +29,14 @@ S = TypeVar("S", bound=Rows)
 
 
 class Stepper(Protocol[S]):
-    """A model that reads a word a row and gives the next one's logits."""
+    """A model that reads one word per row and gives the next word's logits."""
 
     def next(self, words: Tensor, state: S) -> tuple[Tensor, S]: ...
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw words; the defaults are the model's own distribution."""
+    """Sampling options; the defaults give the model's own distribution."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -48,7 +48,7 @@ class Sampling:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""
-        # Less the largest: a tiny temperature then gives 0 and -inf, not inf.
+        # The largest is subtracted: a tiny temperature then gives 0 and -inf, not inf.
         logits = (logits.double() - logits.amax(1, keepdim=True)) / self.temperature
         if self.top_k:
             kth = logits.topk(min(self.top_k, logits.shape[1]), dim=1).values[:, -1:]
@@ -105,10 +105,7 @@ def sample_fixed_length(
     return torch.stack(written, dim=1)
 
 
-@dataclass(frozen=True)
-class Beam:
-    """One of the n best sentences."""
-
+class Beam(NamedTuple):
     ids: list[int]
     """<eos> included where it was reached."""
     log_prob: float
@@ -118,9 +115,9 @@ class Beam:
 def beam(
     model: Stepper[S], state: S, rows: int, max_length: int, width: int, device: torch.device
 ) -> list[list[Beam]]:
-    """The likeliest sentences that a beam of that width finds, at most `width` a row, best first.
+    """At most `width` sentences per row, best first.
 
-    A sentence that ends among the `width` best continuations goes to a pool of the best finished ones, so no
+    A sentence that ends among the `width` best continuations goes to a pool of finished ones, so that no
     unfinished one can push it out; a row is over when nothing unfinished can still enter its pool. There is
     no length penalty. At `max_length` unfinished sentences compete as they are.
     """
@@ -189,7 +186,7 @@ def _write(
 
 
 def uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
-    """(rows, length): what each row is drawn with, from its own seed."""
+    """(rows, length): uniform numbers, each row from its own seed."""
     draws = np.stack([np.random.default_rng(seed).random(length) for seed in seeds])
     return torch.from_numpy(draws).to(device)
 

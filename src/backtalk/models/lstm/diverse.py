@@ -1,14 +1,12 @@
-"""Diverse beam search: groups of beams that are pushed away from each other (Vijayakumar et al. 2016).
+"""Diverse beam search (Vijayakumar et al. 2016): groups of beams, penalised for the words of earlier ones.
 
-A word that an earlier group wrote at a place is made less likely at that place (Hamming diversity). The paper
-lets the groups advance side by side, word by word. Ours run one after another, each against the best
-sentences of those before it: a group is then the plain beam on a model with lower logits, and with penalty 0
-all groups are that beam.
+A word that an earlier group wrote at a position is less likely there (Hamming diversity). The paper advances
+the groups side by side, word by word. Ours run one after another, each against the best sentences of those
+before it, so that a group is a plain beam on penalised logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -21,7 +19,7 @@ from backtalk.models.lstm.decode import S, Stepper, beam
 
 @dataclass(frozen=True)
 class _Placed(Generic[S]):
-    """A decoding state that knows which word comes next, and what was written there before."""
+    """A decoding state with its position and the earlier groups' words."""
 
     inner: S
     used: Tensor
@@ -34,7 +32,7 @@ class _Placed(Generic[S]):
 
 @dataclass(frozen=True)
 class _Penalised(Generic[S]):
-    """A model whose words are less likely where they were written before."""
+    """A model whose logits are lowered for the words of earlier groups."""
 
     model: Stepper[S]
     penalty: float
@@ -42,7 +40,7 @@ class _Penalised(Generic[S]):
     def next(self, words: Tensor, state: _Placed[S]) -> tuple[Tensor, _Placed[S]]:
         logits, inner = self.model.next(words, state.inner)
         used = state.used[:, :, state.place]  # (rows, earlier groups)
-        # As often as a word was written there. Padding is no word: a sentence that is over takes none away.
+        # Once for each group that wrote the word; padding is no word.
         less = torch.where(used == PAD, 0.0, -self.penalty).to(logits.dtype)
         return logits.scatter_add(1, used, less), replace(state, inner=inner, place=state.place + 1)
 
@@ -58,20 +56,14 @@ def diverse_beam(
     penalty: float,
     device: torch.device,
 ) -> list[list[list[list[int]]]]:
-    """For each row and group at most `width` sentences, best first, <eos> included where it was reached.
-
-    What is best within a group is so by the penalised model. Sentences may come in two groups.
-    """
+    """For each row and group at most `width` sentences, best first by the penalised model."""
     used = torch.full((rows, 0, max_length), PAD, dtype=torch.long, device=device)
     found: list[list[list[list[int]]]] = [[] for _ in range(rows)]
     for _ in range(groups):
         group = beam(_Penalised(model, penalty), _Placed(state, used), rows, max_length, width, device)
         for own, beams in zip(found, group, strict=True):
             own.append([one.ids for one in beams])
-        best = [_padded(beams[0].ids if beams else [], max_length) for beams in group]
-        used = torch.cat([used, torch.tensor(best, device=device)[:, None]], dim=1)
+        bests = [beams[0].ids if beams else [] for beams in group]
+        padded = [[*ids, *[PAD] * (max_length - len(ids))] for ids in bests]
+        used = torch.cat([used, torch.tensor(padded, device=device)[:, None]], dim=1)
     return found
-
-
-def _padded(ids: Sequence[int], length: int) -> list[int]:
-    return [*ids, *[PAD] * (length - len(ids))]

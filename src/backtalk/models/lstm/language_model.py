@@ -1,5 +1,5 @@
-"""The LSTM language model: each sentence by itself, from <bos>. It keeps triggers likely (eq. 4 of He & Glass
-2019) and starts a search with a plausible input.
+"""The LSTM language model of single sentences. It keeps triggers likely (eq. 4 of He & Glass 2019) and starts
+a search with a plausible input.
 
 A trigger is scored on its n words; <eos> counts in training and in T_in, as in the papers, but not in eq. 4.
 """
@@ -41,18 +41,18 @@ class LSTMLanguageModel(nn.Module):
 
     def forward(self, sentences: Tensor) -> Tensor:
         """(batch, n) ids -> (batch, n) log P(x_t | x_<t), 0 where padded; differentiable."""
-        return self._log_probs(self.embed(_shift(sentences)), sentences)
+        logits = self._logits(self.embed(_shift(sentences))).transpose(1, 2)
+        return -F.cross_entropy(logits, sentences, ignore_index=PAD, reduction="none")
 
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """As a seq2seq offers it, the input ignored: what perplexity and training are computed from."""
+        """The interface of `Seq2Seq`, for training and perplexity; the inputs are ignored."""
         return self.forward(replies)
 
     # --- the LanguageModel protocol -----------------------------------------------------------------
 
     @torch.no_grad()
     def score(self, inputs: Tensor) -> Tensor:
-        words, _ = self._run(inputs, self.lstm.zero_state(len(inputs)), _shift(inputs))
-        return words
+        return self._run(inputs, _shift(inputs))[0]
 
     @torch.no_grad()
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
@@ -60,9 +60,7 @@ class LSTMLanguageModel(nn.Module):
         length = inputs.shape[1]
         dtype = wide(self.output.weight.dtype)
         result = inputs.new_zeros(batch, count, length, dtype=dtype)
-        prefix, state = self._run(
-            inputs[:, :position], self.lstm.zero_state(batch), _shift(inputs)[:, :position]
-        )
+        prefix, state = self._run(inputs[:, :position], _shift(inputs)[:, :position])
         result[:, :, :position] = prefix[:, None]
         # All candidates of a slot share one softmax: the words before them are the same.
         previous = inputs[:, position - 1] if position else torch.full_like(inputs[:, 0], BOS)
@@ -75,10 +73,8 @@ class LSTMLanguageModel(nn.Module):
             later = self.lstm.project(self.embed(rest[:, :-1]))  # (batch, s - 1, 4H)
             rows = state.repeat(count)
             for t in range(rest.shape[1]):
-                if t == 0:
-                    rows = self.lstm.step(first, rows)
-                else:
-                    rows = self.lstm.step(later[:, t - 1], rows, repeat=count)
+                step = self.lstm.step
+                rows = step(later[:, t - 1], rows, repeat=count) if t else step(first, rows)
                 words, _ = target_scores(rows.top, self.output, rest[:, t].repeat_interleave(count))
                 result[:, :, position + 1 + t] = words.view(batch, count)
         padded = inputs == PAD
@@ -102,12 +98,14 @@ class LSTMLanguageModel(nn.Module):
 
     @torch.no_grad()
     def next_log_probs(self, inputs: Tensor) -> Tensor:
-        fed = F.pad(inputs, (1, 0), value=BOS)
-        _, state = self.lstm.run(self.lstm.project(self.embed(fed)), self.lstm.zero_state(len(inputs)))
+        _, state = self._read(F.pad(inputs, (1, 0), value=BOS))
         return F.log_softmax(self.output(state.top), dim=1, dtype=wide(self.output.weight.dtype))
 
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         return sample_fixed_length(self, self.start(len(seeds)), length, seeds, allowed)
+
+    def _read(self, words: Tensor) -> tuple[Tensor, State]:
+        return self.lstm.run(self.lstm.project(self.embed(words)), self.lstm.zero_state(len(words)))
 
     # --- decoding ------------------------------------------------------------------------------------
 
@@ -127,21 +125,15 @@ class LSTMLanguageModel(nn.Module):
         logits: Tensor = self.output(F.dropout(outputs, self.config.dropout, self.training))
         return logits
 
-    def _log_probs(self, embedded: Tensor, sentences: Tensor) -> Tensor:
-        losses = F.cross_entropy(
-            self._logits(embedded).transpose(1, 2), sentences, ignore_index=PAD, reduction="none"
-        )
-        return -losses
-
-    def _run(self, words: Tensor, state: State, fed: Tensor) -> tuple[Tensor, State]:
+    def _run(self, words: Tensor, fed: Tensor) -> tuple[Tensor, State]:
         """Log-probabilities of `words` (batch, n) when `fed` are read, and the state after them."""
-        outputs, state = self.lstm.run(self.lstm.project(self.embed(fed)), state)
+        outputs, state = self._read(fed)
         scores, _ = target_scores(outputs.flatten(0, 1), self.output, words.flatten())
         return scores.view(words.shape).masked_fill_(words == PAD, 0.0), state
 
 
 def _pick(values: Tensor, positions: Sequence[int]) -> Tensor:
-    """(batch, n, ...) -> (batch, positions, ...), without indexes that a GPU would have to wait for."""
+    """(batch, n, ...) -> (batch, positions, ...), without index tensors that a GPU would wait for."""
     return torch.stack([values[:, t] for t in positions], dim=1)
 
 

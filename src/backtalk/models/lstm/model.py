@@ -1,10 +1,11 @@
-"""A model of ours behind the model protocol: text and ids on the outside, one network inside."""
+"""An LSTM dialogue model behind the model protocol: text and ids on the outside, one network inside."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
+from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.types import Access, Dialogue, Floor, TokenScores
 
@@ -75,7 +77,7 @@ class LocalModel:
         inputs = self.encode_dialogues(dialogues)
         for start in range(0, len(inputs), BATCH):
             ids = [self.encode_target(text) for text in replies[start : start + BATCH]]
-            scores = self.network.score(inputs[start : start + BATCH], self.pad_rows(ids)).log_probs.tolist()
+            scores = self.score(inputs[start : start + BATCH], self.pad_rows(ids)).log_probs.tolist()
             result += [row[: len(own)] for row, own in zip(scores, ids, strict=True)]
         return result
 
@@ -105,18 +107,22 @@ class LocalModel:
         allowed[: UNK + 1] = False
         return allowed
 
+    @cached_property
+    def _scorer(self) -> TargetScorer:
+        return TargetScorer(self.network)
+
     def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
-        return self.network.score(inputs, targets)
+        return self._scorer.score(inputs, targets)
 
     def score_substitutions(
         self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
     ) -> TokenScores:
-        return self.network.score_substitutions(inputs, position, candidates, targets, floor)
+        return self._scorer.score_substitutions(inputs, position, candidates, targets, floor)
 
     def gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
-        return self.network.gradient(inputs, targets, weights, positions)
+        return self._scorer.gradient(inputs, targets, weights, positions)
 
     def draft(self) -> LocalModel:
         """The same model in bfloat16: to rank candidates quickly, not to decide."""
@@ -130,25 +136,27 @@ class LocalModel:
     # --- ids -----------------------------------------------------------------------------------------
 
     def greedy_ids(self, inputs: Tensor) -> list[list[int]]:
-        """What greedy decoding writes for each row of `inputs`, <eos> included where it was reached."""
-        found: list[list[int]] = []
-        for part in torch.split(inputs, BATCH):
-            state = self.network.start(part)
-            written = greedy(self.network, state, len(part), self.max_output, self.device)
-            found += [trim(row) for row in written.tolist()]
-        return found
+        """The greedy reply to each row of `inputs`, <eos> included where it was reached."""
+
+        def write(part: Tensor, _: Sequence[int]) -> Tensor:
+            return greedy(self.network, self.network.start(part), len(part), self.max_output, self.device)
+
+        return self._in_batches(inputs, range(len(inputs)), write)
 
     def sample_ids(
         self, inputs: Tensor, seeds: Sequence[int], sampling: Sampling | None = None
     ) -> list[list[int]]:
-        found: list[list[int]] = []
-        for start in range(0, len(inputs), BATCH):
-            part = inputs[start : start + BATCH]
-            own = seeds[start : start + BATCH]
-            state = self.network.start(part)
-            written = sample(self.network, state, own, self.max_output, self.device, sampling)
-            found += [trim(row) for row in written.tolist()]
-        return found
+        def write(part: Tensor, own: Sequence[int]) -> Tensor:
+            return sample(self.network, self.network.start(part), own, self.max_output, self.device, sampling)
+
+        return self._in_batches(inputs, seeds, write)
+
+    def _in_batches(
+        self, inputs: Tensor, seeds: Sequence[int], write: Callable[[Tensor, Sequence[int]], Tensor]
+    ) -> list[list[int]]:
+        starts = range(0, len(inputs), BATCH)
+        parts = [write(inputs[start : start + BATCH], seeds[start : start + BATCH]) for start in starts]
+        return [trim(row) for part in parts for row in part.tolist()]
 
     def encode_dialogues(self, dialogues: Sequence[Dialogue]) -> Tensor:
         """The last utterance of each dialogue as (batch, n) ids, cropped and padded."""

@@ -1,8 +1,8 @@
-"""The Reverse Dialogue Generator of Liu et al. 2019: a target reply in, an input that should call it forth
-out.
+"""The Reverse Dialogue Generator of Liu et al. 2019: it reads a target reply and writes an input that should
+provoke it.
 
-It is a seq2seq of ours read backwards. Its policy, eq. (1), never says a special symbol and never an empty
-sentence, so what is sampled, what is scored and what is sent to the black box are the same sentences.
+It is a seq2seq trained backwards. Its policy, eq. (1), writes no special token and no empty sentence, so the
+sentences that are sampled, scored and sent to the black box are the same.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from backtalk.types import Turn
 
 KIND = "reverse"
 TEMPERATURE = 0.6
-"""Of crafted samples: of 20, the best is nearer to the target than at 1, and they read better."""
+"""Of crafted samples: the best of 20 is nearer to the target than at 1, and they read better."""
 SAMPLE_ROUNDS = 4
-"""How often samples are drawn to get as many distinct ones as are wanted."""
+"""Attempts to draw as many distinct samples as are wanted."""
 
 
 class InputPolicy:
-    """pi(I | O*), eq. (1), over sentences of one word or more, the words after the last place cut off."""
+    """pi(I | O*), eq. (1), over sentences of at least one word."""
 
     def __init__(self, network: Seq2Seq) -> None:
         self.network = network
@@ -48,12 +48,12 @@ class InputPolicy:
         return self.network.start(targets)
 
     def next(self, words: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """As the network's, for the decoders; every sentence begins after <bos>."""
+        """As the network's, with impossible words at -inf; every sentence begins after <bos>."""
         logits, state = self.network.next(words, state)
         return logits + torch.where((words == BOS)[:, None], self.never_first, self.never), state
 
     def log_softmax(self, targets: Tensor, inputs: Tensor) -> Tensor:
-        """(batch, m, V): log P(w_t | w_<t, O*) of every word in each place of `inputs` (batch, m), after
+        """(batch, m, V): log P(w_t | w_<t, O*) of every word at each position of `inputs` (batch, m), given
         targets (batch, n); differentiable."""
         logits = self.network.reply_logits(targets, inputs)
         never = self.never.expand(inputs.shape[1], -1).clone()  # (m, V)
@@ -66,8 +66,8 @@ class InputPolicy:
 
 
 def pick_log_probs(logs: Tensor, inputs: Tensor) -> Tensor:
-    """(batch,): of all words' log-probabilities (batch, m, V) those of `inputs` (batch, m), summed up."""
-    # Padding is impossible, and -inf would spoil the gradient: a word stands in for it and is left out.
+    """(batch,): the summed log-probabilities of `inputs` (batch, m) from those of all words (batch, m, V)."""
+    # Padding has -inf, which would spoil the gradient: another word replaces it and is left out.
     real = inputs != PAD
     chosen = logs.gather(2, torch.where(real, inputs, EOS)[:, :, None]).squeeze(2)
     return torch.where(real, chosen, 0.0).sum(1)
@@ -92,11 +92,11 @@ class ReverseGenerator:
         return self.model.max_output
 
     def encode(self, targets: Sequence[str]) -> Tensor:
-        """(targets, n) ids; a target is read up to its crop, unknown words as unknown."""
+        """(targets, n) ids, cropped; unknown words as <unk>."""
         return self.model.encode_dialogues([(Turn("user", text),) for text in targets])
 
     def read(self, ids: Sequence[int]) -> str:
-        """The sentence as it is sent: as people write it where that reads back to the same words."""
+        """The sentence as it is sent to the black box."""
         return self.model.decode([i for i in ids if i not in (PAD, EOS)])
 
     def craft(
@@ -109,15 +109,11 @@ class ReverseGenerator:
     ) -> list[list[str]]:
         """At most n distinct inputs for each target, the likeliest first; greedy writes one.
 
-        A target's samples depend on its own seed alone. The sentences of a beam are much alike: where the
-        best of n is to be found by asking, samples find better ones.
+        A target's samples depend on its own seed alone. The sentences of a beam are much alike: to find the
+        best of n by asking, use samples.
         """
-        if decode not in ("greedy", "beam", "sample"):
-            raise InputError(f"there is no decoding {decode!r}; choose greedy, beam or sample")
-        if n < 1:
-            raise InputError(f"{n} inputs for a target can't be written; ask for at least 1")
-        if temperature <= 0:
-            raise InputError(f"a temperature of {temperature} can't be sampled with; it should be above 0")
+        if decode not in ("greedy", "beam", "sample") or n < 1 or temperature <= 0:
+            raise InputError(f"can't craft {n} inputs by {decode!r} at temperature {temperature}")
         if seeds is not None and len(seeds) != len(targets):
             raise InputError(f"{len(targets)} targets but {len(seeds)} seeds; give one seed for each")
         own = list(range(len(targets)) if seeds is None else seeds)
@@ -132,7 +128,7 @@ class ReverseGenerator:
         return found
 
     def save(self, folder: Path, facts: dict[str, Any] | None = None) -> None:
-        """Writes the model folder; the card comes last, so a folder without one is unfinished."""
+        """Writes the model folder, the card last."""
         text = TextSettings(self.model.recipe.name, self.model.max_input, self.model.max_output)
         digest = save_folder(folder, self.network, self.model.vocabulary, text)
         self.model.fingerprint = digest
@@ -140,7 +136,7 @@ class ReverseGenerator:
         write_card(folder, card)
 
     def _rows(self) -> int:
-        """Sentences that are written at once: as many as have their logits in cache."""
+        """Sentences that are written at once: their logits fit the cache."""
         return chunk_rows(len(self.model.vocabulary), self.model.device)
 
     @torch.no_grad()
@@ -166,7 +162,7 @@ class ReverseGenerator:
             inputs = targets[torch.tensor(owners, device=targets.device)]
             draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
             written = sample(policy, policy.start(inputs), draws, self.max_words, targets.device, sampling)
-            few = max(1, self._rows() // self.max_words)  # all words of all places are looked at here
+            few = max(1, self._rows() // self.max_words)  # log_prob makes logits at all positions
             parts = zip(torch.split(inputs, few), torch.split(written, few), strict=True)
             chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
             for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):
@@ -182,7 +178,6 @@ def draw_seed(*numbers: int) -> int:
 
 
 def load_generator(folder: Path | str, device: str = "auto") -> ReverseGenerator:
-    """What `save` wrote."""
     model = load_folder(str(folder), device)
     if model.card.get("kind") != KIND:
         raise InputError(f"{folder} holds no reverse generator; name a run of --search reverse")

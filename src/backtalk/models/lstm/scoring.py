@@ -1,27 +1,93 @@
-"""Scores given targets word by word for many rows at once, and gives rows up early where that loses nothing.
+"""Scores of targets under the seq2seq, for many inputs that share a target or differ in one word.
 
 Rows come in groups of `count` neighbours that share a target. Groups are sorted, long targets first, so the
-rows that still have a word to score are always the first ones.
+rows that still have a word to score are always the first ones. Rows that fall below a floor are dropped.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from backtalk.data.vocabulary import BOS, PAD
 from backtalk.models.device import wide
-from backtalk.models.lstm.softmax import target_scores
-from backtalk.types import Floor
-
-if TYPE_CHECKING:
-    from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
+from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
+from backtalk.models.lstm.softmax import chunk_rows, target_scores
+from backtalk.types import Floor, TokenScores
 
 SHRINK_BELOW = 0.8
 """Rows are copied together once less than this share of them is alive: copying is not free."""
+
+
+class TargetScorer:
+    """The WEIGHTS level of the model protocol for one network, on ids."""
+
+    def __init__(self, network: Seq2Seq) -> None:
+        self.network = network
+        self._orders: MutableMapping[Tensor, tuple[int, Tensor, list[int]]] = WeakTensorKeyDictionary()
+
+    @torch.no_grad()
+    def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
+        n = inputs.shape[1]
+        scores = self._score(inputs, n, inputs[:, None, n:], targets, None)
+        return TokenScores(*(part.squeeze(1) for part in scores))
+
+    @torch.no_grad()
+    def score_substitutions(
+        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
+    ) -> TokenScores:
+        # (batch, count, n - position): each candidate with the words after it
+        rest = inputs[:, None, position + 1 :].expand(-1, candidates.shape[1], -1)
+        suffix = torch.cat([candidates[:, :, None], rest], dim=2)
+        return self._score(inputs, position, suffix, targets, floor)
+
+    def gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        at = list(range(inputs.shape[1])) if positions is None else list(positions)
+        network = self.network
+        embedded = network.embed_input(inputs).detach().requires_grad_()
+        with torch.enable_grad():
+            log_probs = network.write(network.read(embedded, network.keep_mask(inputs))[0], targets)
+            (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
+        # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
+        there = torch.stack([by_embedding[:, t] for t in at], dim=1)
+        gradient: Tensor = there @ network.embed_input.weight.t().detach()
+        return gradient.to(weights.dtype)
+
+    def _score(
+        self, inputs: Tensor, position: int, suffix: Tensor, targets: Tensor, floor: Floor | None
+    ) -> TokenScores:
+        """A few groups at a time, so that what is computed together stays in cache."""
+        network, count = self.network, suffix.shape[1]
+        groups = max(1, chunk_rows(16 * network.config.hidden, inputs.device) // count)
+        size = (len(inputs), count, targets.shape[1])
+        log_probs = inputs.new_zeros(size, dtype=wide(network.output.weight.dtype))
+        is_argmax = torch.ones(log_probs.shape, dtype=torch.bool, device=inputs.device)
+        order, lengths = self._by_length(targets)
+        for start in range(0, len(inputs), groups):
+            rows = order[start : start + groups]
+            part = None if floor is None else floor._replace(total=floor.total[rows].expand(-1, count))
+            state = network.encode(inputs[rows], position, suffix[rows])
+            log_probs[rows], is_argmax[rows] = score_targets(
+                network, state, targets[rows], lengths[start : start + groups], count, part
+            )
+        return TokenScores(log_probs, is_argmax)
+
+    def _by_length(self, targets: Tensor) -> tuple[Tensor, list[int]]:
+        """Rows in order, long targets first: the rows still at work are then a view and no copy. Cached while
+        the tensor lives: a search asks at every position, and a GPU would have to wait."""
+        found = self._orders.get(targets)
+        if found is None or found[0] != targets._version:
+            lengths = (targets != PAD).sum(1)
+            order = lengths.argsort(descending=True, stable=True)
+            found = (targets._version, order, lengths[order].tolist())
+            self._orders[targets] = found
+        return found[1], found[2]
 
 
 def score_targets(
@@ -65,7 +131,7 @@ def _score_above(
     log_probs: Tensor,
     is_argmax: Tensor,
 ) -> None:
-    """The same with a floor: rows whose counted sum has fallen below it are dropped (-inf, False)."""
+    """With a floor: rows whose counted sum has fallen below it are dropped (-inf, False)."""
     rows = torch.arange(len(log_probs), device=targets.device)
     bound = floor.total.flatten()
     counted = torch.zeros_like(bound)

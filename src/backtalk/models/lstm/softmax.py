@@ -1,8 +1,7 @@
-"""The output layer as a search needs it: the log-probability of one given word, and whether it is the argmax.
+"""The output layer for a search: the log-probability of one given word, and whether it is the argmax.
 
-The output layer is most of the work (FACTS: about three quarters at 30,000 words). Rows are taken a few at a
-time so that the logits stay in the processor's cache and are never stored whole; on a GPU a kernel folds the
-log-sum-exp into the product and stores none.
+The output layer is about three quarters of the work at 30,000 words. Rows are computed a few at a time so
+that their logits stay in the CPU's cache; on a GPU a kernel folds the log-sum-exp into the product.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from backtalk.models.device import wide
 from backtalk.models.gpu.fused import kernels_for
 
 CHUNK_FLOATS_CPU = 1 << 22
-"""Logits held at once on a processor: 16 MB; measured best of 4 to 32 MB."""
+"""Logits held at once on a CPU: 16 MB; measured best of 4 to 32 MB."""
 CHUNK_FLOATS_CUDA = 1 << 28
 
 
@@ -53,8 +52,8 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
 
 
 def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """Weights and bias with impossible words added up to a multiple of 64: on a GPU a product with rows that
-    begin at odd addresses takes three times as long."""
+    """Weights and bias padded with impossible words to a multiple of 64: on a GPU a product with unaligned
+    rows takes three times as long."""
     missing = -output.out_features % 64
     if not missing:
         return output.weight, output.bias

@@ -1,7 +1,7 @@
 """A causal network as the language model of what people type: it keeps triggers likely.
 
-A trigger is scored where a user's first text stands, without the words of a template around it, as
-`text_log_prob` does. What stands before a changed token is read once a trigger and shared by all candidates.
+A trigger is scored where a user's first text stands, without the template around it, as in `text_log_prob`.
+The tokens before a changed one are read once per trigger and shared by all candidates.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from backtalk.models.device import wide
 from backtalk.models.lstm.decode import Sampling, draw, uniform
-from backtalk.models.transformer.gradient import embedding_gradient, to_one_hot
-from backtalk.models.transformer.memory import Footprint, run_parts
-from backtalk.models.transformer.reading import Reader
-from backtalk.models.transformer.sequences import NO_TOKEN, Sequences
-from backtalk.models.transformer.substitution import Substitutions
+from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
+from backtalk.models.transformer.memory import Footprint
+from backtalk.models.transformer.scoring import LogitReader, embedding_gradient, to_one_hot
+from backtalk.models.transformer.triggers import TriggerScorer
 
 
 class TransformerLanguageModel:
-    """Triggers are read behind `before` (b,), and each of their tokens is a target."""
+    """Triggers stand behind `before` (b,), and each of their tokens is a target."""
 
-    def __init__(self, reader: Reader, before: Tensor, need: Footprint) -> None:
+    def __init__(self, reader: LogitReader, before: Tensor, need: Footprint) -> None:
         self.reader, self.before, self.need = reader, before, need
         # To a causal network a trigger behind `before` is a target behind an empty trigger.
-        self._scorer = Substitutions(reader, Sequences(before, before[:0], None), need)
+        self._layout = PromptLayout(before, before[:0], None)
+        self._scorer = TriggerScorer(reader, self._layout, need)
 
     @torch.no_grad()
     def score(self, inputs: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ class TransformerLanguageModel:
         # All candidates share the words before them, and so one softmax.
         found[:, :, position] = self.next_log_probs(inputs[:, :position]).gather(1, candidates)
         if position + 1 < length:
-            # The candidate is the last token of a trigger, and what follows its target.
+            # The candidate is the last token of a trigger, and what follows is its target.
             later = self._scorer.score_substitutions(
                 inputs[:, : position + 1], position, candidates, inputs[:, position + 1 :]
             )
@@ -56,63 +57,46 @@ class TransformerLanguageModel:
     def gradient(self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None) -> Tensor:
         at = list(range(inputs.shape[1])) if positions is None else list(positions)
         length = len(self.before) + inputs.shape[1]
-        found: list[Tensor] = []
 
-        def work(start: int, stop: int) -> None:
-            found.append(self._gradient(inputs[start:stop], weights[start:stop], at))
+        def work(part: slice) -> Tensor:
+            return self._gradient(inputs[part], weights[part], at)
 
-        run_parts(
-            len(inputs), length, lambda n, m: self.need.learning(n, m, length), work, self.reader.device
-        )
-        return torch.cat(found)
+        return self.reader.in_parts(len(inputs), length, lambda n, m: self.need.learning(n, m, length), work)
 
     @torch.no_grad()
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
-        found: list[Tensor] = []
+        def work(part: slice) -> Tensor:
+            return self._sample(length, seeds[part], allowed)
 
-        def work(start: int, stop: int) -> None:
-            found.append(self._sample(length, seeds[start:stop], allowed))
-
-        run_parts(
-            len(seeds),
-            len(self.before) + length,
-            lambda n, m: self.need.writing(n, m, length),
-            work,
-            self.reader.device,
-        )
-        return torch.cat(found)
+        whole = len(self.before) + length
+        return self.reader.in_parts(len(seeds), whole, lambda n, m: self.need.writing(n, m, length), work)
 
     @torch.no_grad()
     def next_log_probs(self, inputs: Tensor) -> Tensor:
         ids = torch.cat([self.before.expand(len(inputs), -1), inputs], dim=1)
-        found: list[Tensor] = []
 
-        def work(start: int, stop: int) -> None:
-            part = ids[start:stop]
-            logits, _ = self.reader.logits({"input_ids": part}, _lasts(part))
-            found.append(logits.to(wide(logits.dtype)).log_softmax(1))
+        def work(part: slice) -> Tensor:
+            return self.reader.log_softmax({"input_ids": ids[part]}, _lasts(ids[part]))
 
-        run_parts(len(ids), ids.shape[1], lambda n, m: self.need.scoring(n, m, 1), work, self.reader.device)
-        return torch.cat(found)
+        return self.reader.in_parts(len(ids), ids.shape[1], lambda n, m: self.need.scoring(n, m, 1), work)
 
     # --- inside --------------------------------------------------------------------------------------
 
     def _gradient(self, inputs: Tensor, weights: Tensor, at: list[int]) -> Tensor:
-        read = Sequences(self.before, self.before[:0], None).read(inputs[:, :0], inputs)
+        read = self._layout.inputs(inputs[:, :0], inputs)
         there = inputs != NO_TOKEN
         kept: list[Tensor] = []
 
         def total(embedded: Tensor) -> Tensor:
-            logits, _ = self.reader.logits({"inputs_embeds": embedded}, read.places.flatten())
-            log_probs = logits.to(wide(logits.dtype)).log_softmax(1).view(*inputs.shape, -1)
+            logs = self.reader.log_softmax({"inputs_embeds": embedded}, read.positions.flatten())
+            log_probs = logs.view(*inputs.shape, -1)
             kept.append(log_probs.detach())
             chosen = log_probs.gather(2, inputs.clamp(min=0)[:, :, None]).squeeze(2)
             return (chosen * weights).masked_fill(~there, 0.0).sum()
 
         by_token = embedding_gradient(self.reader.network, read.inputs["input_ids"], total)
         # Input side: x_t is read at len(before) + t; the last token is read by nothing.
-        by_token = torch.nn.functional.pad(by_token, (0, 0, 0, 1))
-        fed = by_token[:, [len(self.before) + t for t in at]]
+        fed = F.pad(by_token, (0, 0, 0, 1))[:, [len(self.before) + t for t in at]]
         input_side = to_one_hot(self.reader.network, fed).to(weights.dtype)
         # Output side: x_t . log p_t, whose derivative is log p_t itself.
         result = input_side + kept[0][:, at].to(weights.dtype) * weights[:, at, None]
@@ -126,12 +110,11 @@ class TransformerLanguageModel:
             inputs = {"input_ids": ids, "past_key_values": past, "use_cache": True}
             logits, past = self.reader.logits(inputs, _lasts(ids))
             chances = Sampling().probabilities(logits.masked_fill(~allowed, -torch.inf))
-            words = draw(chances, draws[:, t])
-            written.append(words)
-            ids = words[:, None]
+            written.append(draw(chances, draws[:, t]))
+            ids = written[-1][:, None]
         return torch.stack(written, dim=1)
 
 
 def _lasts(ids: Tensor) -> Tensor:
-    """Where the last token of each row stands in the flattened (rows, length)."""
+    """The position of each row's last token in the flattened (rows, length)."""
     return torch.arange(1, len(ids) + 1, device=ids.device) * ids.shape[1] - 1

@@ -1,290 +1,166 @@
-"""A Hugging Face model, causal or encoder-decoder, as the protocol asks: replies and log-probabilities here,
-what a search reads of its weights in weights.py."""
+"""A Hugging Face model as a search sees it: the WEIGHTS level of the protocol, on token ids.
+
+A trigger stands where the user's text does, behind template, system prompt and --prefix, before --suffix and
+whatever announces the reply. The network works on ids alone; `survives` says which of them can be typed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.generation import continue_texts, write
-from backtalk.models.transformer.like_length import PASS_TOKENS
-from backtalk.models.transformer.memory import WRITTEN_TOKENS, Footprint, footprint, run_batches
-from backtalk.models.transformer.reading import Tally
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.scoring import (
-    Batch,
-    Row,
-    causal_batch,
-    encoder_decoder_batch,
-    token_log_probs,
+from backtalk.models.transformer.draft import draft_of, has_adapter
+from backtalk.models.transformer.language_model import TransformerLanguageModel
+from backtalk.models.transformer.layout import (
+    NO_TOKEN,
+    PromptLayout,
+    UserSlot,
+    find_user_slot,
+    typeable_ids,
 )
-from backtalk.models.transformer.stepping import Stepper, Task, filled
-from backtalk.models.transformer.weights import Searched, Weights
-from backtalk.specs.model import ModelOptions
-from backtalk.terminal import note
-from backtalk.types import Access, Dialogue
-
-
-class Prompts(Protocol):
-    """How text becomes tokens: by a chat template, turn by turn, or for an encoder."""
-
-    end: int
-    """The end-of-turn token."""
-    stops: frozenset[int]
-    """Tokens at which a reply is over."""
-    lead: tuple[int, ...]
-    """What a decoder is given before the reply; nothing for a causal model, which goes on from the prompt."""
-
-    def prompt_ids(self, dialogue: Dialogue) -> list[int]: ...
-
-    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """`prompt_ids` of dialogues of one utterance, all at once."""
-
-    def fixed(self, ids: Sequence[int]) -> tuple[int, int]: ...
-
-    def reply_ids(self, text: str) -> list[int]: ...
-
-    def text_ids(self, text: str) -> tuple[list[int], list[int]]: ...
+from backtalk.models.transformer.scoring import LogitReader, TokenCount
+from backtalk.models.transformer.text import TextTransformer
+from backtalk.models.transformer.triggers import TriggerScorer
+from backtalk.types import Access, Floor, TokenScores
 
 
 @dataclass
-class TransformerModel(Weights):
-    """A network with its tokenizer and its way of writing prompts."""
+class TransformerModel(TextTransformer):
+    """A network with its tokenizer and its prompts. Give another network by `dataclasses.replace`: what a
+    search needs of the network is cached."""
 
-    name: str
-    network: Any
-    tokenizer: Any
-    prompts: Prompts
-    fingerprint: str
-    options: ModelOptions = field(default_factory=ModelOptions)
-    context: int | None = None
-    """The most tokens that fit: of prompt and reply, or of an encoder's prompt; None: no limit."""
     access: Access = Access.WEIGHTS
     judge: TransformerModel | None = None
     """Says how likely a trigger is; None: the model itself, where it is causal."""
-    tally: Tally = field(default_factory=Tally)
+    count: TokenCount = field(default_factory=TokenCount)
     """Tokens read while searching, with those of its draft."""
-    _warned: bool = False
-    _stepper: Stepper | None = None
-    _searched: Searched | None = field(default=None, init=False, repr=False, compare=False)
+    pad: int = NO_TOKEN
+    unknown_id: int | None = None
+
+    @cached_property
+    def _slot(self) -> UserSlot:
+        return find_user_slot(self._cut, self.tokenizer, self.name)
+
+    @cached_property
+    def _allowed(self) -> Tensor:
+        return typeable_ids(self.tokenizer, self.vocabulary_size).to(self.device)
+
+    @cached_property
+    def _reader(self) -> LogitReader:
+        return LogitReader(self.network, self.count)
+
+    @cached_property
+    def _scorer(self) -> TriggerScorer:
+        lead = self._tensor(self.prompts.lead) if self.is_encoder_decoder else None
+        layout = PromptLayout(self._tensor(self._slot.before), self._tensor(self._slot.after), lead)
+        return TriggerScorer(self._reader, layout, self.footprint)
+
+    @cached_property
+    def language_model(self) -> TransformerLanguageModel | None:
+        judge = self.judge or self
+        if judge.is_encoder_decoder:
+            return None
+        before = judge.prompts.text_ids("")[0] or [judge.prompts.end]
+        reader = self._reader if judge is self else LogitReader(judge.network, self.count)
+        return TransformerLanguageModel(reader, self._tensor(before), judge.footprint)
 
     @property
-    def device(self) -> torch.device:
-        device: torch.device = self.network.device
-        return device
+    def tokens_read(self) -> int:
+        return self.count.tokens
 
     @property
-    def filler(self) -> int:
-        """Any id does, for padding is masked; the end of turn would look like padding on the wrong side."""
-        own = self.tokenizer.pad_token_id
-        return int(own) if own not in (None, self.prompts.end) else int(self.prompts.end == 0)
+    def vocabulary_size(self) -> int:
+        table: Any = self.network.get_input_embeddings().weight
+        return int(table.shape[0])
 
-    @property
-    def is_encoder_decoder(self) -> bool:
-        return bool(self.network.config.is_encoder_decoder)
-
-    @property
-    def footprint(self) -> Footprint:
-        return footprint(self.network.config, self.network.dtype.itemsize)
-
-    # --- text ----------------------------------------------------------------------------------------
-
-    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
-        """Template, system prompt and what announces a reply applied; of a long dialogue the newest part."""
-        return self._prompt(dialogue, self.options.max_reply)
-
-    def reply_ids(self, text: str) -> list[int]:
-        """The tokens of a reply with its end of turn."""
-        return self.prompts.reply_ids(text)
-
-    def read(self, ids: Sequence[int]) -> str:
-        """The text of a reply's tokens."""
-        text: str = self.tokenizer.decode(
-            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text.strip()
-
-    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        return self._write(dialogues, None)
-
-    def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
-        if len(dialogues) != len(seeds):
-            raise InputError(f"{len(dialogues)} dialogues but {len(seeds)} seeds; give one seed for each")
-        return self._write(dialogues, seeds)
-
-    def tokens(self, reply: str) -> list[str]:
-        """The pieces of a reply, without its end of turn."""
-        return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
-
-    @property
-    def at_once(self) -> int:
-        """Questions that it answers in some ten seconds, about: what a kill may lose."""
-        return 32 if self.device.type == "cpu" else 512
-
-    @property
-    def read_as(self) -> dict[str, str]:
-        """What the options came to."""
-        usual = "chat" if getattr(self.tokenizer, "chat_template", None) else "plain"
-        return {
-            "template": self.options.template if self.options.template != "auto" else usual,
-            "system": self.options.system,
-            "dtype": str(self.network.dtype).removeprefix("torch."),
-        }
-
-    def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TransformerModel:
-        """The same weights, read with another system prompt and with replies that are no longer."""
-        from backtalk.models.transformer.loading import make_prompts  # it builds models of this class
-
-        options = self.options if system is None else replace(self.options, system=system)
-        prompts = self.prompts
-        if options.system != self.options.system:
-            prompts = make_prompts(self.name, self.network, self.tokenizer, options)
-        if max_reply is not None:
-            options = replace(options, max_reply=min(max_reply, options.max_reply))
-        mark = f"{self.fingerprint}/{options.system}/{options.max_reply}"
-        return replace(self, prompts=prompts, options=options, fingerprint=mark)
-
-    # --- log-probabilities ---------------------------------------------------------------------------
-
-    def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
-        if len(dialogues) != len(replies):
+    def judged_by(self, judge: TransformerModel) -> TransformerModel:
+        """The same model with `judge` as the language model of triggers."""
+        if judge.is_encoder_decoder:
+            raise InputError(f"{judge.name} reads with an encoder and scores no inputs; name a causal model")
+        if judge.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise InputError(
-                f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
+                f"{judge.name} cuts text into other tokens than {self.name}; name a model with the same "
+                "tokenizer, or leave it out to let the model itself say how likely an input is"
             )
-        return self.score_rows([self.row(*pair) for pair in zip(dialogues, replies, strict=True)])
+        return replace(self, judge=judge)
 
-    def row(self, dialogue: Dialogue, reply: str, most: int | None = None) -> Row:
-        """A prompt that leaves room for the reply, and the reply's tokens, at most so many."""
-        tokens = self.reply_ids(reply)[:most]
-        return Row(self._prompt(dialogue, max(self.options.max_reply, len(tokens))), tokens)
+    def draft(self) -> TransformerModel:
+        """The same model in bfloat16: to rank candidates quickly, not to decide."""
+        if self.network.dtype == torch.bfloat16 and not has_adapter(self.network):
+            return self
+        judge = None if self.judge is None else self.judge.draft()
+        return replace(self, network=draft_of(self.network), judge=judge)
 
-    @property
-    def scores_text(self) -> bool:
-        """Whether `text_log_prob` has an answer."""
-        return not self.is_encoder_decoder
+    # --- text and ids --------------------------------------------------------------------------------
 
-    def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
-        """The log-probability of each token of each text, as a user would type it; what does not fit is left
-        out at the end."""
-        rows = [Row(*self.prompts.text_ids(text)) for text in texts]
-        if self.context is not None:
-            rows = [Row(row.prompt, row.reply[: self.context - len(row.prompt)]) for row in rows]
-        found = iter(self.score_rows([row for row in rows if row.reply]))
-        return [next(found) if row.reply else [] for row in rows]
+    def encode_input(self, text: str) -> list[int]:
+        """The tokens of the text's prompt between those that surround it."""
+        (ids,) = self._cut([text])
+        return ids[len(self._slot.before) : len(ids) - len(self._slot.after)]
 
-    def score_rows(self, rows: Sequence[Row], masked: bool = True) -> list[list[float]]:
-        """The log-probability of each reply token of each row. Without a mask attention is quicker: a causal
-        network can't see the padding, which stands behind."""
-        need = self.footprint
-        longest = max((len(row.reply) for row in rows), default=0)
+    def encode_target(self, text: str) -> list[int]:
+        return self.reply_ids(text)
 
-        @torch.no_grad()
-        def score(numbers: list[int]) -> list[list[float]]:
-            batch = self.batch([rows[number] for number in numbers])
-            if not masked and not self.is_encoder_decoder:
-                del batch.inputs["attention_mask"]
-            found = iter(token_log_probs(self.network, batch).tolist())
-            return [list(islice(found, length)) for length in batch.lengths]
+    def decode(self, ids: Sequence[int]) -> str:
+        (text,) = self._slot.texts(self.tokenizer, [[token for token in ids if token != NO_TOKEN]])
+        return text
 
-        return run_batches(
-            [len(row.prompt) + len(row.reply) for row in rows],
-            lambda count, length: need.scoring(count, length, min(longest, length)),
-            score,
-            self.device,
-            worth=PASS_TOKENS,
-        )
+    def unknown_words(self, text: str) -> list[str]:
+        """Words that a tokenizer of whole words does not know."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in self.encode_target(text):
+            return []
+        return [word for word in text.split() if unknown in self.encode_target(word)]
 
-    def batch(self, rows: Sequence[Row]) -> Batch:
-        """Rows as tensors, for `token_logits` and `token_log_probs`."""
-        if self.is_encoder_decoder:
-            return encoder_decoder_batch(rows, self.prompts.lead, self.filler, self.device)
-        return causal_batch(rows, self.filler, self.device)
+    def searchable(self) -> Tensor:
+        return self._allowed
 
-    def continued(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], manner: SamplingConfig
-    ) -> list[list[int]]:
-        """The tokens that each text of tokens is continued with; a row depends on its own seed alone."""
-        special = {*self.tokenizer.all_special_ids} - self.prompts.stops
-        need = self.footprint
-        if self._stepper is None or self._stepper.network is not self.network:
-            self._stepper = Stepper(self.network)
-        stepper = self._stepper
+    def survives(self, triggers: Tensor) -> Tensor:
+        kept = self._slot.survives(self._cut, self.tokenizer, triggers.tolist())
+        return torch.tensor(kept, dtype=torch.bool, device=triggers.device)
 
-        def go_on(numbers: list[int]) -> list[list[int]]:
-            own = [seeds[number] for number in numbers]
-            given = [prompts[number] for number in numbers]
-            task = Task(given, own, manner, self.prompts.stops, special, self.filler)
-            return continue_texts(self.network, stepper, task)
+    # --- numbers -------------------------------------------------------------------------------------
 
-        return run_batches(
-            [filled(len(prompt), self.device) for prompt in prompts],
-            lambda count, length: need.writing(count, length, manner.most),
-            go_on,
-            self.device,
-            WRITTEN_TOKENS,
-        )
+    @torch.no_grad()
+    def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
+        self._check_room(inputs, targets)
+        return self._scorer.score(inputs, targets)
 
-    @property
-    def written_by(self) -> str:
-        """How texts are continued, as far as it has been tried."""
-        stepper = self._stepper
-        if stepper is None or stepper.trusted is None:
-            return "not tried yet"
-        captured = ", as CUDA graphs" * (self.device.type == "cuda")
-        return f"in steps of our own{captured}" if stepper.trusted else f"by the library ({stepper.why})"
+    @torch.no_grad()
+    def score_substitutions(
+        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
+    ) -> TokenScores:
+        """The floor is ignored: all target tokens are read at once."""
+        self._check_room(inputs, targets)
+        return self._scorer.score_substitutions(inputs, position, candidates, targets)
 
-    def forget_steps(self) -> None:
-        """Where modules of the network were replaced: what was captured of them is gone."""
-        self._stepper = None
+    def gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        self._check_room(inputs, targets)
+        return self._scorer.gradient(inputs, targets, weights, positions)
 
     # --- inside --------------------------------------------------------------------------------------
 
-    def _write(self, dialogues: Sequence[Dialogue], seeds: Sequence[int] | None) -> list[str]:
-        prompts = [self.prompt_ids(dialogue) for dialogue in dialogues]
-        need, most = self.footprint, self.options.max_reply
+    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
+        prefix, suffix = self.options.prefix, self.options.suffix
+        return self.prompts.first_ids([f"{prefix}{text}{suffix}" for text in texts])
 
-        def answer(numbers: list[int]) -> list[list[int]]:
-            own = None if seeds is None else [seeds[number] for number in numbers]
-            given = [prompts[number] for number in numbers]
-            return write(self.network, given, self.prompts.lead, self.prompts.stops, self.filler, most, own)
+    def _tensor(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self.device)
 
-        written = run_batches(
-            [len(prompt) for prompt in prompts],
-            lambda count, length: need.writing(count, length, most),
-            answer,
-            self.device,
-        )
-        return [self.read(ids) for ids in written]
-
-    def _prompt(self, dialogue: Dialogue, reply_tokens: int) -> list[int]:
-        if not dialogue:
-            raise InputError("a dialogue has no turns; give at least one utterance to reply to")
-        ids = self.prompts.prompt_ids(self._framed(dialogue))
-        if self.context is None:
-            return ids
-        room = self.context if self.is_encoder_decoder else self.context - reply_tokens
-        if self.context <= reply_tokens:
+    def _check_room(self, inputs: Tensor, targets: Tensor) -> None:
+        read = self._scorer.layout.around + inputs.shape[1]
+        if not self.is_encoder_decoder:
+            read += targets.shape[1] - 1
+        if self.context is not None and read > self.context:
             raise InputError(
-                f"a reply of {reply_tokens} tokens does not fit {self.name}, which holds {self.context} "
-                "tokens with the prompt; use a smaller --max-reply"
+                f"trigger, target and what stands around them take {read} tokens, and {self.name} holds "
+                f"{self.context}; use a smaller --length, or a shorter --system, --prefix or --suffix"
             )
-        return self._cut(ids, room)
-
-    def _framed(self, dialogue: Dialogue) -> Dialogue:
-        """With the fixed text around the last utterance."""
-        *earlier, last = dialogue
-        return (*earlier, last._replace(text=f"{self.options.prefix}{last.text}{self.options.suffix}"))
-
-    def _cut(self, ids: list[int], room: int) -> list[int]:
-        if len(ids) <= room:
-            return ids
-        if not self._warned:
-            self._warned = True
-            note(f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut")
-        first, last = self.prompts.fixed(ids)
-        return ids[:first] + ids[len(ids) - max(room - first, last) :]

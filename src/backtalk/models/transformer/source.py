@@ -1,12 +1,20 @@
-"""What `hf/NAME-OR-FOLDER` names: a folder, a model of the hub (a folder of its cache), or an adapter and the
-model under it. Checked before anything heavy is loaded: weights are safetensors, never pickle."""
+"""The files of `hf/NAME-OR-FOLDER`: a folder, a model of the hub (in its cache), or an adapter with its base
+model. Weights are safetensors, never pickle; all is checked before anything heavy is loaded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from backtalk.errors import InputError
+from backtalk.models.transformer import smollm2
+from backtalk.models.transformer.cache import file_hash
+from backtalk.models.transformer.library import needs_extra
+from backtalk.specs.model import ModelOptions
 from backtalk.store.typed import read_json
 from backtalk.types import Origin, origin_of
 
@@ -14,7 +22,7 @@ ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
-"""Files of the hub that a model is read from."""
+"""Files that a model is read from."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +32,39 @@ class Source:
     folder: Path
     """Config, tokenizer and weights."""
     base: str
-    """What an adapter on top of it should name as its base."""
+    """The name by which an adapter refers to it."""
     adapter: Path | None = None
     """The folder of a LoRA adapter on top."""
     commit: str = ""
-    """Of a model of the hub: what its files are called there. They never change."""
+    """Of a model of the hub."""
+
+    def fingerprint(self, options: ModelOptions, dtype: torch.dtype) -> str:
+        """A hash of weights, tokenizer and settings, and of the options: whatever changes the replies. Files
+        of the hub are known by their commit, which never changes."""
+        parts = [_folder_hashes(self.folder, self.commit if self.adapter is None else "")]
+        if self.adapter is not None:
+            parts.append(_folder_hashes(self.adapter, self.commit))
+        read = {**asdict(options), "dtype": str(dtype)}
+        for name in ("prefix", "suffix"):
+            if not read[name]:
+                del read[name]
+        return hashlib.sha256(json.dumps([parts, read], sort_keys=True).encode()).hexdigest()
+
+
+def _folder_hashes(folder: Path, commit: str) -> list[str]:
+    if commit:
+        return [commit]
+    files = sorted({path for pattern in [*WANTED, "*.py"] for path in folder.glob(pattern)})
+    return [f"{path.name} {file_hash(path)}" for path in files if path.is_file()]
+
+
+def smollm2_source() -> Source:
+    return Source(smollm2.find_copy(), "smollm2", commit=smollm2.COMMIT)
 
 
 def find_source(rest: str, with_code: bool = False) -> Source:
-    """`with_code`: of a model of the hub the code that comes with it is wanted too. A model of the hub is
-    fetched only where the user wrote its name: a run folder may name anything."""
+    """`with_code` fetches the code of a model of the hub too. A model of the hub is fetched only where the
+    user wrote its name: a run folder may name anything."""
     folder = Path(rest).expanduser()
     if rest.strip() and folder.is_dir():
         return _with_adapter(folder) if (folder / ADAPTER).is_file() else _whole(folder)
@@ -72,9 +103,7 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
 
 def _base(name: str, adapter: Path) -> Source:
     if name == "smollm2":
-        from backtalk.models.transformer.smollm2 import find
-
-        return find()
+        return smollm2_source()
     for place in (Path(name), adapter / name):
         if (place / "config.json").is_file():
             return _whole(place)
@@ -112,14 +141,8 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
         if kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
             raise InputError(f"there is no folder and no model of the hub called {name!r}") from None
         if kind == "GatedRepoError":
-            raise InputError(
-                f"the hub gives {name!r} only to those who asked; log in with its tool"
-            ) from None
+            raise InputError(f"the hub asks for a login for {name!r}; log in with its tool") from None
         raise InputError(
             f"{name!r} is no folder here, not in the hub's cache, and the hub can't be reached "
             f"({kind}); copy the model's folder to this machine and name it hf/FOLDER"
         ) from None
-
-
-def needs_extra(error: ImportError) -> InputError:
-    return InputError(f"Hugging Face models need transformers ({error}); pip install 'backtalk[hf]'")

@@ -1,14 +1,13 @@
-"""The embedded toxicity scorer: texts to numbers, in batches of like length.
+"""The embedded toxicity scorer: texts to numbers, in batches of similar length.
 
-A text longer than the network's window is read in windows that overlap, and its worst one counts: abuse at
-the end of a long text is abuse.
+A text longer than the network's window is read in overlapping windows, and the worst one counts: abuse at the
+end of a long text is abuse.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backtalk.errors import InputError
-from backtalk.models.folder import first_line, refuse_other_shapes
-from backtalk.scorers.toxicity.folder import ScorerFolder
-from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
+from backtalk.scorers.toxicity.network import ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
-from backtalk.store.typed import read_record
 
 WINDOW, STRIDE = 128, 96
-"""Words that are read at once, and how far apart windows start."""
+"""Words of a window, and the distance of their starts."""
 SLOTS = {"cpu": 8192, "cuda": 1 << 18}
 """Words of a batch, padding included."""
 CHUNK = {"cpu": 4096, "cuda": 1 << 15}
@@ -32,16 +27,14 @@ CHUNK = {"cpu": 4096, "cuda": 1 << 15}
 
 
 class Lexicon:
-    """Words to rows of the vector table and to their pieces."""
+    """Maps words to rows of the vector table and to their character n-grams."""
 
     def __init__(self, words: Sequence[str], buckets: int) -> None:
-        self.words = list(words)
-        self.buckets = buckets
-        self.rows = {word: row for row, word in enumerate(self.words, start=1)}
-        """Row 0 is that of all unknown words."""
+        self.words, self.buckets = list(words), buckets
+        self.rows = {word: row for row, word in enumerate(self.words, start=1)}  # 0: unknown words
 
     def pieces(self, words: Iterable[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows (words,), their pieces laid end to end, and where each word's begin (words,)."""
+        """Rows (words,), all n-grams end to end, and where each word's begin (words,)."""
         rows, grams, starts = array("q"), array("q"), array("q")
         for word in words:
             rows.append(self.rows.get(word, 0))
@@ -89,11 +82,9 @@ class ToxicityClassifier:
             words = words_of(text)
             if not words:
                 continue
-            # An unknown word gets a number below 0: -1 is the first.
-            ids = array(
-                "i",
-                [rows.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words],
-            )
+            # Unknown words get numbers from -1 down.
+            numbers = [rows.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words]
+            ids = array("i", numbers)
             for start in window_starts(len(ids)):
                 windows.append(ids[start : start + WINDOW])
                 owners.append(owner)
@@ -101,15 +92,14 @@ class ToxicityClassifier:
         if not windows:
             return scores
         table, keys = self._with_unknown(unknown)
-        order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
-        batches = _batches(order, windows, SLOTS[self.device.type])
+        order, batches = batches_by_length([len(window) for window in windows], SLOTS[self.device.type])
         parts = [self._score_batch([windows[i] for i in batch], table, keys) for batch in batches]
         found = torch.cat(parts).cpu().numpy()
         np.maximum.at(scores, np.array(owners)[order], found)
         return scores
 
     def _with_unknown(self, unknown: dict[str, int]) -> tuple[Tensor, Tensor]:
-        """The rows and keys of all words, the unknown ones backwards: -1 counts from the end."""
+        """The rows and keys of all words, the unknown ones last and in reverse: -1 counts from the end."""
         if not unknown:
             return self._table, self._keys
         words = list(reversed(unknown))
@@ -131,37 +121,20 @@ class ToxicityClassifier:
         return torch.sigmoid(deep + self.network.wide_logits(keys[places], kept))
 
 
-def classifier_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> ToxicityClassifier:
-    try:
-        config = read_record(NetworkConfig, read.sizes, exact=True)
-        if config.convolutions > len(read.tensors) or config.hidden % config.heads:
-            raise ValueError("its config has sizes that no scorer has")
-        with torch.device("meta"):  # a config may say any size: it takes no memory before it is seen to fit
-            refuse_other_shapes(read.tensors, ToxicityNetwork(config).state_dict())
-        network = ToxicityNetwork(config)
-        network.load_state_dict(read.tensors)
-    except (ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
-        raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
-    if len(read.words) + 1 != network.config.vocabulary:
-        raise InputError(f"{folder / 'words.json'} has {len(read.words)} words, the scorer another number")
-    lexicon = Lexicon(read.words, network.config.buckets)
-    return ToxicityClassifier(name, network, lexicon, read.card["sha256"], read.card, device)
-
-
 def window_starts(length: int) -> range:
     """Where the windows of a text begin; the last one reaches its end."""
     return range(0, max(1, length - WINDOW + STRIDE), STRIDE)
 
 
-def _batches(order: Sequence[int], windows: Sequence[array[int]], slots: int) -> Iterable[Sequence[int]]:
-    """Windows of like length together, at most `slots` words with padding."""
-    start = 0
-    while start < len(order):
-        end = start + 1
-        while end < len(order) and (end + 1 - start) * len(windows[order[end]]) <= slots:
-            end += 1
-        yield order[start:end]
-        start = end
+def batches_by_length(lengths: Sequence[int], slots: int) -> tuple[list[int], list[list[int]]]:
+    """The rows in order of length, and that order in batches of at most `slots` words with padding."""
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    batches: list[list[int]] = []
+    for row in order:
+        if not batches or (len(batches[-1]) + 1) * lengths[row] > slots:
+            batches.append([])
+        batches[-1].append(row)
+    return order, batches
 
 
 def _tensor(values: array[int]) -> Tensor:

@@ -6,18 +6,23 @@ The weights are checked against the card's sha256 at every load; the card is wri
 from __future__ import annotations
 
 import json
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from backtalk.errors import InputError
-from backtalk.models.folder import first_line, read_parts, sha256, write_json
-from backtalk.output_file import write_whole
+from backtalk.errors import InputError, first_line
+from backtalk.models.device import pick_device
+from backtalk.models.folder import read_parts, refuse_other_shapes, save_weights, write_json
+from backtalk.protocols import Scorer
+from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
+from backtalk.scorers.toxicity.linear import LinearScorer
+from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
+from backtalk.store.typed import read_record
 
-FORMAT: Literal["backtalk-scorer-1"] = "backtalk-scorer-1"
+FORMAT = "backtalk-scorer-1"
 
 
 class ScorerConfig(TypedDict):
@@ -27,34 +32,56 @@ class ScorerConfig(TypedDict):
 
 
 class ScorerCard(TypedDict):
-    """What is read of a card; it says more, for people."""
+    """The fields of a card that are read; it holds more, for people."""
 
     sha256: str
 
 
-class ScorerFolder(NamedTuple):
-    """A folder's parts, read and checked."""
-
-    kind: str
-    """Which family: words (a network) or letters (a linear model)."""
-    sizes: dict[str, Any]
-    words: list[str]
-    tensors: dict[str, Tensor]
-    card: dict[str, Any]
+def load_folder(name: str, device: str = "auto") -> Scorer:
+    """The scorer of a folder that `backtalk train-scorer` wrote."""
+    return _load(Path(name), name, device)
 
 
-def read_scorer(folder: Path) -> ScorerFolder:
+def load_embedded(name: str, device: str = "auto") -> Scorer:
+    """A scorer that ships inside the package."""
+    with as_file(files("backtalk") / "embedded" / name) as folder:
+        return _load(folder, name, device)
+
+
+def _load(folder: Path, name: str, device: str) -> Scorer:
+    where = pick_device(device)
     config, card, half = read_parts(folder, "scorer", ScorerConfig, ScorerCard)
-    tensors = {name: value.float() for name, value in half.items()}
-    words: list[str] = []
-    if config["kind"] == "words":
-        try:
-            words = json.loads((folder / "words.json").read_text("utf-8"))
-            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-                raise ValueError("its words are no list of texts")
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
-    return ScorerFolder(config["kind"], config["sizes"], words, tensors, card)
+    tensors, sizes = {key: value.float() for key, value in half.items()}, config["sizes"]
+    try:
+        if config["kind"] == "words":
+            network, lexicon = _network(sizes, tensors), _lexicon(folder, sizes)
+            return ToxicityClassifier(name, network, lexicon, card["sha256"], card, where)
+        weights, bias = tensors.get("weights"), sizes.get("bias")
+        if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
+            raise ValueError("no weights of letters")
+        return LinearScorer(name, weights, float(bias), card["sha256"], card, where)
+    except (OSError, ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
+        raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
+
+
+def _network(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> ToxicityNetwork:
+    config = read_record(NetworkConfig, sizes, exact=True)
+    if config.convolutions > len(tensors) or config.hidden % config.heads:
+        raise ValueError("its config has sizes that no scorer has")
+    with torch.device("meta"):  # a config may name any size: no memory before the shapes match
+        refuse_other_shapes(tensors, ToxicityNetwork(config).state_dict())
+    network = ToxicityNetwork(config)
+    network.load_state_dict(tensors)
+    return network
+
+
+def _lexicon(folder: Path, sizes: dict[str, Any]) -> Lexicon:
+    words = json.loads((folder / "words.json").read_text("utf-8"))
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("its words are no list of texts")
+    if len(words) + 1 != sizes["vocabulary"]:
+        raise ValueError(f"words.json has {len(words)} words, the scorer another number")
+    return Lexicon(words, sizes["buckets"])
 
 
 def write_scorer(
@@ -65,6 +92,4 @@ def write_scorer(
     write_json(folder / "config.json", {"format": FORMAT, "kind": kind, "sizes": sizes})
     if words:
         write_json(folder / "words.json", words)
-    half = {name: value.detach().to("cpu", torch.float16).contiguous() for name, value in tensors.items()}
-    write_whole(folder / "model.safetensors", save(half))
-    return sha256(folder / "model.safetensors")
+    return save_weights(folder, tensors, torch.float16)

@@ -1,13 +1,12 @@
-"""The second scorer: a linear model on runs of letters, weighed as in NB-SVM (Wang & Manning 2012).
+"""The second scorer: a linear model on character n-grams, weighted as in NB-SVM (Wang & Manning 2012).
 
-Another family than the network, and trained on other data, so that they seldom share a mistake. Runs of two
-to five letters are hashed into one table of weights; how often a run stands in a text does not count.
+It is of another family than the network and trained on other data, so that they seldom share a mistake.
+N-grams of two to five letters are hashed into one table of weights; each counts once per text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from backtalk.errors import InputError
-from backtalk.scorers.toxicity.folder import ScorerFolder
 from backtalk.scorers.toxicity.words import words_of
 
 CHUNK = 1024
@@ -26,12 +23,12 @@ LONGEST_RUN = 5
 LONGEST_TEXT = 4000
 """Letters of a text that are read."""
 Features = Callable[[Sequence[str], int], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""Texts and a number of buckets to the buckets of all texts, end to end, and where each text's begin."""
+"""(texts, number of buckets) -> the buckets of all texts, end to end, and where each text's begin."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct buckets of each text's runs of letters; none where there is no word."""
+    """The distinct buckets of each text's n-grams; none where there is no word."""
     read = (words_of(text[:LONGEST_TEXT]) for text in texts)
     plain = [" ".join(["", *words, ""]) if words else "" for words in read]
     letters = np.frombuffer("\n".join(plain).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
@@ -39,11 +36,11 @@ def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int6
     found = []
     value = letters.copy()
     for size in range(2, LONGEST_RUN + 1):
-        # The hash of a run is that of the run without its last letter, moved on by that letter.
+        # A rolling hash: that of the n-gram without its last letter, times a prime, plus that letter.
         value = value[:-1] * _PRIME + letters[size - 1 :]
         mixed = (value ^ (value >> np.uint64(29))) * _PRIME + np.uint64(size)
         bucket = ((mixed >> np.uint64(33)) % np.uint64(buckets)).astype(np.int64)
-        # A run stays in its text: neither its ends nor its first letter are the line break between two.
+        # An n-gram stays in its text: neither its ends nor its first letter are the line break between two.
         inside = (owners[: len(value)] == owners[size - 1 :]) & (letters[: len(value)] != ord("\n"))
         found.append(owners[: len(value)][inside] * buckets + bucket[inside])
     keys = np.unique(np.concatenate(found))
@@ -89,11 +86,3 @@ def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:
     summed = F.embedding_bag(buckets, weights.unsqueeze(1), starts, mode="sum").squeeze(1)
     ends = torch.cat([starts[1:], starts.new_tensor([len(buckets)])])
     return summed / (ends - starts).clamp(min=1).float().sqrt()
-
-
-def linear_from(read: ScorerFolder, name: str, folder: Path, device: torch.device) -> LinearScorer:
-    weights = read.tensors.get("weights")
-    bias = read.sizes.get("bias")
-    if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
-        raise InputError(f"{folder} can't be read as a scorer: no weights of letters")
-    return LinearScorer(name, weights, float(bias), read.card["sha256"], read.card, device)

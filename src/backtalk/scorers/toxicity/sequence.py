@@ -1,7 +1,7 @@
 """Any Hugging Face sequence classifier as a scorer: `hf/NAME-OR-PATH`, `hf/NAME#LABEL`.
 
-The label is the one that the user names, or the one called toxic or toxicity, or of two the second. Weights
-are read as safetensors only, and no code of the model's own is run.
+The label is the one that the user names, else the one called toxic or toxicity, else the second of two.
+Weights are read as safetensors only, and no code of the model's own is run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backtalk.errors import InputError, unknown
+from backtalk.errors import InputError, first_line, unknown
 from backtalk.models.device import pick_device
-from backtalk.models.folder import first_line, refuse_broken
+from backtalk.models.folder import refuse_broken
+from backtalk.models.transformer.library import load_transformers
 from backtalk.models.transformer.loading import refuse_incomplete
+from backtalk.scorers.toxicity.classifier import batches_by_length
 from backtalk.types import Origin, origin_of
 
 SLOTS = {"cpu": 4096, "cuda": 1 << 16}
@@ -26,7 +28,7 @@ SLOTS = {"cpu": 4096, "cuda": 1 << 16}
 CHUNK = 4096
 """Texts that are sorted by length together."""
 LONGEST = 512
-"""Tokens of a text that are read, where neither the model nor its tokenizer says less."""
+"""Tokens of a text that are read, where neither the model nor its tokenizer has a lower limit."""
 
 
 class SequenceScorer:
@@ -44,7 +46,7 @@ class SequenceScorer:
         self.fingerprint = _fingerprint(network, label)
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts,): the label's probability; texts of like length go together. What is longer is cut."""
+        """(texts,): the label's probability; long texts are cut."""
         scores = np.zeros(len(texts), dtype=np.float32)
         for start in range(0, len(texts), CHUNK):
             scores[start : start + CHUNK] = self._score_chunk(texts[start : start + CHUNK])
@@ -53,19 +55,13 @@ class SequenceScorer:
     @torch.no_grad()
     def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
         rows = self.tokenizer(list(texts), truncation=True, max_length=self.longest)
-        lengths = [len(ids) for ids in rows["input_ids"]]
-        order = sorted(range(len(texts)), key=lambda place: lengths[place])
-        parts, start = [], 0
-        while start < len(order):
-            end = start + 1
-            while end < len(order) and (end + 1 - start) * lengths[order[end]] <= SLOTS[self.device.type]:
-                end += 1
-            batch = {key: [values[place] for place in order[start:end]] for key, values in rows.items()}
-            read = self.tokenizer.pad(batch, return_tensors="pt").to(self.device)
+        order, batches = batches_by_length([len(ids) for ids in rows["input_ids"]], SLOTS[self.device.type])
+        parts = []
+        for batch in batches:
+            own = {key: [values[row] for row in batch] for key, values in rows.items()}
+            read = self.tokenizer.pad(own, return_tensors="pt").to(self.device)
             logits = self.network(**read).logits.float()  # (batch, labels)
-            chances = logits.sigmoid() if self.sigmoid else logits.softmax(1)
-            parts.append(chances[:, self.label])
-            start = end
+            parts.append((logits.sigmoid() if self.sigmoid else logits.softmax(1))[:, self.label])
         scores = np.empty(len(texts), dtype=np.float32)
         scores[order] = torch.cat(parts).cpu().numpy()
         return scores
@@ -73,12 +69,7 @@ class SequenceScorer:
 
 def load(name: str, device: str = "auto") -> SequenceScorer:
     """`name` is a hub name or a folder, with #LABEL where the label is said."""
-    try:
-        from transformers.utils import logging
-
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
-    except ImportError:
-        raise InputError("a Hugging Face scorer needs transformers; pip install 'backtalk[judge]'") from None
+    library = load_transformers("judge")
     where, asked = (name, "") if Path(name).is_dir() else name.partition("#")[::2]
     if not where.strip():
         raise InputError("name the classifier: hf/NAME-OR-PATH, with #LABEL where it has several")
@@ -87,10 +78,9 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
     options: dict[str, Any] = {"local_files_only": local or not fetch, "trust_remote_code": False}
     if (local or where.startswith((".", "/"))) and not (Path(where) / "config.json").is_file():
         raise InputError(f"{where} is no folder of a Hugging Face model: it has no config.json")
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw over ours
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(where, **options)
-        network, loaded = AutoModelForSequenceClassification.from_pretrained(
+        tokenizer = library.AutoTokenizer.from_pretrained(where, **options)
+        network, loaded = library.AutoModelForSequenceClassification.from_pretrained(
             where, use_safetensors=True, output_loading_info=True, **options
         )
         network = network.float()
@@ -122,7 +112,7 @@ def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
 
 
 def is_sigmoid(config: Any) -> bool:
-    """Whether labels stand each for itself, by the rule of transformers' own pipeline."""
+    """Whether labels are independent, by the rule of transformers' own pipeline."""
     if config.problem_type in ("multi_label_classification", "single_label_classification"):
         return bool(config.problem_type == "multi_label_classification")
     return bool(config.num_labels == 1)

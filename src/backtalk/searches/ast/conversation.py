@@ -13,9 +13,8 @@ from itertools import chain
 from typing import Any, Protocol
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.chat_prompts import ChatPrompts
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.plain_prompts import cut, special_around
+from backtalk.models.transformer.prompts import ChatPrompts, cut, special_around
 from backtalk.types import Dialogue, Turn
 
 Conversation = tuple[str, ...]

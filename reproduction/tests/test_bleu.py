@@ -1,38 +1,22 @@
-"""BLEU-4 against numbers worked out by hand, and the interval of a difference."""
+"""The interval of a difference of BLEU-4, and the papers' Ent-n."""
 
 from __future__ import annotations
 
-import builtins
 import math
 import random
-from typing import Any
 
 import pytest
 
-from backtalk.errors import InputError
-from backtalk.scorers.bleu import bleu, bleu_counts, bleu_gain
+from backtalk.scorers.diversity import bleu, entropy
+from reproduction.negative.bleu import bleu_counts, bleu_gain
+from reproduction.negative.frequent import _ended
 
 
-def test_bleu_of_a_known_case() -> None:
-    pytest.importorskip("sacrebleu")
-    said, real = ["the", "cat", "sat", "on", "the", "mat"], ["the", "cat", "sat", "on", "a", "mat"]
-    # Precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty.
-    assert bleu([said], [real]) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-    # Four of five words and all of their n-grams: the penalty exp(1 - 5/4) alone.
-    assert bleu([["a", "b", "c", "d"]], [["a", "b", "c", "d", "e"]]) == pytest.approx(100 * math.exp(-0.25))
-
-
-def test_without_sacrebleu_bleu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def absent(name: str, *rest: Any, **named: Any) -> Any:
-        if name.startswith("sacrebleu"):
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(InputError, match=r"pip install 'backtalk\[harden\]'"):
-        bleu([["a"]], [["a"]])
+def test_the_papers_entropy_counts_the_end_and_crops() -> None:
+    found = _ended([["i", "do", "not", "know"], ["i", "do"], []], longest=4)
+    assert found == [["i", "do", "not", "<eos>"], ["i", "do", "<eos>"], ["<eos>"]]
+    # "i do" twice, "do not", "not end" and "do end" once.
+    assert entropy(found, 2) == pytest.approx(-(0.4 * math.log(0.4) + 0.6 * math.log(0.2)))
 
 
 def sentences(seed: int, words: str, count: int = 60) -> list[list[str]]:

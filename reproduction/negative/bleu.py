@@ -1,22 +1,19 @@
-"""How near replies are to what people said: corpus BLEU-4 is sacrebleu's, on our own words, 0 to 100.
+"""BLEU-4 of two decodings of the same pairs: the difference, with an interval over resampled pairs (Koehn
+2004).
 
-It adds up counts over pairs, so pairs can be drawn anew from their counts alone (Koehn 2004): with the same
-draws for two decodings their difference has an interval.
+BLEU adds up counts over pairs, so pairs can be resampled from their counts alone, the same for both
+decodings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.errors import InputError
-from backtalk.scorers.diversity import Words
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.bleu import BLEU
+from backtalk.scorers.diversity import Words, bleu_metric
 
 ORDER = 4
 RESAMPLES = 1000
@@ -30,16 +27,10 @@ class Gain(NamedTuple):
     high: float
 
 
-def bleu(replies: Sequence[Words], references: Sequence[Words]) -> float:
-    """Corpus BLEU-4 of replies against one reference each."""
-    texts, wanted = [" ".join(words) for words in replies], [" ".join(words) for words in references]
-    return float(_metric().corpus_score(texts, [wanted]).score)
-
-
 def bleu_counts(replies: Sequence[Words], references: Sequence[Words]) -> NDArray[np.float64]:
     """(pairs, 10): how many n-grams of a reply, n from 1 to 4, the reference has, how many there are, and the
     words of both."""
-    metric, rows = _metric(), []
+    metric, rows = bleu_metric(), []
     for words, wanted in zip(replies, references, strict=True):
         one = metric.corpus_score([" ".join(words)], [[" ".join(wanted)]])
         rows.append([*one.counts, *one.totals, one.sys_len, one.ref_len])
@@ -49,7 +40,7 @@ def bleu_counts(replies: Sequence[Words], references: Sequence[Words]) -> NDArra
 def bleu_gain(before: NDArray[np.float64], after: NDArray[np.float64]) -> Gain:
     """BLEU-4 after less before, from the counts of two decodings of the same pairs; the interval is over
     pairs drawn anew, the same for both."""
-    metric, pairs = _metric(), len(before)
+    metric, pairs = bleu_metric(), len(before)
 
     def gain(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
         return _of_sums(metric, new) - _of_sums(metric, old)
@@ -61,17 +52,8 @@ def bleu_gain(before: NDArray[np.float64], after: NDArray[np.float64]) -> Gain:
     return Gain(gain(before.sum(0), after.sum(0)), low, high)
 
 
-def _of_sums(metric: BLEU, sums: NDArray[np.float64]) -> float:
+def _of_sums(metric: Any, sums: NDArray[np.float64]) -> float:
     """BLEU-4 from counts (10,) that were added up, smoothed as in `corpus_score`."""
     counts = [int(count) for count in sums]
     matches, ngrams, (said, wanted) = counts[:ORDER], counts[ORDER : 2 * ORDER], counts[2 * ORDER :]
     return float(metric.compute_bleu(matches, ngrams, said, wanted, metric.smooth_method).score)
-
-
-def _metric() -> BLEU:
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError:
-        raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
-    # The words are cut already: no tokeniser of sacrebleu's, and no warning that they look cut.
-    return BLEU(tokenize="none", force=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backtalk.data.contrast import LabelledText
-from backtalk.training.scorer_text import clearly_aimed, with_rude_word
+from backtalk.training.scorer_data import clearly_aimed, with_rude_word
 
 
 def test_a_mild_word_that_is_said_to_nobody_is_no_abuse_by_itself() -> None:

@@ -1,0 +1,278 @@
+"""Dialogues as token ids: by a chat template, turn by turn, as running text, or for an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+from backtalk.errors import InputError
+from backtalk.specs.model import ModelOptions
+from backtalk.types import Dialogue, Turn
+
+MARK = "backtalkmark"
+"""Stands for a text where the template's own words are looked for."""
+SETTINGS = {"date_string": "26 Jul 2024", "enable_thinking": False}
+"""Variables of chat templates: a fixed date, so that a run can be repeated, and no thinking aloud."""
+
+Messages = list[dict[str, str]]
+
+
+class Prompts:
+    """Plain turns, as DialoGPT was trained: each turn is followed by the end-of-text token. A system prompt
+    is the first turn."""
+
+    end: int
+    """The end-of-turn token."""
+    stops: frozenset[int]
+    """Tokens that end a reply."""
+    lead: tuple[int, ...] = ()
+    """Tokens that a decoder reads before the reply; none for a causal model."""
+
+    def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
+        self._tokenizer, self._system = tokenizer, system
+        self._first, self._last = special_around(tokenizer)
+        self._end_with(end_of_text(tokenizer, stops), stops)
+
+    def _end_with(self, end: int, stops: Collection[int]) -> None:
+        self.end, self.stops = end, frozenset({*stops, end})
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
+        texts = [self._system] * bool(self._system) + [turn.text for turn in dialogue]
+        return [*self._first, *(token for text in texts for token in [*self._ids(text), self.end])]
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`prompt_ids` of dialogues of one utterance, in one call of the tokenizer."""
+        before = self.prompt_ids(()) if self._system else self._first
+        return [[*before, *ids, self.end] for ids in cut(self._tokenizer, texts, add_special_tokens=False)]
+
+    def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
+        """The numbers of tokens at the start and at the end of a prompt that stay when it is truncated."""
+        return len(self._first), 0
+
+    def reply_ids(self, text: str) -> list[int]:
+        return [*self._ids(text.strip()), self.end]
+
+    def text_ids(self, text: str) -> tuple[list[int], list[int]]:
+        """The tokens before a user's first utterance, and the utterance."""
+        return self._first or [self.end], self._ids(text.strip())
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+class RunningPrompts(Prompts):
+    """A dialogue as one running text without ends of turn: how a causal model that a learnt adversary plays
+    with reads it (searches/ast/conversation.py)."""
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
+        texts = [self._system] * bool(self._system) + [turn.text for turn in dialogue]
+        return [*self._first, *(token for text in texts for token in self._ids(text))] or [self.end]
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        before = self.prompt_ids(()) if self._system else self._first
+        rows = cut(self._tokenizer, texts, add_special_tokens=False)
+        return [[*before, *ids] or [self.end] for ids in rows]
+
+    def reply_ids(self, text: str) -> list[int]:
+        return self._ids(text if text[:1].isspace() else f" {text}") or [self.end]
+
+
+class ChatPrompts(Prompts):
+    """The model's own chat template, which writes every special token. Where it has no system role, the
+    system prompt stands before the first utterance. A reply is tokenised behind the prompt and ends with the
+    first special token that the template puts behind a reply."""
+
+    def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
+        self._tokenizer, self._system = tokenizer, system
+        self._has_system_role = self._knows_system_role() if system else False
+        self._stem = self._render(_message("user", "hello"), reply_follows=True)
+        whole = self._render(_message("user", "hello") + _message("assistant", MARK))
+        written = whole.removeprefix(self._stem) if whole.startswith(self._stem) else MARK
+        self._before, _, after = written.partition(MARK)  # some templates write a space before a reply
+        special = {*stops, *tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+        ends = [token for token in self._ids(after or whole.rpartition(MARK)[2]) if token in special]
+        self._end_with(ends[0] if ends else end_of_text(tokenizer, stops), stops)
+        self._before_user = self._render(_message("user", MARK)).partition(MARK)[0]
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
+        return self._ids(self._render(_messages(dialogue), reply_follows=True))
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        around, strips = self._around_user
+        if around is None:
+            return [self.prompt_ids((Turn("user", text),)) for text in texts]
+        left, right = around
+        rows = [f"{left}{text.strip() if strips else text}{right}" for text in texts]
+        return cut(self._tokenizer, rows, add_special_tokens=False)
+
+    @cached_property
+    def _around_user(self) -> tuple[tuple[str, str] | None, bool]:
+        """The template's text around a user's only utterance, and whether it strips the utterance; None
+        where it changes the utterance in any other way."""
+
+        def asked(text: str) -> str:
+            return self._render(_message("user", text), reply_follows=True)
+
+        left, mark, right = asked(MARK).partition(MARK)
+        rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK.title()}"]
+        for strips in (False, True):
+            if mark and all(asked(r) == left + (r.strip() if strips else r) + right for r in rows):
+                return (left, right), strips
+        return None, False
+
+    def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
+        return int(bool(ids) and ids[0] == self._tokenizer.bos_token_id), 0
+
+    def reply_ids(self, text: str) -> list[int]:
+        return [*self._continued(self._stem, self._before + text.strip()), self.end]
+
+    def text_ids(self, text: str) -> tuple[list[int], list[int]]:
+        return self._ids(self._before_user), self._continued(self._before_user, text.strip())
+
+    def typed_ids(self, dialogue: Dialogue, text: str) -> tuple[list[int], list[int]]:
+        """The prompt up to the end of the user's last turn, and the tokens of a text that continues it."""
+        *earlier, last = dialogue
+        open_turn = [*earlier, last._replace(text=last.text + MARK)]
+        start = self._render(_messages(open_turn)).rpartition(MARK)[0]
+        return self._ids(start), self._continued(start, text)
+
+    def _continued(self, start: str, text: str) -> list[int]:
+        """The tokens of a text behind `start`."""
+        if not text:
+            return []
+        first, whole = self._ids(start), self._ids(start + text)
+        return whole[len(first) :] if whole[: len(first)] == first else self._ids(text)
+
+    def _render(self, messages: Messages, reply_follows: bool = False) -> str:
+        if self._system and self._has_system_role:
+            messages = _message("system", self._system) + messages
+        elif self._system and messages and messages[0]["role"] == "user":
+            first = f"{self._system}\n\n{messages[0]['content']}"
+            messages = _message("user", first) + messages[1:]
+        return self._apply(messages, reply_follows)
+
+    def _apply(self, messages: Messages, reply_follows: bool = False) -> str:
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=reply_follows, **SETTINGS
+            )
+        except Exception as error:  # a template is a third party's program
+            why = " ".join(str(error).split())
+            raise InputError(f"the model's chat template refuses the dialogue ({why})") from None
+        return text
+
+    def _knows_system_role(self) -> bool:
+        try:
+            return MARK in self._apply(_message("system", MARK) + _message("user", "hello"))
+        except InputError:
+            return False
+
+
+class EncoderPrompts(Prompts):
+    """What the encoder of an encoder-decoder model reads: one turn as it is; several turns as BlenderBot was
+    trained (two blanks between, one before the user's), by the chat template, or a line each. The decoder
+    starts with the special tokens that the tokenizer writes before a reply (`lead`)."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        system: str,
+        stops: Collection[int],
+        start: int,
+        chat: ChatPrompts | None = None,
+        blenderbot: bool = False,
+    ) -> None:
+        self._tokenizer, self._system, self._chat, self._blenderbot = tokenizer, system, chat, blenderbot
+        self._first, self._last = special_around(tokenizer)
+        self._end_with(self._last[-1] if self._last else end_of_text(tokenizer, stops), stops)
+        self.lead = (start, *self._first)
+
+    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
+        if self._chat is not None:
+            return self._chat.prompt_ids(dialogue)
+        texts = [turn.text for turn in dialogue]
+        if self._blenderbot and len(dialogue) > 1:
+            texts = [" " * (turn.role == "user") + turn.text for turn in dialogue]
+        ids: list[int] = self._tokenizer(self._joined(texts))["input_ids"]
+        return ids
+
+    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._chat is not None:
+            return self._chat.first_ids(texts)
+        return cut(self._tokenizer, [self._joined([text]) for text in texts])
+
+    def _joined(self, texts: list[str]) -> str:
+        between = "  " if self._blenderbot else "\n"
+        return between.join([self._system] * bool(self._system) + texts)
+
+    def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
+        first, last = len(self._first), len(self._last)
+        return first * (list(ids[:first]) == self._first), last * (list(ids[-last:]) == self._last)
+
+    def reply_ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text_target=text.strip())["input_ids"]
+        return [*ids[len(self._first) : len(ids) - len(self._last)], self.end]
+
+    def text_ids(self, text: str) -> tuple[list[int], list[int]]:
+        raise InputError("an encoder-decoder model does not say how likely an input is; name a causal one")
+
+
+def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions) -> Prompts:
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    if options.template == "chat" and not has_template:
+        raise InputError(f"{name} has no chat template; use --template plain")
+    config, settings = network.config, network.generation_config
+    # Every token at which the model's own settings end a reply.
+    ends = [getattr(source, "eos_token_id", None) for source in (settings, config)]
+    listed = [token for one in ends for token in (one if isinstance(one, list) else [one])]
+    stops = {int(token) for token in listed if token is not None}
+    chat = None
+    if has_template and options.template in ("auto", "chat"):
+        chat = ChatPrompts(tokenizer, options.system, stops)
+    if config.is_encoder_decoder:
+        if options.template == "text":
+            raise InputError(f"{name} has an encoder; --template text is for causal models")
+        starts = (settings.decoder_start_token_id, config.decoder_start_token_id, settings.bos_token_id)
+        start = next((token for token in starts if token is not None), None)
+        if start is None:
+            raise InputError(f"the config of {name} has no decoder_start_token_id; add it")
+        blenderbot = str(config.model_type).startswith("blenderbot")
+        return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, blenderbot)
+    if options.template == "text":
+        return RunningPrompts(tokenizer, options.system, stops)
+    return chat or Prompts(tokenizer, options.system, stops)
+
+
+def cut(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[list[int]]:
+    """The tokens of many texts, in one call."""
+    ids: list[list[int]] = tokenizer(list(texts), **settings)["input_ids"] if texts else []
+    return ids
+
+
+def special_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens that the tokenizer puts before and behind a text."""
+    around: list[int] = tokenizer("hello")["input_ids"]
+    alone: list[int] = tokenizer("hello", add_special_tokens=False)["input_ids"]
+    for start in range(len(around) - len(alone) + 1):
+        if around[start : start + len(alone)] == alone:
+            return around[:start], around[start + len(alone) :]
+    return [], []
+
+
+def end_of_text(tokenizer: Any, stops: Collection[int]) -> int:
+    """The tokenizer's end of text, else the first token that ends the model's replies."""
+    own = tokenizer.eos_token_id
+    if own is None and not stops:
+        raise InputError("the model has no end-of-turn token; set eos_token in its tokenizer_config.json")
+    return int(min(stops) if own is None else own)
+
+
+def _messages(dialogue: Sequence[Turn]) -> Messages:
+    roles = ["user" if turn.role == "user" else "assistant" for turn in dialogue]
+    return [{"role": role, "content": turn.text} for role, turn in zip(roles, dialogue, strict=True)]
+
+
+def _message(role: str, text: str) -> Messages:
+    return [{"role": role, "content": text}]

@@ -12,6 +12,7 @@ from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
     Criterion,
+    best_findings,
     hit_cases,
     hits_by_finding,
     parse_criterion,
@@ -237,8 +238,8 @@ def test_any_restart_or_only_the_one_of_lowest_loss() -> None:
         finding("e", 1, mean=-1.0, loss=5.0),
     ]
     assert hit_cases(restarts, avg, THRESHOLDS) == {"a", "b", "c", "d", "e"}
-    assert hit_cases(restarts, avg, THRESHOLDS, rule="best") == {"b", "c", "d", "e"}
-    assert hit_cases(reversed(restarts), avg, THRESHOLDS, rule="best") == {"b", "c", "d", "e"}
+    assert hit_cases(best_findings(restarts).values(), avg, THRESHOLDS) == {"b", "c", "d", "e"}
+    assert hit_cases(best_findings(reversed(restarts)).values(), avg, THRESHOLDS) == {"b", "c", "d", "e"}
 
 
 def test_rates_count_the_cases_that_were_tried() -> None:

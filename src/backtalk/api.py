@@ -1,6 +1,6 @@
-"""The Python API: what `import backtalk` offers. Nothing here prints or exits.
+"""The Python API, which `import backtalk` offers. Nothing here prints or exits; bad input is an InputError.
 
-A name that is passed here counts as typed: `py:module:function` runs its code. Bad input is an InputError.
+A name passed here counts as typed on the command line, so `py:module:function` may run its code.
 """
 
 from __future__ import annotations
@@ -35,36 +35,44 @@ from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
 from backtalk.report.hardening_record import read_hardening
 from backtalk.report.run_page import render_run
+from backtalk.runs import summary as runs
 from backtalk.runs.compare import Comparison, compare_runs
-from backtalk.runs.summary import (
-    Verdict,
-    criteria_of,
-    look,
-    refuse_unscored,
-    summarise,
-    thresholds_of,
-    write_faces,
-)
+from backtalk.runs.summary import Verdict
+from backtalk.searches.ast.config import Ast
+from backtalk.searches.beam import Beam
+from backtalk.searches.gcg import Gcg
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.random import Random
+from backtalk.searches.relax import Relax
+from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
 from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
+from backtalk.training.rules import Negative, Npo, Unlikelihood
 from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
 from backtalk.wording import with_interval
+
+__all__ = [
+    "Ast", "Beam", "Comparison", "Consent", "Finding", "Gcg", "Gibbs", "Hardening", "InputError",
+    "ModelOptions", "Negative", "Npo", "Opening", "Progress", "Random", "Relax", "Retrieval", "Reverse",
+    "Run", "Target", "Unlikelihood", "Utterances", "Verdict", "audit", "compare", "harden", "load_model",
+    "load_scorer", "verify",
+]  # fmt: skip
 
 
 def load_model(
     name: str, device: str = "auto", options: ModelOptions | None = None, trust_remote_code: bool = False
 ) -> TextModel:
-    """The model of that name or folder; `options` say how a Hugging Face model is read."""
+    """Loads a model by name or folder; `options` are for Hugging Face models."""
     typed = Name(name, Origin.TYPED)
     return load_named(typed, device, options, (typed,) if trust_remote_code else ())
 
 
 def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
-    """The scorer of that name or folder: `score(texts)` gives a number from 0 to 1 for each."""
+    """Loads a scorer by name or folder; its `score(texts)` returns a number from 0 to 1 for each text."""
     return load_named_scorer(Name(name, Origin.TYPED), device)
 
 
@@ -92,9 +100,9 @@ def audit(
 
     `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
     a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
-    Targets or Openings. `search` is a search's config, such as `Gibbs(sweeps=3)`, or its name. The same call
-    again resumes an unfinished run and returns a finished one; `fresh` starts anew. `progress` is called with
-    reports of the work. Requests beyond this machine need `consent=Consent(yes=True)`.
+    Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name. The same call resumes
+    an unfinished run and returns a finished one; `fresh` starts over. `progress` is called with reports.
+    Requests to other machines need `consent=Consent(yes=True)`.
     """
     loaded, name = _model(model, options)
     values = {
@@ -114,16 +122,16 @@ def audit(
     spec = build_spec(AuditSpec, values, "audit")
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
     given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
-    with _as_it_was(loaded):
+    with _evaluating(loaded):
         faces = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
-    refuse_unscored(faces)
+    runs.refuse_unscored(faces)
     run = Run(faces.folder, loaded, name)
     run.summary = faces.summary
     return run
 
 
 def verify(run: Run | str | Path, model: Any = None, device: str = "auto") -> Verdict:
-    """Recomputes every finding of a run. A model that was in memory has to be passed again."""
+    """Recomputes every finding of a run. A model in memory has to be passed again."""
     return (run if isinstance(run, Run) else Run(run)).verify(model, device)
 
 
@@ -147,12 +155,11 @@ def harden(
 ) -> Hardening:
     """Trains a model not to say what it must not say, proves it, and returns the hardening.
 
-    `model` is a name or folder. For a model of ours, `cases` are the sentences: a list's name, a file, or a
+    `model` is a name or folder. `cases` are the sentences for a model of ours: a list's name, a file, or a
     list of sentences or Targets. For a Hugging Face model they are findings: a Run, its folder, a file, or a
-    list of (input, reply) pairs. `method` is a method's config, such as `Npo(beta=0.2)`, or its name. `data`
-    are pairs that keep the model's other replies. `settings` are further flags of `backtalk harden`, such as
-    `iterations=5` or `against="frequent"`. The same call again resumes an unfinished hardening and returns a
-    finished one; `fresh` starts anew.
+    list of (input, reply) pairs. `method` is a method, such as `Npo(beta=0.2)`, or its name. `data` are pairs
+    that keep the other replies as they are. `settings` are flags of `backtalk harden`, such as
+    `iterations=5`. The same call resumes an unfinished hardening; `fresh` starts over.
     """
     name = Name(str(model), Origin.TYPED)
     if not isinstance(cases, Run | str | Path):
@@ -169,12 +176,12 @@ def harden(
 
 
 class Hardening:
-    """A finished hardening, in its folder. Weights that are not those of its proof are refused."""
+    """A finished hardening in its folder. Weights other than those of its proof are refused."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.record = read_record(self.folder)
-        """What summary.json holds."""
+        """The content of summary.json."""
 
     @cached_property
     def model(self) -> TextModel:
@@ -196,7 +203,7 @@ class Hardening:
         return verify_hardening(self.folder, device)
 
     def report(self) -> Path:
-        """Writes the HTML page again and returns where it is."""
+        """Writes the HTML page again and returns its path."""
         hardening.write_report(self.folder, self.record)
         return self.folder / REPORT
 
@@ -205,10 +212,10 @@ class Hardening:
 
 
 class Run:
-    """A run that an audit made, in its folder."""
+    """A run of an audit, in its folder."""
 
     def __init__(self, folder: str | Path, model: TextModel | None = None, named: str = "") -> None:
-        """`model` is the audited model where it is in memory, `named` its name as a caller typed it."""
+        """`model` is the audited model if it is in memory; `named` is its name as typed."""
         self.folder = Path(folder)
         self._model, self._named = model, named
         with StoredRun.open(self.folder) as run:
@@ -220,12 +227,12 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds, worked out from what is stored."""
+        """The content of summary.json, computed from the stored findings."""
         with StoredRun.open(self.folder) as run:
-            return summarise(run)
+            return runs.summarise(run)
 
     def rates(self) -> dict[str, Rate]:
-        """The cases that are hit by each criterion, of those that were tried."""
+        """The hit rate by each criterion."""
         return {name: Rate.of(one["hits"], one["n"]) for name, one in self.summary["hits"].items()}
 
     def findings(self) -> Iterator[Finding]:
@@ -234,15 +241,14 @@ class Run:
             yield from run.each_finding()
 
     def to_pandas(self) -> Any:
-        """A data frame with a row a finding: its case, trigger, reply and scores, and a column a criterion
-        that says whether it is a hit."""
+        """A data frame with a row a finding: case, trigger, reply, scores, and a column a criterion."""
         try:
             import pandas  # type: ignore[import-untyped]
         except ImportError:
             raise InputError("to_pandas needs pandas; install it with `pip install pandas`") from None
         with StoredRun.open(self.folder) as run:
-            criteria, findings = criteria_of(run), run.findings()
-            hits = hits_by_finding(findings, criteria, thresholds_of(run))
+            criteria, findings = runs.criteria_of(run), run.findings()
+            hits = hits_by_finding(findings, criteria, runs.thresholds_of(run))
         rows = []
         for one in findings:
             met = hits.get((one.case, one.restart), [])
@@ -253,22 +259,22 @@ class Run:
         return pandas.DataFrame(rows)
 
     def report(self, path: str | Path = "") -> Path:
-        """Writes the HTML page, to the run's folder if no path is given, and returns where it is."""
+        """Writes the HTML page, by default to the run's folder, and returns its path."""
         with StoredRun.open(self.folder) as run:
-            faces = look(run)
+            faces = runs.look(run)
         try:
             if not path:
-                return write_faces(faces)
+                return runs.write_faces(faces)
             write_output(Path(path), render_run(faces.shown))
         except OSError as error:
             raise InputError(f"can't write {error.filename or path}: {error.strerror}") from None
         return Path(path)
 
     def verify(self, model: Any = None, device: str = "auto") -> Verdict:
-        """Recomputes every finding, with the audited model or one that is passed."""
+        """Recomputes every finding, with the audited model or with `model`."""
         loaded, name = (self._model, self._named) if model is None else _model(model, None)
         typed = name if name and not name.startswith(MEMORY) else ""
-        with _as_it_was(loaded):
+        with _evaluating(loaded):
             return verification.verify(self.folder, device, typed, Overrides(model=loaded))
 
     def __repr__(self) -> str:
@@ -291,7 +297,7 @@ class Run:
 
 
 def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> Path:
-    """Writes sentences, or pairs of an input and a reply, as a file that `backtalk harden` reads."""
+    """Writes the cases as a file that `backtalk harden` reads."""
     if not cases:
         raise InputError("there are no cases; pass at least one sentence or pair")
     pairs = [one for one in cases if isinstance(one, tuple)]
@@ -308,7 +314,7 @@ def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> 
 
 
 def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, str]:
-    """The model where it is in memory, and its name. A name that is passed here was typed."""
+    """The model, if it is in memory, and its name."""
     if isinstance(model, str | Path):
         return None, Name(str(model), Origin.TYPED)
     if isinstance(model, tuple) and len(model) == 2:
@@ -325,7 +331,7 @@ def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, 
 
 
 def _in_memory(model: TextModel | None) -> str:
-    """What a run says of a model that no name can load."""
+    """What a run records about a model in memory, which no name can load."""
     if model is None or not model.name.startswith(MEMORY):
         return ""
     if isinstance(model, FunctionModel):
@@ -333,8 +339,8 @@ def _in_memory(model: TextModel | None) -> str:
     return "only with the same model in memory, which is known by its weights"
 
 
-def _as_it_was(model: TextModel | None) -> AbstractContextManager[None]:
-    """A network that the caller holds is given back as it was."""
+def _evaluating(model: TextModel | None) -> AbstractContextManager[None]:
+    """Puts the caller's own network into evaluation mode and restores it."""
     if isinstance(model, TransformerModel) and model.name.startswith(MEMORY):
         return frozen(model.network)
     return nullcontext()

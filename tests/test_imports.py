@@ -100,7 +100,6 @@ def test_no_room_imports_from_above(part: str) -> None:
                 assert FLOOR[room(name)] <= FLOOR[part], f"{path.name} imports {name}"
 
 
-@pytest.mark.xfail(reason="rings in models and searches are being mended")
 def test_no_ring_of_modules() -> None:
     """Imports inside functions and for type checking count."""
     assert in_rings(graph()) == {}

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backtalk.api import *  # noqa: F403  # for type checkers; `__getattr__` does it when the program runs
+    from backtalk.api import *  # for type checkers; a program uses `__getattr__`
 
 __version__ = "0.1.0"
 __all__ = [

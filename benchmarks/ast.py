@@ -171,9 +171,8 @@ class AstBench:
         return len(batches)
 
     def _told(self) -> str:
-        norms, layers, rotates = self.adversary.quickened
-        fewer = f"{layers} adapted layers, {norms} norms{' and rotations' * rotates} in fewer kernels"
-        return f"{self.adversary.model.written_by}; {fewer}"
+        fewer = ", ".join(f"{name} {count}" for name, count in self.adversary.fused._asdict().items())
+        return f"{self.adversary.model.written_by}; fused: {fewer}"
 
     def _timed(self, work: Callable[[], T]) -> tuple[float, T]:
         if self.device.type == "cuda":

@@ -138,7 +138,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "loading.py": {"peft"},
             "generation.py": {"transformers"},
             "kv_slots.py": {"transformers"},
-            "attending.py": {"transformers"},
+            "attention.py": {"transformers"},
             "lora.py": {"peft"},
         }
         optional = own.get(path.name, {"chitchat_dataset"})

@@ -17,7 +17,7 @@ from backtalk.hardening.escalation import Attack
 from backtalk.hardening.subjects.asking import Widening
 from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion
-from backtalk.models.transformer.fused_layers import quicken
+from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer.loading import load
 from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
@@ -133,7 +133,7 @@ def test_on_a_gpu_it_searches_with_a_draft_of_the_adapted_network(
     with torch.no_grad():
         for value in adapter.weights.parameters():
             value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(1)), alpha=0.01)
-    quicken(model.network, everywhere=True)
+    fuse_layers(model.network, everywhere=True)
     case = FoundCase(Target("a", RUDE), ((Turn("user", "shall we eat"),),))
     before = model.log_prob(case.inputs, [RUDE])
     widen = Widening(model, 3, GIBBS, Thresholds(-1.0), seed=1)

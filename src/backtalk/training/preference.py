@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from backtalk.errors import InputError
 from backtalk.models.gpu.graph import FastPath, distance
 from backtalk.models.gpu.memory import is_out_of_memory
-from backtalk.models.transformer.like_length import parts_of
+from backtalk.models.transformer.memory import parts_of
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
 from backtalk.models.transformer.stepping import filled
 from backtalk.training.clipped import ClippedAdamW

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from backtalk.models.gpu.fused_layers import draft_of, has_adapter
 from backtalk.models.transformer import triggers
-from backtalk.models.transformer.attending import register
-from backtalk.models.transformer.draft import draft_of, has_adapter
+from backtalk.models.transformer.attention import SHARED_PAST, attend_shared_past, plain_tails, register
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.tails import NAME, attend, plain_tails
 from backtalk.models.transformer.triggers import by_shared_past, by_tails
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
@@ -83,7 +82,7 @@ def test_the_kernel_is_the_reference() -> None:
     check = f"""
 import torch
 from backtalk.models.gpu.tail_kernel import tail_attention
-from backtalk.models.transformer.tails import plain_tails
+from backtalk.models.transformer.attention import plain_tails
 from tests.models.transformer.test_tails import some
 for shape in {SHAPES}:
     given = some(*shape)
@@ -103,7 +102,7 @@ def scored(model: TransformerModel, position: int) -> Tensor:
 def test_a_network_reads_tails_as_it_reads_a_shared_past(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not register(NAME, attend):
+    if not register(SHARED_PAST, attend_shared_past):
         pytest.skip("this release of transformers has one way to attend")
     path = str(make_folder(tmp_path, kind, CHATML))
     around: Any = AROUND
@@ -128,7 +127,7 @@ def test_a_network_that_asks_more_of_its_attention_is_read_another_way(
     scored(model, 2)
     assert model._scorer._way is by_shared_past
     with pytest.raises(ValueError, match="softcap"):
-        attend(None, torch.zeros(1), torch.zeros(1), torch.zeros(1), None, softcap=30.0)
+        attend_shared_past(None, torch.zeros(1), torch.zeros(1), torch.zeros(1), None, softcap=30.0)
 
 
 def test_a_draft_has_norms_of_one_kernel_and_is_as_near_as_bfloat16_comes(tmp_path: Path) -> None:

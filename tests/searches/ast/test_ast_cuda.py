@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.transformer import like_length
-from backtalk.models.transformer.fused_layers import quicken
+from backtalk.models.gpu.fused_layers import fuse_layers
+from backtalk.models.transformer import memory
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
@@ -63,7 +63,7 @@ def test_a_step_sees_weights_that_have_changed(planted: Path, dtype: str) -> Non
     model = on_gpu(planted, dtype)
     adversary = Adversary(model, SamplingConfig(temperature=0.0, most=4))
     weights = adversary.tune(LoraConfig())
-    assert any(adversary.quickened) == (dtype == "bfloat16")
+    assert any(adversary.fused) == (dtype == "bfloat16")
     talks = [(text,) for text in OPENINGS]
     before = adversary.speak(talks, range(len(talks)))
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_fewer_kernels_have_the_numbers_and_gradients_of_the_plain_way(planted: 
     truth = tried(exact, Adapter(exact, LoraConfig()))
     adversary = Adversary(on_gpu(planted, "bfloat16"))
     adversary.tune(LoraConfig())
-    assert adversary.quickened == (5, 14, True)
+    assert adversary.fused == (5, 14, True)
     assert adversary.adapter is not None
     ours = tried(adversary.model.network, adversary.adapter)
 
@@ -170,7 +170,7 @@ def test_a_step_of_an_adapted_network_has_fewer_kernels(planted: Path) -> None:
         model = on_gpu(planted, "bfloat16")
         Adapter(model.network, LoraConfig())
         if quick:
-            quicken(model.network)
+            fuse_layers(model.network)
         token = torch.full((64, 1), 5, device="cuda")
         with torch.no_grad():
             model.network(input_ids=token, use_cache=False)
@@ -219,7 +219,7 @@ def long_network() -> Any:
 def test_captured_steps_go_on_from_prompts_read_in_parts(
     long_network: Any, manner: SamplingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", 1)
+    monkeypatch.setitem(memory.PASS_TOKENS, "cuda", 1)
     stepper = Stepper(long_network)
     assert stepper.write(mixed_task(MIXED[0], manner, 9)) is not None, stepper.why
     for seed in range(2):
@@ -240,7 +240,7 @@ def test_prompts_read_in_parts_need_less_memory(long_network: Any, monkeypatch: 
     task = mixed_task([960, *[60] * 63], SamplingConfig(temperature=0.0, most=4))
 
     def taken(worth: int) -> int:
-        monkeypatch.setitem(like_length.PASS_TOKENS, "cuda", worth)
+        monkeypatch.setitem(memory.PASS_TOKENS, "cuda", worth)
         assert stepper.write(task) is not None, stepper.why  # memory of its own and graphs are there
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.transformer import fused_layers as quickening
+from backtalk.models.gpu.fused_layers import fuse_layers
+from backtalk.models.transformer import text
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts
 from backtalk.searches.ast.conversation import Conversation
@@ -192,19 +193,19 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU in bfloat16: play, updates, and play again with what was learnt."""
-    monkeypatch.setattr(quickening, "quicken", partial(quickening.quicken, everywhere=True))
+    monkeypatch.setattr(text, "fuse_layers", partial(fuse_layers, everywhere=True))
     models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
     config = tiny_config(temperature=0.0)
     adversary, defender = Adversary(models[0], config.manner), Defender(models[1], config.manner)
-    assert adversary.quickened == (5, 0, True)
+    assert adversary.fused == (5, 0, True)
     weights = adversary.tune(LoraConfig(rank=4))
-    assert adversary.quickened == (5, 14, True)
+    assert adversary.fused == (5, 14, True)
     game = Game(adversary, defender, RudeScorer())
     before = game.chains(STARTS, SEEDS, 2)
     assert models[0]._stepper is not None
     assert models[0]._stepper.trusted, models[0].written_by
     steps = models[0]._stepper
-    assert Adversary(models[0]).quickened == (5, 14, True)
+    assert Adversary(models[0]).fused == (5, 14, True)
     assert models[0]._stepper is steps, "nothing changed, so what was captured is kept"
     updates = PreferenceUpdates(
         weights,

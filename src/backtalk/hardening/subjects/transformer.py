@@ -56,7 +56,6 @@ from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS, own_replies
 from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, read_talk, talking_of
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.folder import write_card
-from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
@@ -217,7 +216,7 @@ class Transformer(Subject):
         adapter = self._adapter = Adapter(model.network, self.lora)
         self._held = ""  # neither model: it is being trained
         model.forget_steps()
-        quicken_model(model)
+        model.fuse_layers()
         updates = LoraUpdates(
             adapter,
             model,

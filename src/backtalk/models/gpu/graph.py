@@ -148,8 +148,9 @@ def distance(plain: Sequence[Tensor], found: Sequence[Tensor]) -> float:
     """The norm of the difference as a share of the plain norm; infinite for other shapes or number types."""
     if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(plain, found, strict=True)):
         return float("inf")
-    gaps = [(a.float() - b.float()).norm() for a, b in zip(plain, found, strict=True)]
-    return float(torch.stack(gaps).norm() / torch.stack([value.float().norm() for value in plain]).norm())
+    plain, found = ([value.detach().float() for value in values] for values in (plain, found))
+    gaps = [(a - b).norm() for a, b in zip(plain, found, strict=True)]
+    return float(torch.stack(gaps).norm() / torch.stack([value.norm() for value in plain]).norm())
 
 
 def log_prob_distance(plain: Tensor, found: Tensor) -> float:

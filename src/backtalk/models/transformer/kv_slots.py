@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backtalk.models.transformer.like_length import PASS_TOKENS, parts_of
-from backtalk.models.transformer.memory import MOST_TOKENS
+from backtalk.models.transformer.memory import MOST_TOKENS, PASS_TOKENS, parts_of
 from backtalk.models.transformer.scoring import before_output
 
 

@@ -7,7 +7,7 @@ at the second it ends with one sentence.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.memory import free_bytes, is_out_of_memory
-from backtalk.models.transformer.like_length import end_of_part
 
 SHARE = 0.6
 """Of the free memory: the rest is for what an estimate forgets."""
@@ -23,6 +22,8 @@ MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
 """Tokens of a batch beyond which it only grows, and is no quicker."""
 WRITTEN_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
 """The same where rows are continued: on a GPU a step of many rows hardly takes longer than one of few."""
+PASS_TOKENS = {"cpu": 64, "cuda": 1 << 13}
+"""Tokens that take about as long as one more forward pass: a cut that saves fewer is not worth it."""
 PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
 """The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
 T = TypeVar("T")
@@ -89,6 +90,28 @@ def footprint(config: Any, number_bytes: int) -> Footprint:
 def text_config(config: Any) -> Any:
     """The part that speaks of text, of a model that also reads pictures."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def end_of_part(widths: Sequence[int], start: int, most: int, worth: int) -> int:
+    """Where the part that begins at `start` ends. `widths` fall from row to row, and all rows of a part are
+    padded to its first. A part has at most `most` rows and ends before one of at most half its width, where
+    this saves `worth` tokens of padding."""
+    widest, stop = widths[start], min(len(widths), start + max(most, 1))
+    for row in range(start + 1, stop):
+        width = widths[row]
+        if 2 * width <= widest and (stop - row) * (widest - width) >= worth:
+            return row
+    return stop
+
+
+def parts_of(widths: Sequence[int], most_tokens: int, worth: int) -> Iterator[tuple[int, int]]:
+    """The parts, each from its first row to behind its last; none has more than `most_tokens` tokens unless
+    one row alone has more."""
+    start = 0
+    while start < len(widths):
+        stop = end_of_part(widths, start, most_tokens // max(widths[start], 1), worth)
+        yield start, stop
+        start = stop
 
 
 def run_batches(

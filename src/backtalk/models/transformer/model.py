@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.draft import draft_of, has_adapter
+from backtalk.models.gpu.fused_layers import draft_of, has_adapter
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.layout import (
     NO_TOKEN,

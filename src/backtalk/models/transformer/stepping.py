@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.gpu.graph import FastPath, Graphs, log_prob_distance
-from backtalk.models.transformer.grouped import grouped_attention
+from backtalk.models.transformer.attention import grouped_attention
 from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_places, read_prompts
 from backtalk.models.transformer.sampling import Drawing, SamplingConfig
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits

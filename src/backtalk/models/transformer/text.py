@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 
 from backtalk.errors import InputError
+from backtalk.models.gpu.fused_layers import Fused, fuse_layers
 from backtalk.models.transformer.generation import continue_texts, write
-from backtalk.models.transformer.like_length import PASS_TOKENS
-from backtalk.models.transformer.memory import (
+from backtalk.models.transformer.memory import PASS_TOKENS, (
     MOST_TOKENS,
     WRITTEN_TOKENS,
     Footprint,
@@ -171,6 +171,15 @@ class TextTransformer:
             return "not tried yet"
         captured = ", as CUDA graphs" * (self.device.type == "cuda")
         return f"in steps of our own{captured}" if stepper.trusted else f"by the library ({stepper.why})"
+
+    def fuse_layers(self) -> Fused:
+        """Computes in fewer kernels on a GPU. Captured steps are dropped if anything changed."""
+        network = self.network
+        before, found = getattr(network, "_fused", Fused()), fuse_layers(network)
+        if found != before:
+            network._fused = found
+            self.forget_steps()
+        return found
 
     def forget_steps(self) -> None:
         """Drops captured CUDA graphs; needed after modules of the network were replaced."""

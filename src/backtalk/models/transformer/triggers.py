@@ -17,11 +17,11 @@ from torch import Tensor
 
 from backtalk.errors import first_line
 from backtalk.models.device import wide
+from backtalk.models.transformer.attention import shared_past
 from backtalk.models.transformer.kv_slots import Layers, layers_of, own_cache
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.memory import Footprint, run_parts
 from backtalk.models.transformer.scoring import LogitReader, embedding_gradient, to_one_hot
-from backtalk.models.transformer.tails import behind
 from backtalk.types import TokenScores
 
 CHECKED = 4
@@ -181,7 +181,7 @@ class TriggerScorer:
 def by_tails(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
     """An attention that reads the past where it is stored."""
     rows, s = tails.shape
-    with behind(network, past):
+    with shared_past(network, past):
         first = past.keys[0].shape[2]
         yield {
             "position_ids": torch.arange(first, first + s, device=tails.device).expand(rows, s),

@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.fused_layers import Quickened, quicken_model
+from backtalk.models.gpu.fused_layers import Fused
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
@@ -49,7 +49,7 @@ class Adversary:
         self.reading = RunningText(model)
         self.adapter: Adapter | None = None
         self._before: Any = None
-        self.quicken()
+        self.fused: Fused = model.fuse_layers()
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         self.reading.meet(conversations)
@@ -66,10 +66,6 @@ class Adversary:
         """A turn of its own or of somebody else's, as tokens to train on."""
         return Row(self.before(conversation), self.reading.adversary_ids(conversation, text))
 
-    def quicken(self) -> None:
-        """In fewer kernels on a GPU, where it can be."""
-        self.quickened: Quickened = quicken_model(self.model)
-
     # --- training ------------------------------------------------------------------------------------
 
     def tune(self, lora: LoraConfig | None) -> nn.Module:
@@ -77,7 +73,7 @@ class Adversary:
         self.model.forget_steps()
         if lora is not None:
             self.adapter = Adapter(self.model.network, lora)
-            self.quicken()
+            self.fused = self.model.fuse_layers()
             return self.adapter.weights
         network: nn.Module = self.model.network.float()  # small steps are lost in half precision
         self._before = deepcopy(network).requires_grad_(False)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from backtalk.models.transformer.fused_layers import quicken_model
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
@@ -35,7 +34,7 @@ class Defender:
 
     def __post_init__(self) -> None:
         self.reading = reading_of(self.model)
-        quicken_model(self.model)
+        self.model.fuse_layers()
 
     def answer(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation, which ends with the adversary's turn."""

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from backtalk.models.transformer import grouped
-from backtalk.models.transformer.attending import register
-from backtalk.models.transformer.grouped import attend, grouped_attention
+from backtalk.models.transformer import attention
+from backtalk.models.transformer.attention import GROUPED, attend_grouped, grouped_attention, register
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task
@@ -30,7 +29,7 @@ def test_it_is_attention_with_repeated_keys(tokens: int) -> None:
     query, key, value = torch.randn(2, 6, tokens, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
     mask = torch.zeros(2, 1, tokens, 5)
     mask[0, :, :, 3:] = mask[1, :, :, :2] = torch.finfo(torch.float32).min
-    found, _ = attend(Module(), query, key, value, mask, scaling=0.3)
+    found, _ = attend_grouped(Module(), query, key, value, mask, scaling=0.3)
     wide = (key.repeat_interleave(3, dim=1), value.repeat_interleave(3, dim=1))
     plain = scaled_dot_product_attention(query, *wide, attn_mask=mask, scale=0.3)
     assert found.shape == (2, tokens, 6, 8)
@@ -41,7 +40,7 @@ def test_steps_use_it_and_the_network_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(template="plain"))
-    if not register(grouped.NAME, attend):
+    if not register(GROUPED, attend_grouped):
         pytest.skip("this release of transformers has one way to attend")
     calls: list[int] = []
     plain = scaled_dot_product_attention
@@ -50,7 +49,7 @@ def test_steps_use_it_and_the_network_is_left_as_it_was(
         calls.append(given[0].shape[2])
         return plain(*given, **more)
 
-    monkeypatch.setattr(grouped, "scaled_dot_product_attention", counted)
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", counted)
     prompt = model.tokenizer(LINES[0], add_special_tokens=False)["input_ids"]
     task = Task([prompt], [1], SamplingConfig(0.0, most=4), model.prompts.stops, set(), model.pad)
     stepper = Stepper(model.network)

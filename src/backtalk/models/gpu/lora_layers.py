@@ -1,9 +1,9 @@
-"""Layers with a low-rank adapter (Hu et al. 2021) in three products forward and five back, all in bfloat16.
+"""Layers with a low-rank adapter (Hu et al. 2021) in three products forward and five backward, in bfloat16.
 
-peft reads the input in float32, multiplies in float32, scales, adds and rounds: seven kernels a layer, and
-nine back. Here the adapter's matrices are rounded once a pass, all of them in a few kernels, and the second
-product is added where the layer's own stands. Gradients flow to the float32 matrices. Whatever is not this
-simple case (no adapter or several at once, dropout, a merged or switched-off one) is left to peft.
+peft computes in float32: seven kernels a layer, and nine backward. Here all matrices of the adapter are
+rounded once a pass, and the second product is added to the layer's output in place. Gradients flow to the
+float32 matrices. All but the simple case (no adapter or several, dropout, merged or disabled ones) is left to
+peft.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-NEAR = 0.03
-"""How far both ways may be apart, as a share of the norm: a few steps of bfloat16."""
+from backtalk.models.gpu.graph import distance, limit
+
 CHECKED = 32
-"""Rows of the input that both ways are compared on."""
+"""Rows of the input on which a layer is compared with peft's."""
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """As peft wraps a layer."""
+    """Whether peft has put an adapter around it."""
     return hasattr(module, "base_layer") and hasattr(module, "get_delta_weight")
 
 
-def quicken_adapter(network: Any) -> int:
-    """How many layers of the network, which is changed, take the short way now."""
+def fuse_adapter(network: Any) -> int:
+    """The number of fused layers of the network, which is changed."""
     layers = [module for module in network.modules() if is_adapted(module)]
     done = [layer for layer in layers if "forward" in vars(layer)]
     chosen = [layer for layer in layers if layer not in done and _is_plain(layer) and _is_near(layer)]
@@ -43,10 +43,8 @@ def quicken_adapter(network: Any) -> int:
 
 
 class Rounded:
-    """The adapter's matrices in bfloat16, made at the first layer that asks while the network runs.
-
-    They are never kept longer, so that what was trained or loaded since is seen.
-    """
+    """The adapter's matrices in bfloat16, made by the first layer of a forward pass and dropped after it, so
+    that trained or loaded weights are seen."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self.layers = list(layers)
@@ -61,7 +59,7 @@ class Rounded:
 
     def of(self, layer: Any) -> tuple[Tensor, Tensor]:
         """(rank, inputs) and (outputs, rank)."""
-        if not self._runs:  # a part of the network was called alone
+        if not self._runs:  # the layer was called outside of the network
             first, second = _matrices(layer)
             return first.bfloat16(), second.bfloat16()
         held = self._held
@@ -118,7 +116,7 @@ class _Adapted(torch.autograd.Function):
 
 
 class _Round(torch.autograd.Function):
-    """Any number of float32 tensors to bfloat16, and their gradients back, a few kernels each."""
+    """Rounds float32 tensors to bfloat16, all in a few kernels."""
 
     @staticmethod
     def forward(ctx: Any, *exact: Tensor) -> tuple[Tensor, ...]:
@@ -136,7 +134,7 @@ def _cast(values: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 
 def _scaled_product(first: Tensor, second: Tensor, scale: float) -> Tensor:
-    """In one kernel: what is multiplied by 0 is not read."""
+    """In one kernel; the first argument is multiplied by 0 and not read."""
     return torch.addmm(first.new_empty(1, 1), first, second, beta=0, alpha=scale)
 
 
@@ -146,7 +144,7 @@ def _matrices(layer: Any) -> tuple[Tensor, Tensor]:
 
 
 def _adapter(layer: Any) -> str:
-    """The one that is on, where it is the only one and does nothing but two products."""
+    """The active adapter, if there is one alone and without dropout; else nothing."""
     names = list(layer.active_adapters)
     if len(names) != 1 or layer.merged or names[0] not in layer.lora_A:
         return ""
@@ -157,7 +155,7 @@ def _adapter(layer: Any) -> str:
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether it is a linear layer in bfloat16 with an adapter of two float32 matrices, and no more."""
+    """Whether it is a bfloat16 linear layer with an adapter of two float32 matrices, and nothing else."""
     base, name = layer.base_layer, _adapter(layer)
     if type(base) is not nn.Linear or base.weight.dtype != torch.bfloat16 or not name:
         return False
@@ -177,9 +175,9 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _is_near(layer: Any) -> bool:
-    """Whether outputs and all gradients are peft's, on made-up numbers, with an adapter that is not 0."""
+    """Whether outputs and gradients are peft's, on random numbers."""
     twin = deepcopy(layer)
-    name, device = _adapter(twin), twin.base_layer.weight.device
+    device = twin.base_layer.weight.device
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for value in _matrices(twin):
@@ -194,9 +192,8 @@ def _is_near(layer: Any) -> bool:
             return [found, *torch.autograd.grad(found.float().square().sum(), asked)]
 
     try:
-        pairs = list(zip(tried(twin), tried(partial(_forward, twin, Rounded([twin]))), strict=True))
+        pairs = zip(tried(twin), tried(partial(_forward, twin, Rounded([twin]))), strict=True)
+        gap = max(distance([plain], [found]) for plain, found in pairs)
     except RuntimeError:
         return False
-    far = [(a.float() - b.float()).norm() > NEAR * a.float().norm() for a, b in pairs]
-    right = all(a.dtype == b.dtype and a.shape == b.shape for a, b in pairs)
-    return bool(name) and right and not bool(torch.stack(far).any())
+    return gap <= limit("layer", torch.bfloat16)

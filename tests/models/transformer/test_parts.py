@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backtalk.models.transformer.like_length import end_of_part, parts_of
+from backtalk.models.transformer.memory import end_of_part, parts_of
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Positions as rotations (rotary embeddings) in six kernels a layer and six back, where the library makes ten
-and sixteen of them.
+"""Rotary position embeddings in six kernels a layer and six backward; transformers takes ten and sixteen.
 
-The library's networks call a function of their own module for it, which is another one while such a network
-runs. It does the same for anybody's bfloat16 and leaves everything else to the library's.
+The networks of transformers call a function of their module, which is replaced while a network runs. The new
+function computes bfloat16 and leaves other numbers to the library's.
 """
 
 from __future__ import annotations
@@ -10,22 +9,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from backtalk.models.gpu.graph import distance, limit
+
 NAME = "apply_rotary_pos_emb"
-NEAR = 0.03
-"""How far apart both may be, of numbers around 1: a few steps of bfloat16."""
+TESTED = ((4, 48), (5, 24))
+"""Releases of transformers in which the function is replaced, from the first up to before the second."""
 Rotation = Callable[..., tuple[Tensor, Tensor]]
 
 
-def quicken_rotation(network: Any) -> bool:
-    """Whether the network, which is changed, now rotates in fewer kernels: where that gives the same numbers.
-    Gradients flow."""
-    if getattr(network, "_rotates_quickly", False):
+def fuse_rotation(network: Any) -> bool:
+    """Whether the network, which is changed, now rotates in fewer kernels. Gradients flow."""
+    if getattr(network, "_fused_rotation", False):
         return True
+    if not _is_tested_release():
+        return False
     homes = sorted({type(module).__module__ for module in network.modules()})
     homes = [home for home in homes if callable(getattr(sys.modules.get(home), NAME, None))]
     plain = [getattr(sys.modules[home], NAME) for home in homes]
@@ -35,8 +38,13 @@ def quicken_rotation(network: Any) -> bool:
     ours = [_in_place_of(one) for one in plain]
     network.register_forward_pre_hook(partial(_replace, homes, ours))
     network.register_forward_hook(partial(_replace, homes, plain), always_call=True)
-    network._rotates_quickly = True
+    network._fused_rotation = True
     return True
+
+
+def _is_tested_release() -> bool:
+    major, minor, *_ = version("transformers").split(".")
+    return TESTED[0] <= (int(major), int(minor)) < TESTED[1]
 
 
 def _replace(homes: list[str], functions: list[Rotation], *_: Any) -> None:
@@ -58,7 +66,7 @@ def _in_place_of(library: Rotation) -> Rotation:
 
 
 class _Rotated(torch.autograd.Function):
-    """(rows, heads, tokens, size): the pairs (x_i, x_{i + size / 2}) turned by their angles."""
+    """(rows, heads, tokens, size): rotates the pairs (x_i, x_{i + size / 2}) by their angles."""
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -81,15 +89,11 @@ class _Rotated(torch.autograd.Function):
 
 @torch.no_grad()
 def _is_near(library: Rotation, device: torch.device) -> bool:
-    """On made-up numbers; angles of both halves of a pair are different, which no network has."""
+    """On random numbers; the angles of both halves of a pair differ, which they do in no network."""
     draw = torch.Generator().manual_seed(0)
     shapes = [(2, 4, 5, 16), (2, 2, 5, 16), (2, 5, 16), (2, 5, 16)]
     given = [torch.randn(shape, generator=draw).clamp(-2, 2).to(device, torch.bfloat16) for shape in shapes]
     try:
-        plain, found = library(*given), _in_place_of(library)(*given)
+        return distance(library(*given), _in_place_of(library)(*given)) <= limit("layer", torch.bfloat16)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return False
-    return all(
-        a.dtype == b.dtype and a.shape == b.shape and bool((a - b).abs().max() <= 2 * NEAR)
-        for a, b in zip(plain, found, strict=True)
-    )

@@ -11,11 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backtalk.models.transformer.draft import draft_of
-from backtalk.models.transformer.fused_layers import quicken
-from backtalk.models.transformer.low_rank import is_adapted, quicken_adapter
-from backtalk.models.transformer.norms import quicken_norms
-from backtalk.models.transformer.rotation import _in_place_of, quicken_rotation
+from backtalk.models.gpu.fused_layers import draft_of, fuse_layers, fuse_norms
+from backtalk.models.gpu.lora_layers import fuse_adapter, is_adapted
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import make_network
 
@@ -53,11 +50,10 @@ def test_outputs_and_gradients_are_as_near_the_exact_ones_as_peft_s() -> None:
     exact = exact_network(**ids).logits
     values = [value for value in exact_network.parameters() if value.requires_grad]
     truth = torch.autograd.grad(exact.float().log_softmax(2)[..., 5].sum(), values)
-    done = quicken(network, everywhere=True)
+    done = fuse_layers(network, everywhere=True)
     assert done.norms == 5
-    assert done.layers == 14, "seven of each of two layers"
-    assert done.rotates
-    assert quicken(network, everywhere=True) == done
+    assert done.adapted_layers == 14, "seven of each of two layers"
+    assert fuse_layers(network, everywhere=True) == done
     found, ours = network(**ids).logits, gradients(network, adapter)
     assert all(value.dtype == torch.float32 for value in ours)
     assert not torch.equal(found, plain), "it really goes another way"
@@ -77,7 +73,7 @@ def test_a_layer_and_its_gradients_are_those_written_out() -> None:
     first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     for value in (first, second):
         value.data = torch.randn(value.shape)
-    assert quicken_adapter(network) == 1
+    assert fuse_adapter(network) == 1
     given = torch.randn(2, 7, 24).bfloat16().requires_grad_()
     pull = torch.randn(2, 7, 40).bfloat16()
     for run in (network, layer):  # as a whole, and a part of it alone
@@ -94,7 +90,7 @@ def test_a_layer_and_its_gradients_are_those_written_out() -> None:
 
 def test_what_was_trained_since_is_seen() -> None:
     network, adapter = adapted()
-    quicken(network, everywhere=True)
+    fuse_layers(network, everywhere=True)
     with torch.no_grad():
         before = network(IDS).logits
         for value in adapter.weights.parameters():
@@ -103,14 +99,14 @@ def test_what_was_trained_since_is_seen() -> None:
         fresh, other = adapted()
         for value in other.weights.parameters():
             value.mul_(3)
-        quicken(fresh, everywhere=True)
+        fuse_layers(fresh, everywhere=True)
         assert torch.equal(network(IDS).logits, fresh(IDS).logits)
 
 
 def test_off_merged_several_and_none_are_peft_s_own() -> None:
     network, adapter = adapted()
     plain, other = adapted()
-    assert quicken_adapter(network) == 14
+    assert fuse_adapter(network) == 14
 
     def same() -> bool:
         with torch.no_grad():
@@ -155,7 +151,7 @@ def test_dropout_in_training_is_peft_s_own() -> None:
                 value.data = value.data.float()
         if quick:
             network.eval()
-            assert quicken_adapter(network) == 14
+            assert fuse_adapter(network) == 14
         network.train()
         torch.manual_seed(2)
         found.append(network(IDS).logits)
@@ -164,24 +160,24 @@ def test_dropout_in_training_is_peft_s_own() -> None:
 
 def test_other_networks_are_left_alone() -> None:
     network, _ = adapted()
-    assert not any(quicken(network)), "on a processor"
+    assert not any(fuse_layers(network)), "on a processor"
     exact = make_network("llama", 128)
     Adapter(exact, LoraConfig(rank=4))
-    assert not any(quicken(exact, everywhere=True)), "in float32"
+    assert not any(fuse_layers(exact, everywhere=True)), "in float32"
     turned, _ = adapted("gpt2")
-    assert quicken_adapter(turned) == 0, "its layers hold their weights the other way round"
+    assert fuse_adapter(turned) == 0, "its layers hold their weights the other way round"
     assert all("forward" not in vars(one) for net in (network, exact, turned) for one in net.modules())
     network, adapter = adapted()
     with torch.no_grad():
         for name, value in adapter.model.named_parameters():
             if "lora_A" in name and ".0." in name:
                 value.data = value.data.bfloat16()
-    assert quicken_adapter(network) == 7, "the other layer's"
+    assert fuse_adapter(network) == 7, "the other layer's"
 
 
 def test_a_copy_has_layers_of_its_own_and_a_cast_network_the_library_s() -> None:
     network, adapter = adapted()
-    quicken(network, everywhere=True)
+    fuse_layers(network, everywhere=True)
     with torch.no_grad():
         before = network(IDS).logits
         copy = deepcopy(network)
@@ -197,7 +193,7 @@ def test_a_copy_has_layers_of_its_own_and_a_cast_network_the_library_s() -> None
 
 def test_an_error_inside_leaves_nothing_behind() -> None:
     network, adapter = adapted()
-    quicken(network, everywhere=True)
+    fuse_layers(network, everywhere=True)
     with torch.no_grad():
         with pytest.raises((IndexError, RuntimeError)):
             network(input_ids=torch.full((1, 3), 10**6))
@@ -213,7 +209,7 @@ def test_what_is_saved_is_what_peft_saves(tmp_path: Path) -> None:
     for quick in (False, True):
         network, adapter = adapted()
         if quick:
-            quicken(network, everywhere=True)
+            fuse_layers(network, everywhere=True)
         adapter.save(tmp_path / str(quick))
         contents.append((tmp_path / str(quick) / "adapter_model.safetensors").read_bytes())
     assert contents[0] == contents[1]
@@ -233,64 +229,8 @@ def test_norms_have_the_library_s_gradients() -> None:
         return [out, *torch.autograd.grad(out.float().pow(3).sum(), [given, norm.weight])]
 
     plain = tried()
-    assert quicken_norms(network) == 5
+    assert fuse_norms(network) == 5
     found = tried()
     assert [value.dtype for value in found] == [value.dtype for value in plain]
     for one, other in zip(found, plain, strict=True):
         assert off_by([one], [other]) < 0.02
-
-
-def test_rotations_and_their_gradients_are_the_library_s() -> None:
-    """On numbers where the library's steps can be followed exactly: in float64 by its own function."""
-    home: Any = import_module("transformers.models.llama.modeling_llama")
-    library = home.apply_rotary_pos_emb
-    draw = torch.Generator().manual_seed(4)
-    shapes = [(3, 7, 6, 8), (3, 7, 2, 8)]  # rows, tokens, heads, size, as they come from a layer
-    given = [torch.randn(shape, generator=draw).bfloat16().requires_grad_() for shape in shapes]
-    pull = [torch.randn(rows, heads, tokens, size, generator=draw) for rows, tokens, heads, size in shapes]
-    angles = torch.randn(3, 7, 8, generator=draw)
-    turns = [angles.cos().bfloat16(), angles.sin().bfloat16()]
-
-    def tried(way: Any, exact: bool) -> list[Tensor]:
-        kind = torch.float64 if exact else torch.bfloat16
-        found = way(*(one.transpose(1, 2).to(kind) for one in given), *(one.to(kind) for one in turns))
-        loss = sum((one * other.to(kind)).double().sum() for one, other in zip(found, pull, strict=True))
-        return [*found, *torch.autograd.grad(loss, given)]
-
-    truth, plain = tried(library, True), tried(library, False)
-    ours = tried(_in_place_of(library), False)
-    assert not torch.equal(ours[0], plain[0])
-    for one, other, right in zip(ours, plain, truth, strict=True):
-        assert one.dtype == torch.bfloat16
-        assert one.stride() == other.stride()
-        assert off_by([one], [right]) <= max(off_by([other], [right]), 0.003)
-
-
-def test_the_library_s_rotation_is_another_only_while_the_network_runs() -> None:
-    home: Any = import_module("transformers.models.llama.modeling_llama")
-    library = home.apply_rotary_pos_emb
-    network = make_network("llama", 128).bfloat16()
-    assert quicken_rotation(network)
-    assert quicken_rotation(network), "once is enough"
-    seen = []
-    hook = network.model.norm.register_forward_hook(lambda *_: seen.append(home.apply_rotary_pos_emb))
-    exact = make_network("llama", 128)
-    with torch.no_grad():
-        network(IDS)
-        assert seen[0].library is library
-        assert home.apply_rotary_pos_emb is library
-        with pytest.raises((IndexError, RuntimeError)):
-            network(input_ids=torch.full((1, 3), 10**6))
-        assert home.apply_rotary_pos_emb is library
-        copy = deepcopy(network)
-        assert torch.equal(copy(IDS).logits, network(IDS).logits)
-        assert torch.equal(copy.float()(IDS).logits, exact.bfloat16().float()(IDS).logits)
-    hook.remove()
-    assert not quicken_rotation(make_network("gpt2", 128).bfloat16()), "it has no rotations"
-
-
-def test_a_network_that_rotates_otherwise_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    home: Any = import_module("transformers.models.llama.modeling_llama")
-    library = home.apply_rotary_pos_emb
-    monkeypatch.setattr(home, "apply_rotary_pos_emb", lambda q, k, cos, sin: library(q, k, cos, -sin))
-    assert not quicken_rotation(make_network("llama", 128).bfloat16())

@@ -15,7 +15,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import fuse_layers
-from backtalk.models.transformer import text
+from backtalk.models.transformer import text as text_model
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.adversary import Adversary, FixedPrompts
 from backtalk.searches.ast.conversation import Conversation
@@ -193,7 +193,7 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU in bfloat16: play, updates, and play again with what was learnt."""
-    monkeypatch.setattr(text, "fuse_layers", partial(fuse_layers, everywhere=True))
+    monkeypatch.setattr(text_model, "fuse_layers", partial(fuse_layers, everywhere=True))
     models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
     config = tiny_config(temperature=0.0)
     adversary, defender = Adversary(models[0], config.manner), Defender(models[1], config.manner)

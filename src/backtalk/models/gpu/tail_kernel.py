@@ -1,6 +1,7 @@
-"""`transformer/tails.py` as a Triton kernel. A program reads the queries of the heads that share keys, of one
-row, and walks over the group's past, then over the row's own tokens (online softmax). Nothing is stored but
-the result.
+"""`plain_tails` of transformer/attention.py as a Triton kernel: rows behind a past that they share.
+
+A program takes the queries of the heads that share keys, of one row, and walks over the group's past, then
+over the row's own tokens (online softmax). It stores nothing but the result.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, fuse_layers
 from backtalk.models.transformer.generation import continue_texts, write
-from backtalk.models.transformer.memory import PASS_TOKENS, (
+from backtalk.models.transformer.memory import (
     MOST_TOKENS,
+    PASS_TOKENS,
     WRITTEN_TOKENS,
     Footprint,
     footprint,

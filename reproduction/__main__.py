@@ -15,6 +15,7 @@ from backtalk.errors import InputError
 from backtalk.registry import is_transformer
 from backtalk.specs import refuse_set
 from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.runner import run_study
 from reproduction.spec import StudySpec
 
 PROGRAM = "python -m reproduction"
@@ -27,8 +28,8 @@ STUDIES = {
     "reverse": "Liu et al. 2019: a generator that writes inputs for a model it can't see into",
     "transformers": "white-box search on a Hugging Face model",
 }
-SUMMARISED = ("egregious", "reverse")
-"""Studies whose records beside the page are too brief to resume from."""
+OWN = ("hardening", "lora", "transformers")
+"""Studies of no paper."""
 SHIPPED_DATA = ("lora", "transformers")
 """Studies that need no --data."""
 
@@ -41,10 +42,8 @@ def _study(arguments: argparse.Namespace) -> int:
         refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
     if spec.model and not is_transformer(spec.model):
         raise InputError(f"--model {spec.model} is no Hugging Face model; name hf/NAME-OR-FOLDER or smollm2")
-    if study in SUMMARISED:
-        refuse_set(spec, {"records"}, "can't be used here: this study's page has only a summary beside it")
-    code: int = import_module(f"reproduction.{study}.study").run_study(spec)
-    return code
+    module = f"reproduction.own.{study}" if study in OWN else f"reproduction.{study}.study"
+    return run_study(import_module(module).STUDY, spec)
 
 
 @command(

@@ -10,22 +10,21 @@ from backtalk.registry import is_transformer
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.progress import shown
 from backtalk.specs.harden import flat_spec
-from reproduction.parts import Result, Workplace
-from reproduction.shared import Shared
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 TEXTS = ("side_by_side", "most_said", "real_most_said")
 """Of a cost: what holds words of a corpus."""
 
 
 def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False) -> Result:
-    """An ordinary hardening in hardenings/PART; returns its summary. What the hardenings of a study share is
-    in its folder shared/. Unless it `adapts`, its search and KL weight stay fixed, so that the rows of a
-    table differ in nothing but their settings."""
+    """An ordinary hardening in hardenings/PART; returns its summary. Unless it `adapts`, its search and KL
+    weight stay fixed, so that the rows of a table differ in nothing but their settings."""
     folder = place.path("hardenings", place.part)
     fixed = {} if adapts else _fixed(values)
     spec = flat_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
     with place.log(place.part) as consoles, shown(consoles.err) as tell:
-        done = harden(spec, recall=Shared(place.path("shared")).recall, progress=tell)
+        done = harden(spec, progress=tell)
         print_hardening(done.record, consoles.out, pages=done.pages)
     return dict(done.record)
 

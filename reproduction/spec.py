@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 from backtalk.specs import Count, Duration, Range
 
+EMBEDDED = "embedded"
+"""The value of --data for what ships with backtalk."""
+
 
 @dataclass(frozen=True)
 class StudySpec:
@@ -15,10 +18,9 @@ class StudySpec:
     data: str = ""
     """The folder of data, or `embedded` for what ships with backtalk."""
     out: str = "study"
-    """The study's folder; the same command again goes on where it stopped."""
+    """The study's folder; the same command again resumes."""
     parts: str = ""
-    """Only these parts: names or globs by commas. What they need is taken as it is, or run where there is
-    none; `page` builds the page alone."""
+    """Only these parts and what they need: names or globs by commas; `page` builds the page alone."""
     size: Literal["paper", "small", "mini"] = "paper"
     """The paper's sizes, those of a small machine, or a miniature that shows the machinery."""
     restarts: Annotated[int, Range(0, 1000)] = 0
@@ -27,15 +29,10 @@ class StudySpec:
     """Targets of each list at most; 0 takes the size's own numbers."""
     model: str = ""
     """With ast, lora and transformers: the Hugging Face model, hf/NAME-OR-FOLDER; smollm2 if empty."""
-    baseline_from: str = ""
-    """With negative: the folder of another study, whose models of the same settings are copied."""
     records: str = ""
-    """The .json beside an earlier page of the study: parts that have no result yet take theirs from it. Where
-    a part that is run needs the model or the run behind such a result, that is made again."""
+    """The .json beside an earlier page: builds the page from it and runs nothing."""
     page: str = ""
-    """The Markdown file to write; STUDY.md in the study's folder if empty, no page for `none`."""
-    jobs: Annotated[int, Range(1, 64)] = 1
-    """Parts that run beside each other, each in a process of its own with its share of a GPU's memory."""
+    """The Markdown file to write; STUDY.md in the study's folder if empty."""
     max_time: Duration = ""
     """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"

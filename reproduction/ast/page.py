@@ -3,22 +3,16 @@ likelihood against toxicity, the second defender, topics, and the hardening."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from backtalk.report.record import Player
 from backtalk.searches.ast.config import AstConfig
-from reproduction.ast.data import LAYOUT
-from reproduction.ast.paper import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering
-from reproduction.ast.sizes import Size
-from reproduction.ast.steps import AGAIN, ROWS
+from reproduction.ast.paper import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering, Size
+from reproduction.ast.steps import AGAIN, LAYOUT, ROWS
 from reproduction.bootstrap import difference_of, mean_of
-from reproduction.cells import number, percent, section, table, text_table
 from reproduction.figures import COLOURS, MARKERS, drawing, name_points
-from reproduction.frame import command_of, how_it_was_run, warning, write_files
-from reproduction.parts import read_records
-from reproduction.spec import StudySpec
+from reproduction.page import NOTHING, Found, Page, mean_text, number, percent, section, table, text_table
 
 HEAD = (
     "# ASTPrompter (Hardy et al. 2024)\n\n"
@@ -35,28 +29,23 @@ ABLATIONS_SAID = (
     "in the paper, and the checkpoint is chosen by reward alone. Intervals are over openings: how far two "
     "trainings differ they do not tell."
 )
-Records = Mapping[str, Mapping[str, Any]]
 
 
-def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
-    found = read_records(folder, parts)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    pictures = page.parent / page.stem
-    lines = [
+def page_lines(page: Page) -> list[str]:
+    return [
         HEAD,
-        *warning(spec, "trainings and lists", "The shipped openings stand in for Reddit's"),
-        *section("Ours and the baselines", [_rows_said(size), "", *_rows(found, MAIN)]),
-        *section("Turn by turn", _turns(found, MAIN)),
-        *section("Likelihood against toxicity", _front(found, pictures)),
-        *section("The paper's orderings", _orderings(found, BASELINES)),
-        *section("Ablations", [ABLATIONS_SAID, "", *_rows(found, ABLATED), *ablations(found)]),
-        *section("A second defender: the same model by its chat template", _transfer(found)),
-        *section("What the prompts speak of", _topics(found, size)),
-        *section("Hardened, and attacked anew", _hardened(found)),
-        *section("Speed", _speed(found, size)),
-        *section("How it was run", how_it_was_run(found, parts, command_of("ast", spec), LAYOUT, [])),
+        *page.warning("trainings and lists", "The shipped openings stand in for Reddit's"),
+        *section("Ours and the baselines", [_rows_said(page.size), "", *_rows(page, MAIN)]),
+        *section("Turn by turn", _turns(page, MAIN)),
+        *section("Likelihood against toxicity", _front(page)),
+        *section("The paper's orderings", _orderings(page, BASELINES)),
+        *section("Ablations", [ABLATIONS_SAID, "", *_rows(page, ABLATED), *ablations(page)]),
+        *section("A second defender: the same model by its chat template", _transfer(page)),
+        *section("What the prompts speak of", _topics(page)),
+        *section("Hardened, and attacked anew", _hardened(page)),
+        *section("Speed", _speed(page)),
+        *page.how_it_was_run(LAYOUT),
     ]
-    return write_files(page, lines, "ast", spec, found)
 
 
 def _rows_said(size: Size) -> str:
@@ -69,30 +58,25 @@ def _rows_said(size: Size) -> str:
     )
 
 
-def result(records: Records, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = records.get(name, {}).get("result", {})
-    return found
-
-
-def played(records: Records, name: str) -> Mapping[str, Any]:
+def played(page: Page, name: str) -> Found:
     """The result of a row; empty where it was not run or left out."""
-    found = result(records, name)
+    found = page.get(name)
     return found if "by_turn" in found else {}
 
 
-def values(records: Records, name: str, measure: str) -> dict[str, float]:
+def values(page: Page, name: str, measure: str) -> dict[str, float]:
     """By opening."""
     if measure == "spread":
-        found = values(records, name, "log_ppl")
+        found = values(page, name, "log_ppl")
         middle = sum(found.values()) / max(len(found), 1)
         return {case: abs(value - middle) for case, value in found.items()}
-    own = result(records, name).get("by_opening", {})
+    own = page.get(name).get("by_opening", {})
     return {case: row[measure] for case, row in own.items() if row.get(measure) is not None}
 
 
-def judge(records: Records, ordering: Ordering) -> tuple[dict[str, Any], str] | None:
+def judge(page: Page, ordering: Ordering) -> tuple[dict[str, Any], str] | None:
     """The difference of two rows over the openings that both have, and whether the claim holds."""
-    first, second = (values(records, name, ordering.measure) for name in (ordering.first, ordering.second))
+    first, second = (values(page, name, ordering.measure) for name in (ordering.first, ordering.second))
     shared = [case for case in first if case in second]
     if not shared:
         return None
@@ -112,25 +96,25 @@ def judge(records: Records, ordering: Ordering) -> tuple[dict[str, Any], str] | 
     return apart, "holds" if edges[0] > 0 else "the other way" if edges[1] < 0 else "unclear"
 
 
-def _rows(records: Records, names: Sequence[str]) -> list[str]:
+def _rows(page: Page, names: Sequence[str]) -> list[str]:
     """One line a row, over all turns."""
     lines = []
     for name in names:
-        if not (found := played(records, name)):
+        if not (found := played(page, name)):
             lines.append([name, *["not run"] + ["–"] * 8])
             continue
         whole = found["by_turn"][-1]
         toxicity, second, log_ppl = (
-            mean_of(list(values(records, name, one).values())) for one in ("toxicity", "second", "log_ppl")
+            mean_of(list(values(page, name, one).values())) for one in ("toxicity", "second", "log_ppl")
         )
         lines.append([
             name,
-            _mean(toxicity),
+            mean_text(toxicity),
             _share(whole["defender"]),
             _share(whole["pair"]),
-            _mean(second),
+            mean_text(second),
             _share(whole["second"]),
-            f"{_mean(log_ppl)} ± {number(whole['log_ppl']['std'])}",
+            f"{mean_text(log_ppl)} ± {number(whole['log_ppl']['std'])}",
             percent(found["hits"]["toxic-0.5"]),
             f"{100 * whole['different']:.0f}%",
             f"{100 * whole['loops']:.0f}%",
@@ -142,63 +126,63 @@ def _rows(records: Records, names: Sequence[str]) -> list[str]:
     return table(header, lines)
 
 
-def _turns(records: Records, names: Sequence[str]) -> list[str]:
+def _turns(page: Page, names: Sequence[str]) -> list[str]:
     lines = []
     for name in names:
-        for row in result(records, name).get("by_turn", []):
+        for row in page.get(name).get("by_turn", []):
             if row["turn"]:
                 lines.append([
                     name, str(row["turn"]),
                     *(_spread(row[one]) for one in ("defender", "pair", "second", "second_pair", "log_ppl")),
                 ])  # fmt: skip
     if not lines:
-        return ["Not run.", ""]
+        return NOTHING
     header = ["row", "turn", "T(d)", "T(a+d)", "T(d), second", "T(a+d), second", "log-perplexity"]
     return table(header, lines)
 
 
-def _orderings(records: Records, orderings: Sequence[Ordering]) -> list[str]:
+def _orderings(page: Page, orderings: Sequence[Ordering]) -> list[str]:
     lines = []
     for one in orderings:
-        found = judge(records, one)
-        cells = ["not run", "–"] if found is None else [_mean(found[0]), found[1]]
+        found = judge(page, one)
+        cells = ["not run", "–"] if found is None else [mean_text(found[0]), found[1]]
         lines.append([one.claim, f"{one.first} less {one.second}", *cells])
     return table(["claim", "rows", "difference", "here"], lines, words=2)
 
 
-def ablations(records: Records) -> list[str]:
+def ablations(page: Page) -> list[str]:
     """Each claim against ours-short, and against its repetition where there is one: with a single training of
     it, what is chance in that one would count for every row."""
     lines, reasons = [], []
     for one in ABLATIONS:
-        found = judge(records, one)
-        again = judge(records, one._replace(second=AGAIN)) if one.second == "ours-short" else None
+        found = judge(page, one)
+        again = judge(page, one._replace(second=AGAIN)) if one.second == "ours-short" else None
         cells = ["not run", "–", "–"]
         if found is not None:
             verdict = found[1] if again is None or again[1] == found[1] else MIXED
-            cells = [_mean(found[0]), "–" if again is None else _mean(again[0]), verdict]
+            cells = [mean_text(found[0]), "–" if again is None else mean_text(again[0]), verdict]
             if verdict != "holds":
                 reasons.append(f"- {one.claim}: *{verdict}*. Why: {WHY.get(one.claim, 'not known')}.")
         lines.append([one.claim, f"{one.first} less {one.second}", *cells])
     shown = table(["claim", "rows", "difference", f"less {AGAIN}", "here"], lines, words=2)
-    apart = judge(records, Ordering("", AGAIN, "ours-short", "toxicity", "above"))
+    apart = judge(page, Ordering("", AGAIN, "ours-short", "toxicity", "above"))
     if apart is not None:
         shown += [
             f"`{AGAIN}` is `ours-short` once more, with the same seed: on a GPU sums are rounded in another "
             "order each time, and what follows grows apart. Their T(d) is "
-            f"{_mean(apart[0])} apart, so a smaller difference of two rows may be chance; *{MIXED}* is what "
-            "comes out otherwise against one than against the other.",
+            f"{mean_text(apart[0])} apart, so a smaller difference of two rows may be chance; *{MIXED}* is "
+            "what comes out otherwise against one than against the other.",
             "",
         ]
     return shown + ([*reasons, ""] if reasons else [])
 
 
-def players(records: Records) -> list[Player]:
+def players(page: Page) -> list[Player]:
     """Every row against the plain defender as a point."""
     points = {}
     for name in ROWS:
         on_the_model = "template" not in ROWS[name] and "model" not in ROWS[name]
-        if on_the_model and (found := played(records, name)):
+        if on_the_model and (found := played(page, name)):
             whole = found["by_turn"][-1]
             points[name] = (found["n"], whole["log_ppl"]["mean"], whole["defender"]["mean"])
     return [
@@ -207,11 +191,11 @@ def players(records: Records) -> list[Player]:
     ]
 
 
-def _front(records: Records, pictures: Path) -> list[str]:
-    points = players(records)
+def _front(page: Page) -> list[str]:
+    points = players(page)
     if not points:
-        return ["Not run.", ""]
-    with drawing(pictures / "front.svg", width=6.4, height=4.0) as (axis,):
+        return NOTHING
+    with drawing(page.pictures / "front.svg", width=6.4, height=4.0) as (axis,):
         for place, point in enumerate(points):
             colour, marker = COLOURS[place % 4], MARKERS[place // 4 % 4]
             axis.plot([point.log_ppl], [point.toxicity], linestyle="", color=colour, marker=marker)
@@ -224,10 +208,10 @@ def _front(records: Records, pictures: Path) -> list[str]:
         )
         name_points(axis, {point.name: (point.log_ppl, point.toxicity) for point in points})
     words = "Each row as a point; the dotted line joins those that no other beats in both"
-    return [f"![{words}]({pictures.name}/front.svg)", "", f"*{words}*", ""]
+    return page.picture("front.svg", words)
 
 
-def _transfer(records: Records) -> list[str]:
+def _transfer(page: Page) -> list[str]:
     """Trained against one defender, played against both."""
     grid = {
         "as running text": ("ours-short", "ours-to-chat"),
@@ -238,33 +222,33 @@ def _transfer(records: Records) -> list[str]:
     for trained, names in grid.items():
         cells = []
         for name in names:
-            whole = (result(records, name).get("by_turn") or [None])[-1]
+            whole = (page.get(name).get("by_turn") or [None])[-1]
             cells += ["not run"] * 3 if whole is None else [
                 _spread(whole["defender"]), _spread(whole["second"]), _spread(whole["log_ppl"])
             ]  # fmt: skip
         lines.append([trained, *cells])
     header = ["trained against it", "text: T(d)", "second", "log-perplexity"]
     shown = table([*header, "chat: T(d)", "second", "log-perplexity"], lines)
-    return [*shown, *_orderings(records, TRANSFER)]
+    return [*shown, *_orderings(page, TRANSFER)]
 
 
-def _topics(records: Records, size: Size) -> list[str]:
+def _topics(page: Page) -> list[str]:
     lines = [
         [name, *(f"{100 * shares[-1]:.1f}%" for shares in found["topics"].values())]
         for name in MAIN
-        if (found := played(records, name))
+        if (found := played(page, name))
     ]
     if not lines:
-        return ["Not run.", ""]
-    shown = [f"Conversations with a word of the topic by turn {size.turns}, by our own word lists.", ""]
+        return NOTHING
+    shown = [f"Conversations with a word of the topic by turn {page.size.turns}, by our own word lists.", ""]
     shown += table(["row", "politics", "sex", "profanity"], lines)
-    words = result(records, "words").get("words", [])
+    words = page.get("words").get("words", [])
     rows = [[word, str(count), str(untuned), f"{z:.1f}"] for word, count, untuned, z in words]
     return shown + (text_table(["word", "ours", "untuned", "z"], rows) if rows else [])
 
 
-def _hardened(records: Records) -> list[str]:
-    found = result(records, "hardened")
+def _hardened(page: Page) -> list[str]:
+    found = page.get("hardened")
     if "updates" not in found:
         return [f"Not run: {found['left_out']}." if "left_out" in found else "Not run.", ""]
     told = f"{found['updates']:,} updates, iteration {found['iterations_kept']} kept."
@@ -273,7 +257,7 @@ def _hardened(records: Records) -> list[str]:
             told += f" Iteration {one['iterations']} broke the model in conversations: {why}."
     if "left_out" in found:
         return [f"Hardened on what ours-short found: {told} Nothing was left to attack anew.", ""]
-    rows = _rows(records, ("ours-short", "after-old", "after-ours"))
+    rows = _rows(page, ("ours-short", "after-old", "after-ours"))
     return [
         f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "
         "model, `after-ours` a new one that was trained against it.",
@@ -282,9 +266,9 @@ def _hardened(records: Records) -> list[str]:
     ]
 
 
-def _speed(records: Records, size: Size) -> list[str]:
+def _speed(page: Page) -> list[str]:
     shown = []
-    if found := result(records, "speed"):
+    if found := page.get("speed"):
         speed = found["pairs_per_s"]
         whole, trees, turns = (speed[name] for name in ("batched", "tree by tree", "turn by turn"))
         shown = [
@@ -292,28 +276,22 @@ def _speed(records: Records, size: Size) -> list[str]:
             f"({whole / turns:,.1f} times fewer); a tree at a time, the turns of each level together "
             f"{trees:,.2f} ({whole / trees:,.1f} times fewer)."
         ]
-    if training := result(records, "ours").get("training"):
+    if training := page.get("ours").get("training"):
         shown.append(
-            f"- {size.steps:,} updates of `ours`, the play of {training['pairs']:,} pairs and the "
+            f"- {page.size.steps:,} updates of `ours`, the play of {training['pairs']:,} pairs and the "
             f"measurements between them took {training['seconds']:,.0f} s, beside other rows on the same "
             "device where there were several jobs."
         )
     return [*(shown or ["Not run."]), ""]
 
 
-def _mean(found: Mapping[str, Any]) -> str:
-    if found["mean"] is None:
-        return "–"
-    return f"{found['mean']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
-
-
-def _share(spread: Mapping[str, Any] | None) -> str:
+def _share(spread: Found | None) -> str:
     if not spread or spread["above"] is None:
         return "–"
     return f"{100 * spread['above']:.1f}% [{100 * spread['low']:.1f}, {100 * spread['high']:.1f}]"
 
 
-def _spread(spread: Mapping[str, Any] | None) -> str:
+def _spread(spread: Found | None) -> str:
     if not spread or spread["mean"] is None:
         return "–"
     share = "" if spread["above"] is None else f", {100 * spread['above']:.1f}%"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
 from backtalk.audit.backend import Overrides
@@ -15,6 +16,9 @@ from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.consent import NOTHING_SAID
 from backtalk.audit.findings import TooFewError
 from backtalk.audit.flow import audit, make_backend
+from backtalk.data.targets import load_mal
+from backtalk.data.toxicity import find_file
+from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.report.progress import shown
 from backtalk.report.topics import topics_by_turn, words_used_more
@@ -30,10 +34,11 @@ from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, exchanges_of
 from backtalk.store.typed import read_json
 from backtalk.training.preference import TOGETHER
-from reproduction.ast.data import Texts
-from reproduction.ast.sizes import Size
+from reproduction.ast.paper import Size
 from reproduction.hardenings import run_harden, told
-from reproduction.parts import Result, Workplace
+from reproduction.page import Result
+from reproduction.runner import Workplace, write_once
+from reproduction.spec import EMBEDDED
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
@@ -217,3 +222,36 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
         return {"left_out": str(error).replace(str(place.folder), "STUDY")}
     left_out = {} if found["iterations_kept"] else {"left_out": "no iteration of the hardening was kept"}
     return {**found, **left_out}
+
+
+LAYOUT = "The data folder holds `reddit/` (train, dev and test openings) and `rtp/` (RealToxicityPrompts)."
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the flags of an audit name."""
+
+    openings: str
+    weak: str
+    prompts: str
+    kind: str
+    """embedded or files; never a path."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(Path(name) for name in (self.openings, self.weak, self.prompts) if name)
+
+
+def open_texts(name: str, folder: Path) -> Texts:
+    """Of a folder of data; embedded: the shipped openings, and the shipped rude sentences as the weak set and
+    as prompts."""
+    if name == EMBEDDED:
+        path = folder / "data" / "rude.txt"
+        write_once(path, (f"{target.text}\n" for target in load_mal()))
+        return Texts("", str(path), str(path), "embedded")
+    root = Path(name)
+    if not root.is_dir():
+        raise InputError(f"--data {name} is no folder; name one with reddit/ and rtp/, or `embedded`")
+    weak = find_file(root, "quark_val_5k.jsonl")
+    prompts = find_file(root, "decodingtrust_toxic_1.2k.jsonl")
+    return Texts(str(root / "reddit"), str(weak), str(prompts), "files")

@@ -13,29 +13,26 @@ from typing import Any
 from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
 from backtalk.report.topics import RUDE
-from reproduction.ast.data import Texts, open_texts
-from reproduction.ast.page import write_page
-from reproduction.ast.sizes import SIZES, Size
-from reproduction.ast.steps import ROWS, harden_ours, learnt_words, play_row, settings_of, time_play
-from reproduction.parts import Part, claim_folder
+from reproduction.ast.page import page_lines
+from reproduction.ast.paper import SIZES, Size
+from reproduction.ast.steps import (
+    ROWS,
+    harden_ours,
+    learnt_words,
+    open_texts,
+    play_row,
+    settings_of,
+    time_play,
+)
+from reproduction.runner import Part, Study
 from reproduction.spec import StudySpec
-from reproduction.telling import run_and_tell
 
 MODEL = "smollm2"
 
 
-def run_study(spec: StudySpec) -> int:
-    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
-    folder = Path(spec.out)
-    claim_folder(folder)
-    size = SIZES[spec.size].limited(spec.limit)
-    texts = open_texts(spec.data, folder)
-    page = partial(write_page, spec=spec, size=size)
-    return run_and_tell(ast_parts(texts, size, spec.model or MODEL), spec, "ast", page)
-
-
-def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None = None) -> list[Part]:
-    """Every part of the study, in an order in which they can run; `more` are flags for every row."""
+def ast_parts(spec: StudySpec, size: Size, folder: Path, more: dict[str, Any] | None = None) -> list[Part]:
+    """`more` are flags for every row."""
+    texts, model = open_texts(spec.data, folder), spec.model or MODEL
     shown = f"hf/{Path(model).name}" if "/" in model else model  # never a path of one machine
 
     def row(name: str) -> Part:
@@ -63,9 +60,11 @@ def ast_parts(texts: Texts, size: Size, model: str, more: dict[str, Any] | None 
         partial(time_play, size=size, texts=texts, model=model),
         {"played": size.played, "depth": size.depth, "model": shown, "beside": ["trees", "turns"]},
         texts.files,
-        alone=True,
     )
     words = Part("words", ("ours", "untuned"), learnt_words, {"masked_from": RUDE})
     rows = [row(name) for name in ROWS]
     place = list(ROWS).index("after-ours")
     return [*rows[:place], hardened, *rows[place:], words, speed]
+
+
+STUDY = Study("ast", SIZES, ast_parts, page_lines)

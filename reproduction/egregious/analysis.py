@@ -1,6 +1,5 @@
-"""Footnote 8, figures 4a, 4b and 5, and our own two questions: does the precision matter, how fast is it.
-
-Each is a part; all but the first read what the searches stored or run one search more.
+"""Tables 5 to 7, footnote 8, figures 4a, 4b and 5, and our own two questions: does the precision matter, how
+fast is it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import Rate
 from backtalk.store import Run
-from reproduction.egregious.data import Data, normal_targets
-from reproduction.egregious.paper import ARCHS
+from reproduction.egregious.data import SEED, Data, model_name, normal_targets
+from reproduction.egregious.paper import ARCHS, Size
 from reproduction.egregious.search import CURVE_TARGETS, list_targets, open_model, search, search_settings
-from reproduction.egregious.sizes import Size
-from reproduction.parts import Result, Workplace
+from reproduction.enumeration.flow import enumerate_model
+from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 BENCHED = SHAPES | {"mini": Shape(404, 16, 24, length=4, target=4, top=8)}
 TRIED = {
@@ -78,7 +79,7 @@ def draw_curves(place: Workplace, data: Data, size: Size, corpora: tuple[str, ..
     return {"targets": counts, "curves": curves}
 
 
-def count_tries(place: Workplace, data: Data, size: Size, restarts: int) -> Result:
+def count_tries(place: Workplace, data: Data, size: Size) -> Result:
     """Figure 4b: o-greedy on the normal list of Ubuntu, last-h, by G and by restarts counted from one run;
     and avg-hits on the mal list of Switchboard the same way, as a slice has few normal replies."""
     found: Result = {}
@@ -87,7 +88,7 @@ def count_tries(place: Workplace, data: Data, size: Size, restarts: int) -> Resu
         targets = list_targets(data, size, model, corpus, list_name)
         rows: Result = {}
         for top in size.tries:
-            settings = search_settings(size, aim, restarts, top)
+            settings = search_settings(size, aim, size.searched, top)
             result = search(place, f"tries-{corpus}-{top}", model, targets, settings)
             rows[str(top)] = {r: hits[counted] for r, hits in result.get("by_restarts", {}).items()}
         found[corpus] = {"n": len(targets), "list": list_name, "hit": counted, "by_tries": rows}
@@ -162,3 +163,26 @@ def measure_speed(place: Workplace, size: Size) -> Result:
             for row in bench_search(BENCHED[shape], arch == "attention", place.device)
         ]
     }
+
+
+SHOWN_LISTS = {"random", "mal"}
+"""Lists whose examples may be shown: the other two are the corpus' words."""
+
+
+def enumerate_inputs(place: Workplace, data: Data, size: Size, arch: str, sample: int) -> Result:
+    spec = EnumerateSpec(
+        model=str(place.path(model_name("characters", arch))),
+        length=size.input_length,
+        symbols=size.symbols,
+        lists="mal",
+        text=str(data.characters.data),
+        sample=sample,
+        seed=SEED,
+        device=place.device,
+    )
+    summary = enumerate_model(spec, place.path("enumerations", place.part))
+    lists = {
+        name: found if name in SHOWN_LISTS else {**found, "examples": []}
+        for name, found in summary["lists"].items()
+    }
+    return {key: value for key, value in summary.items() if key != "model"} | {"lists": lists, "arch": arch}

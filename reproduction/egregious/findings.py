@@ -1,4 +1,4 @@
-"""The paper's findings as a checklist, each decided from the results with its interval.
+"""The paper's findings as a checklist, each decided from the page with its interval.
 
 holds, fails: the whole interval is on that side of the paper's bound; by estimate: our number is, while the
 interval reaches over the bound. A finding is asked only where the paper's own numbers have it. Ratios of two
@@ -8,25 +8,74 @@ half a hit, so that a ratio stays a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reproduction.cells import number, table
+from backtalk.stats import Rate, mcnemar_exact
+from backtalk.wording import count
 from reproduction.egregious import paper
 from reproduction.egregious.paper import ARCHS, CORPORA, TITLES
 from reproduction.egregious.relax import RUNS
-from reproduction.egregious.results import (
-    Results,
-    confirmed_rate,
-    paired,
-    rate_of,
-    search_part,
-    uneven,
-    worst_random,
-)
+from reproduction.page import Found, Page, number, table
+
+SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
+
+
+def relaxed(page: Page) -> dict[str, Found]:
+    """The runs of the relaxation that had a target, by name."""
+    runs = {name: page.get(f"relax-{name}") for name in RUNS}
+    return {name: run for name, run in runs.items() if "ever" in run}
+
+
+def search_part(corpus: str, arch: str, list_name: str, hit: str) -> str:
+    """The search that decides a hit: o-sample-avg-k2, say, is counted on what o-sample-min-k1 found."""
+    aim = SEARCH_OF[hit] if hit == "o-greedy" else SEARCH_OF[hit.split("-")[0]]
+    return f"search-{corpus}-{arch}-{list_name}-{aim}"
+
+
+def rate_of(page: Page, corpus: str, arch: str, list_name: str, hit: str) -> Found | None:
+    """The rate by the paper's rule, the restart of lowest loss."""
+    found = page.get(search_part(corpus, arch, list_name, hit)).get("hits", {}).get(hit)
+    return found["best"] if found else None
+
+
+def confirmed_rate(found: Found, kind: str) -> dict[str, Any] | None:
+    """The targets whose first input gives them in plain float32 too."""
+    return Rate.of(found["confirmed"][kind], found["n"]).as_dict() if "confirmed" in found else None
+
+
+def worst_random(page: Page, corpus: str, arch: str) -> Found | None:
+    """The highest rate on the random list over all searches and all hits, k = 2 among them."""
+    rates = [
+        rate["best"]
+        for aim in SEARCH_OF.values()
+        for rate in page.get(f"search-{corpus}-{arch}-random-{aim}").get("hits", {}).values()
+    ]
+    return max(rates, key=lambda rate: float(rate["rate"]), default=None)
+
+
+def uneven(page: Page, corpus: str, hit: str) -> str:
+    """Says so where the two models were searched from different numbers of starts."""
+    starts = [page.get(search_part(corpus, arch, "mal", hit)).get("restarts", 0) for arch in ARCHS]
+    if not all(starts) or starts[0] == starts[1]:
+        return ""
+    named = (f"{arch} from {count(n, 'start')}" for arch, n in zip(ARCHS, starts, strict=True))
+    return f" ({', '.join(named)})"
+
+
+def paired(page: Page, corpus: str, hit: str) -> tuple[int, int, int, float] | None:
+    """(targets tried by both, hit by last-h alone, by attention alone, exact McNemar p)."""
+    by_arch = [page.get(search_part(corpus, arch, "mal", hit)).get("targets", {}) for arch in ARCHS]
+    shared = by_arch[0].keys() & by_arch[1].keys()
+    if not shared:
+        return None
+    first, second = ({case for case in shared if hit in found[case]["hits"]} for found in by_arch)
+    only_first, only_second = len(first - second), len(second - first)
+    return len(shared), only_first, only_second, mcnemar_exact(only_first, only_second)
+
 
 DRAWS = 2000
 SIGNIFICANT = 0.05
@@ -48,27 +97,27 @@ class Verdict(NamedTuple):
     verdict: str
 
 
-def checklist(results: Results) -> list[str]:
+def checklist(page: Page) -> list[str]:
     """The lines of the table of all findings that can be decided."""
-    verdicts = list(check_findings(results))
+    verdicts = list(check_findings(page))
     if not verdicts:
         return ["Not run.", ""]
     return [*table(["finding", "model", "paper", "ours", "verdict"], verdicts, words=5), BELOW, ""]
 
 
-def check_findings(results: Results) -> Iterator[Verdict]:
-    yield from _relaxation(results)
+def check_findings(page: Page) -> Iterator[Verdict]:
+    yield from _relaxation(page)
     for corpus in CORPORA:
         for arch in ARCHS:
-            yield from _of_searches(results, corpus, arch)
+            yield from _of_searches(page, corpus, arch)
     for corpus in CORPORA:
         for hit in ("o-sample-avg-k1", "io-sample-avg-k1"):
-            yield from _attention(results, corpus, hit)
-    yield from _characters(results)
-    yield from _convergence(results)
+            yield from _attention(page, corpus, hit)
+    yield from _characters(page)
+    yield from _convergence(page)
 
 
-def _of_searches(results: Results, corpus: str, arch: str) -> Iterator[Verdict]:
+def _of_searches(page: Page, corpus: str, arch: str) -> Iterator[Verdict]:
     where = f"{TITLES[corpus]} {arch}"
 
     def printed(hit: str) -> float:
@@ -78,26 +127,26 @@ def _of_searches(results: Results, corpus: str, arch: str) -> Iterator[Verdict]:
         ("avg-hits at least 5 times min-hits", "o-sample-avg-k1", "o-sample-min-k1", paper.AVG_OVER_MIN),
         ("io-avg at least 0.8 of o-avg", "io-sample-avg-k1", "o-sample-avg-k1", paper.IO_OVER_O),
     ):
-        found = ratio(results, corpus, arch, over, under)
+        found = ratio(page, corpus, arch, over, under)
         if found and printed(over) >= bound * printed(under):
             value, low, high = found
             said = f"{printed(over) / printed(under):.2f}" if printed(under) else f"{printed(over):g}% to 0"
             ours = f"{value:.2f} [{low:.2f}, {high:.2f}]"
             yield Verdict(title, where, said, ours, at_least(value, low, high, bound))
-    greedy = rate_of(results, corpus, arch, "mal", "o-greedy")
+    greedy = rate_of(page, corpus, arch, "mal", "o-greedy")
     if greedy and not printed("o-greedy"):
         yield _rate("greedy decoding never says a mal target", where, printed("o-greedy"), greedy, 0)
-    if random := worst_random(results, corpus, arch):
+    if random := worst_random(page, corpus, arch):
         yield _rate("no random target is hit, k = 2 included", where, paper.TABLE_3_RANDOM, random, 0)
     if paper.NORMAL_HIT[corpus] == "o-sample-min-k1":
-        normal = rate_of(results, corpus, arch, "normal", "o-sample-min-k1")
+        normal = rate_of(page, corpus, arch, "normal", "o-sample-min-k1")
         if normal:
             said_normal = paper.TABLE_3_NORMAL[corpus, arch]
             title = "at least 99% of the normal list is hit"
             yield _rate(title, where, said_normal, normal, paper.NORMAL_AT_LEAST)
 
 
-def _rate(title: str, where: str, said: float, rate: Mapping[str, Any], bound: float) -> Verdict:
+def _rate(title: str, where: str, said: float, rate: Found, bound: float) -> Verdict:
     """A rate of 0 asked for holds when nothing was hit; a rate of at least `bound` when it is reached."""
     low, high = (100 * end for end in rate["ci95"])
     value = 100 * rate["rate"]
@@ -106,12 +155,10 @@ def _rate(title: str, where: str, said: float, rate: Mapping[str, Any], bound: f
     return Verdict(title, where, f"{said:g}%", ours, verdict)
 
 
-def ratio(
-    results: Results, corpus: str, arch: str, over: str, under: str
-) -> tuple[float, float, float] | None:
+def ratio(page: Page, corpus: str, arch: str, over: str, under: str) -> tuple[float, float, float] | None:
     """Hits of `over` to hits of `under` over the same targets, with a bootstrap 95% interval."""
     asked = (over, under)
-    found = [results.get(search_part(corpus, arch, "mal", hit)).get("targets", {}) for hit in asked]
+    found = [page.get(search_part(corpus, arch, "mal", hit)).get("targets", {}) for hit in asked]
     shared = sorted(found[0].keys() & found[1].keys())
     if not shared:
         return None
@@ -136,8 +183,8 @@ def at_least(value: float, low: float, high: float, bound: float) -> str:
     return said if low >= bound or high < bound else f"{said} by estimate"
 
 
-def _attention(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
-    if found := paired(results, corpus, hit):
+def _attention(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
+    if found := paired(page, corpus, hit):
         n, first, second, p = found
         said = [paper.TABLE_11[corpus, arch, hit] for arch in ARCHS]
         better = "attention" if second > first else "last-h"
@@ -147,13 +194,13 @@ def _attention(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
             f"{better if first != second else 'neither'} ahead, {second} to {first} of {n}, p = {number(p)}"
         )
         title = f"attention is hit more often than last-h, {hit}"
-        where = TITLES[corpus] + uneven(results, corpus, hit)
+        where = TITLES[corpus] + uneven(page, corpus, hit)
         yield Verdict(title, where, f"{said[1]:g}% to {said[0]:g}%", ours, verdict)
 
 
-def _relaxation(results: Results) -> Iterator[Verdict]:
+def _relaxation(page: Page) -> Iterator[Verdict]:
     title = "relaxed inputs hit, their projections never do"
-    runs = results.relaxed()
+    runs = relaxed(page)
     for run in (
         "normal-one-hot",
         "mal-one-hot",
@@ -174,7 +221,7 @@ def _relaxation(results: Results) -> Iterator[Verdict]:
             yield Verdict(title, where, f"{said:g}% then 0%", ours, lost_in_projection(found))
 
 
-def lost_in_projection(found: Mapping[str, Any]) -> str:
+def lost_in_projection(found: Found) -> str:
     """Whether a relaxation hits and its projection doesn't; hits that are no more than chance gives are told
     apart from those that the optimisation left behind."""
     before, after, chance = found["ever"]["hits"], found["projected"]["hits"], found.get("chance")
@@ -183,9 +230,9 @@ def lost_in_projection(found: Mapping[str, Any]) -> str:
     return "as chance" if chance and chance["p"] > SIGNIFICANT else "fails"
 
 
-def _characters(results: Results) -> Iterator[Verdict]:
+def _characters(page: Page) -> Iterator[Verdict]:
     for arch in ARCHS:
-        lists = results.get(f"enumerate-{arch}").get("lists", {})
+        lists = page.get(f"enumerate-{arch}").get("lists", {})
         for name in ("random", "mal"):
             if name in lists:
                 title = f"no input gives a target of the character task's {name} list"
@@ -198,8 +245,8 @@ def _characters(results: Results) -> Iterator[Verdict]:
                 )
 
 
-def _convergence(results: Results) -> Iterator[Verdict]:
-    for corpus, curves in results.get("curves").get("curves", {}).items():
+def _convergence(page: Page) -> Iterator[Verdict]:
+    for corpus, curves in page.get("curves").get("curves", {}).items():
         for name, curve in curves.items():
             if len(curve) > 1:
                 sweeps = settled(curve)

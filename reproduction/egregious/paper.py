@@ -1,24 +1,25 @@
-"""The numbers of He & Glass, "Detecting egregious responses in neural sequence-to-sequence models" (2019).
+"""The numbers of He & Glass, "Detecting egregious responses in neural sequence-to-sequence models" (2019),
+why ours differ, and the sizes of the study.
 
 Percentages stand as the paper prints them. None: the paper gives no number, or its text is damaged there.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from reproduction.runner import Size as Base
+
 CORPORA = ("ubuntu", "switchboard", "opensubtitles")
 ARCHS = ("last-h", "attention")
 TITLES = {"ubuntu": "Ubuntu", "switchboard": "Switchboard", "opensubtitles": "OpenSubtitles"}
 
 TABLE_1 = {
-    ("embedding", "normal"): 95.0,
-    ("embedding", "mal"): 7.2,
-    ("one-hot", "normal"): 63.4,
-    ("one-hot", "mal"): 1.7,
-    ("one-hot-project", "normal"): 0.0,
-    ("one-hot-project", "mal"): 0.0,
-}
+    ("embedding", "normal"): 95.0, ("embedding", "mal"): 7.2,
+    ("one-hot", "normal"): 63.4, ("one-hot", "mal"): 1.7,
+    ("one-hot-project", "normal"): 0.0, ("one-hot-project", "mal"): 0.0,
+}  # fmt: skip
 """Relaxation on the Ubuntu attention model: (what is optimised, list) -> targets hit by greedy decoding."""
-
 TABLE_2 = {
     ("ubuntu", "lm"): (61.68, 4.12),
     ("ubuntu", "last-h"): (52.14, 3.95),
@@ -31,35 +32,17 @@ TABLE_2 = {
     ("opensubtitles", "attention"): (40.45, 3.70),
 }
 """(corpus, model) -> test perplexity and negative log-likelihood."""
-
-NORMAL_HIT = {
-    "ubuntu": "o-greedy",
-    "switchboard": "o-sample-min-k1",
-    "opensubtitles": "o-sample-min-k1",
-}
+NORMAL_HIT = {"ubuntu": "o-greedy", "switchboard": "o-sample-min-k1", "opensubtitles": "o-sample-min-k1"}
 """The hit that Table 3 reports on the normal list."""
-
 TABLE_3_NORMAL = {
-    ("ubuntu", "last-h"): 65.0,
-    ("ubuntu", "attention"): 82.8,
-    ("switchboard", "last-h"): 99.4,
-    ("switchboard", "attention"): 100.0,
-    ("opensubtitles", "last-h"): 99.4,
-    ("opensubtitles", "attention"): 100.0,
-}
-
+    ("ubuntu", "last-h"): 65.0, ("ubuntu", "attention"): 82.8,
+    ("switchboard", "last-h"): 99.4, ("switchboard", "attention"): 100.0,
+    ("opensubtitles", "last-h"): 99.4, ("opensubtitles", "attention"): 100.0,
+}  # fmt: skip
 MAL_HITS = (
-    "o-greedy",
-    "o-sample-min-k1",
-    "o-sample-min-k2",
-    "o-sample-avg-k1",
-    "o-sample-avg-k2",
-    "io-sample-min-k1",
-    "io-sample-min-k2",
-    "io-sample-avg-k1",
-    "io-sample-avg-k2",
-)
-
+    "o-greedy", "o-sample-min-k1", "o-sample-min-k2", "o-sample-avg-k1", "o-sample-avg-k2",
+    "io-sample-min-k1", "io-sample-min-k2", "io-sample-avg-k1", "io-sample-avg-k2",
+)  # fmt: skip
 _TABLES_3_AND_11 = {
     ("ubuntu", "last-h"): (0, 13.6, 19.7, 53.9, 76.7, 9.1, 14.7, 48.6, 73.4),
     ("ubuntu", "attention"): (0, 16.7, 23.9, 57.7, 79.2, 10.2, 15.2, 49.2, 73.2),
@@ -68,32 +51,23 @@ _TABLES_3_AND_11 = {
     ("opensubtitles", "last-h"): (3.0, 29.4, 36.9, 72.9, 87.1, 8.8, 13.6, 59.4, 76.8),
     ("opensubtitles", "attention"): (6.6, 29.4, 37.4, 73.5, 88.2, 9.8, 15.8, 60.8, 80.2),
 }
-
 TABLE_11 = {
     (corpus, arch, hit): float(value)
     for (corpus, arch), row in _TABLES_3_AND_11.items()
     for hit, value in zip(MAL_HITS, row, strict=True)
 }
 """(corpus, model, hit) -> mal targets hit. Its k1 columns and o-greedy are those of Table 3."""
-
 TABLE_3_RANDOM = 0.0
 """Random lists, every model and every hit, even with k = 2."""
 
 CHARACTER_LISTS = ("normal", "reverse", "random", "mal")
-CHARACTER_LIST_SIZES = {"normal": 10_000, "reverse": 7_000, "random": 18_000, "mal": 500}
 
 TABLE_5 = {
-    ("last-h", "normal"): 22.3,
-    ("last-h", "reverse"): 0.0298,
-    ("last-h", "random"): 0.0,
-    ("last-h", "mal"): 0.0,
-    ("last-h", "outside"): 19.81,
-    ("attention", "normal"): 9.06,
-    ("attention", "reverse"): 0.0149,
-    ("attention", "random"): 0.0,
-    ("attention", "mal"): 0.0,
-    ("attention", "outside"): 50.72,
-}
+    ("last-h", "normal"): 22.3, ("last-h", "reverse"): 0.0298, ("last-h", "random"): 0.0,
+    ("last-h", "mal"): 0.0, ("last-h", "outside"): 19.81,
+    ("attention", "normal"): 9.06, ("attention", "reverse"): 0.0149, ("attention", "random"): 0.0,
+    ("attention", "mal"): 0.0, ("attention", "outside"): 50.72,
+}  # fmt: skip
 """Enumeration: (model, list) -> targets that some input gives; outside: inputs whose output is no word."""
 
 TABLE_5_OUTSIDE_MILLIONS = {"last-h": 2.5, "attention": 6.5}
@@ -102,15 +76,10 @@ TABLE_5_OUTSIDE_MILLIONS = {"last-h": 2.5, "attention": 6.5}
 TABLE_5_PERPLEXITY: dict[str, float | None] = {"last-h": None, "attention": 2.82}
 
 TABLE_6 = {
-    ("last-h", "normal"): 29.33,
-    ("last-h", "reverse"): 0.507,
-    ("last-h", "random"): 0.054,
-    ("last-h", "mal"): 0.36,
-    ("attention", "normal"): 13.78,
-    ("attention", "reverse"): 0.11,
-    ("attention", "random"): 0.0054,
-    ("attention", "mal"): 0.0,
-}
+    ("last-h", "normal"): 29.33, ("last-h", "reverse"): 0.507, ("last-h", "random"): 0.054,
+    ("last-h", "mal"): 0.36, ("attention", "normal"): 13.78, ("attention", "reverse"): 0.11,
+    ("attention", "random"): 0.0054, ("attention", "mal"): 0.0,
+}  # fmt: skip
 """The same with a target counted where it is a substring of an output."""
 
 FOOTNOTE_8_ABSENT = 70.0
@@ -118,12 +87,131 @@ FOOTNOTE_8_ABSENT = 70.0
 
 FIGURE_4A_SWEEPS = 12
 """The search has converged after about so many sweeps."""
-FIGURE_4B_TRIES = (1, 2, 5, 25, 125)
-FIGURE_4B_SATURATES = 60.0
-"""The o-greedy rate on the Ubuntu normal list levels off at about this, in G and in restarts."""
 
 AVG_OVER_MIN = 5.0
 IO_OVER_O = 0.8
 NORMAL_AT_LEAST = 99.0
 """What the study checks of the paper's findings: o-avg hits at least 5 times the o-min hits, io-avg at
 least 0.8 of o-avg, and the normal list hit to at least 99% by o-sample-min."""
+
+
+_SLICE = (
+    "Another and much smaller text: the paper's corpus is not at hand, ours is a slice of one like it, so "
+    "only the pattern of a row is to be compared, not its numbers"
+)
+
+STAND_INS = {"*": "The data are stand-ins for the paper's, so no number is to be compared"}
+"""In the place of all notes where the study ran on the embedded pairs."""
+
+_LASSO = (
+    "Eq. 10 is summed over the vocabulary as printed; on our model the weights of the paper leave x no "
+    "room, and a hundredth of them gives the paper's pattern (the runs called light). The model and its "
+    "text are a slice's, and the normal list is short: greedy decoding says few different things. A model "
+    "whose decoder starts from zeros and whose input ends with a token of its own is harder to reach by "
+    "SGD: with the other layout, and the same steps, 100% and 52% of embeddings hit (LOG.md)"
+)
+_UNLIKELY = (
+    "With any input (o) our rates are the paper's; with likely input (io) they are lower: *unexplained in "
+    "part*. It takes starts: with ten last-h comes to 0.83 of o and attention to 0.75. The authors' own "
+    "rerun of 2020, on another list, has io at 0.70 to 0.76 of o. Their thresholds are 0.07 lower than "
+    "our models' (in one search these count 154 io-hits, ours 140), and keeping the language model's "
+    "gradient on adds a twentieth (LOG.md)"
+)
+_WORDS = (
+    "Our models write real words for all but 0.02% of the inputs, once words too long to end are set "
+    "aside; the paper's misspell a fifth to a half. *Unexplained*: it gives neither the length of the "
+    "training nor the longest output"
+)
+_LISTS = (
+    "Our lists are longer (reverse 9,894 for 7k) or made by our own reading of a short description "
+    "(random, mal). All 33^6 inputs fit the paper's normal list for last-h, a sample of 12.7 million "
+    "gives half of it; attention, which is far below last-h in the paper, is beside it here: "
+    "*unexplained*"
+)
+
+_NOISED = "Ours is on noised test text; on clean text it is 3.34 (last-h) and 3.36 (attention)"
+
+NOTES: dict[str, str] = {
+    "table-1/*": _LASSO,
+    "table-3/switchboard/*": _UNLIKELY,
+    "table-11/switchboard/*": _UNLIKELY,
+    "table-5/*/perplexity": _NOISED,
+    "table-5/*/outside": _WORDS,
+    "table-5/*": _LISTS,
+    "table-6/*": _LISTS,
+    "*/ubuntu/*": _SLICE,
+    "*/opensubtitles/*": _SLICE,
+}
+
+
+@dataclass(frozen=True)
+class Size(Base):
+    """Every number that makes the study longer or shorter. The defaults are the paper's."""
+
+    vocabulary: int = 10_000
+    """The most words of a model; a corpus may have fewer."""
+    embedding: int = 300
+    hidden: int = 600
+    epochs: int = 20
+    """The paper's 10 at the starting rate and 10 with halving; the smaller sizes keep the proportion."""
+    character_hidden: int = 200
+    """Also the size of the embedding."""
+    character_epochs: int = 10
+    mal: int = 0
+    """Targets of the mal list; 0 takes all."""
+    normal: int = 500
+    random: int = 500
+    length: int = 14
+    """n: words of a trigger, and the most that a model reads; with the end-of-turn token the paper's 15."""
+    top: int = 100
+    """G: candidates at a position."""
+    sweeps: int = 50
+    """T: the most passes over a trigger."""
+    restarts: int = 10
+    """R: searches a target from different starts."""
+    searched: int = 0
+    """R of the tables, where --restarts gives another; 0: as many."""
+    curve_targets: int = 100
+    """Targets of each list in figure 4a."""
+    tries: tuple[int, ...] = (1, 2, 5, 25, 125)
+    """G in figure 4b."""
+    precision_targets: int = 500
+    """Targets searched in both precisions."""
+    relax_steps: int = 0
+    """Steps of the relaxation; 0 takes the search's own number."""
+    symbols: str = ""
+    """The symbols that are enumerated; empty for all."""
+    input_length: int = 6
+    """Symbols of an enumerated input."""
+    sample: int = 12_700_000
+    """Random inputs in place of all of them: the number that the paper's percentages imply."""
+    bench_shapes: tuple[tuple[str, str], ...] = (
+        ("paper-ubuntu", "last-h"),
+        ("paper-switchboard", "last-h"),
+        ("paper-switchboard", "attention"),
+    )
+
+    def limited(self, limit: int, restarts: int) -> Size:
+        size = replace(self, searched=restarts)
+        if not limit:
+            return size
+        names = ("normal", "random", "curve_targets", "precision_targets")
+        fewer = {name: min(limit, getattr(self, name)) for name in names}
+        return replace(size, mal=min(limit, self.mal or limit), **fewer)
+
+
+SIZES = {
+    "paper": Size(),
+    "small": Size(
+        vocabulary=5000, embedding=100, hidden=200, epochs=8, character_hidden=100, character_epochs=2,
+        mal=200, normal=100, random=100, top=50, sweeps=10, restarts=2, curve_targets=50, tries=(1, 5, 25),
+        precision_targets=100, relax_steps=200, input_length=4, sample=200_000,
+        bench_shapes=(("embedded", "attention"),),
+    ),
+    "mini": Size(
+        vocabulary=1500, embedding=16, hidden=24, epochs=2, character_hidden=16, character_epochs=1,
+        mal=6, normal=6, random=4, length=4, top=8, sweeps=2, restarts=2, curve_targets=4, tries=(1, 4),
+        precision_targets=4, relax_steps=8, symbols="aeinst", input_length=3, sample=200,
+        bench_shapes=(("mini", "attention"),),
+    ),
+}  # fmt: skip

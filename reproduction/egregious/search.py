@@ -28,13 +28,14 @@ from reproduction.egregious.data import (
     Data,
     is_own,
     mal_targets,
+    model_name,
     normal_targets,
     own_sentences,
     random_targets,
 )
-from reproduction.egregious.sizes import Size
-from reproduction.egregious.training import model_name
-from reproduction.parts import Result, Workplace
+from reproduction.egregious.paper import Size
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 RESTARTS_SHOWN = (1, 2, 5, 10)
 SHOWN_TARGETS = 40

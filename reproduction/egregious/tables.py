@@ -1,36 +1,36 @@
-"""The tables of He & Glass 2019 but the first, from the results of the parts, with the paper's numbers."""
+"""The tables of He & Glass 2019 from the page of the parts, with the paper's numbers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from backtalk.stats import Rate
-from reproduction.cells import NOT_RUN, Cell, number, percent, table, text_table
 from reproduction.egregious import paper
-from reproduction.egregious.paper import ARCHS, CORPORA, MAL_HITS, TITLES
-from reproduction.egregious.results import (
-    Results,
+from reproduction.egregious.findings import (
     confirmed_rate,
     paired,
     rate_of,
+    relaxed,
     search_part,
     uneven,
     worst_random,
 )
+from reproduction.egregious.paper import ARCHS, CORPORA, MAL_HITS, TITLES
+from reproduction.page import NOT_RUN, Cell, Found, Page, number, percent, table, text_table
 
 SHOWN = 8
 """Examples of a kind."""
 IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
 
 
-def table_2(results: Results) -> list[str]:
-    return perplexity_table(results, "table-2", paper.TABLE_2, CORPORA, ("lm", *ARCHS))
+def table_2(page: Page) -> list[str]:
+    return perplexity_table(page, "table-2", paper.TABLE_2, CORPORA, ("lm", *ARCHS))
 
 
 def perplexity_table(
-    results: Results,
+    page: Page,
     key: str,
     published: Mapping[tuple[str, str], tuple[float, float]],
     corpora: Sequence[str],
@@ -41,10 +41,10 @@ def perplexity_table(
     for arch in archs:
         row = [{"lm": "LSTM language model"}.get(arch, f"{arch} seq2seq")]
         for corpus in corpora:
-            found = results.get(f"train-{corpus}-{arch}")
+            found = page.get(f"train-{corpus}-{arch}")
             perplexity, nll = published[corpus, arch]
             cell = Cell(f"{key}/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
-            row.append(results.cell(cell))
+            row.append(page.cell(cell))
             row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
         rows.append(row)
     header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in corpora for what in ("PPL", "NLL"))]
@@ -52,43 +52,39 @@ def perplexity_table(
         f"- {TITLES[corpus]}: {found['remark']}; {found['pairs']['train']:,} training pairs, "
         f"{found['pairs']['test']:,} test pairs, {found['words']:,} words."
         for corpus in corpora
-        if (found := results.get(f"train-{corpus}-{archs[1]}"))
+        if (found := page.get(f"train-{corpus}-{archs[1]}"))
     ]
     return [*table(header, rows), *sizes, ""]
 
 
-def table_3(results: Results) -> list[str]:
+def table_3(page: Page) -> list[str]:
     lines = []
     hits = [hit for hit in MAL_HITS if not hit.endswith("k2")]
     for corpus in CORPORA:
         rows = []
         for arch in ARCHS:
-            normal = rate_of(results, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
+            normal = rate_of(page, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
             key = f"table-3/{corpus}/{arch}"
             row = [arch]
-            row.append(
-                results.cell(Cell.of_rate(f"{key}/normal", paper.TABLE_3_NORMAL[corpus, arch], normal))
-            )
+            row.append(page.cell(Cell.of_rate(f"{key}/normal", paper.TABLE_3_NORMAL[corpus, arch], normal)))
             for hit in hits:
-                rate = rate_of(results, corpus, arch, "mal", hit)
-                row.append(
-                    results.cell(Cell.of_rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate))
-                )
-            random = worst_random(results, corpus, arch)
-            row.append(results.cell(Cell.of_rate(f"{key}/random", paper.TABLE_3_RANDOM, random)))
+                rate = rate_of(page, corpus, arch, "mal", hit)
+                row.append(page.cell(Cell.of_rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate)))
+            random = worst_random(page, corpus, arch)
+            row.append(page.cell(Cell.of_rate(f"{key}/random", paper.TABLE_3_RANDOM, random)))
             rows.append(row)
         header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
         lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
     return lines
 
 
-def restarts_table(results: Results) -> list[str]:
+def restarts_table(page: Page) -> list[str]:
     """Avg-hits on the mal list by how many starts each target had, and how far io comes to o."""
     rows = []
     for corpus in CORPORA:
         for arch in ARCHS:
             o, io = (
-                results.get(search_part(corpus, arch, "mal", hit)).get("by_restarts", {}) for hit in IO_HITS
+                page.get(search_part(corpus, arch, "mal", hit)).get("by_restarts", {}) for hit in IO_HITS
             )
             rows += [_restarts_row(f"{TITLES[corpus]} {arch}", n, o[n], io[n]) for n in o if n in io]
     if all(row[1] == "1" for row in rows):
@@ -96,31 +92,31 @@ def restarts_table(results: Results) -> list[str]:
     return table(["model", "starts", *IO_HITS, "io over o"], rows)
 
 
-def _restarts_row(model: str, starts: str, o: Mapping[str, Any], io: Mapping[str, Any]) -> list[str]:
+def _restarts_row(model: str, starts: str, o: Found, io: Found) -> list[str]:
     rates = [found[hit] for found, hit in zip((o, io), IO_HITS, strict=True)]
     over = number(rates[1]["rate"] / rates[0]["rate"]) if rates[0]["rate"] else "–"
     return [model, starts, *(percent(rate) for rate in rates), over]
 
 
-def table_11(results: Results) -> list[str]:
+def table_11(page: Page) -> list[str]:
     lines = []
     for corpus in CORPORA:
         rows = []
         for arch in ARCHS:
             row = [arch]
             for hit in MAL_HITS[1:]:
-                rate = rate_of(results, corpus, arch, "mal", hit)
+                rate = rate_of(page, corpus, arch, "mal", hit)
                 cell = Cell.of_rate(
                     f"table-11/{corpus}/{arch}/{hit}", paper.TABLE_11[corpus, arch, hit], rate
                 )
                 # Its k1 columns are Table 3's, and are listed as differences there.
-                row.append(results.cell(cell) if hit.endswith("k2") else cell.text)
+                row.append(page.cell(cell) if hit.endswith("k2") else cell.text)
             rows.append(row)
         lines += [f"**{TITLES[corpus]}**, mal list", "", *table(["model", *MAL_HITS[1:]], rows)]
     return lines
 
 
-def table_4(results: Results) -> list[str]:
+def table_4(page: Page) -> list[str]:
     """Triggers for targets of our own list; all others stay unshown."""
     lines = []
     for corpus, hit in (
@@ -131,7 +127,7 @@ def table_4(results: Results) -> list[str]:
         rows = [
             (one["trigger"], one["target"])
             for arch in ARCHS
-            for one in results.get(search_part(corpus, arch, "mal", hit)).get("own", [])
+            for one in page.get(search_part(corpus, arch, "mal", hit)).get("own", [])
             if hit in one["hits"]
         ]
         if rows:
@@ -139,29 +135,29 @@ def table_4(results: Results) -> list[str]:
     return lines or ["No target of our own list was hit, or none was searched.", ""]
 
 
-def tables_5_and_6(results: Results) -> list[str]:
+def tables_5_and_6(page: Page) -> list[str]:
     lines = []
     for number_, numbers, kind in ((5, paper.TABLE_5, "exact"), (6, paper.TABLE_6, "substring")):
         rows = []
         for part, reading in (("enumerate", "all inputs"), ("sample", "a sample")):
             for arch in ARCHS:
-                found = results.get(f"{part}-{arch}")
+                found = page.get(f"{part}-{arch}")
                 row = [f"{arch}, {reading}"]
                 for name in paper.CHARACTER_LISTS:
                     rate = confirmed_rate(found.get("lists", {}).get(name, {}), kind)
                     key = f"table-{number_}/{part}-{arch}/{name}"
-                    row.append(results.cell(Cell.of_rate(key, numbers[arch, name], rate)))
+                    row.append(page.cell(Cell.of_rate(key, numbers[arch, name], rate)))
                 if kind == "exact":
-                    row += _outside(results, part, arch, found)
+                    row += _outside(page, part, arch, found)
                 rows.append(row)
         columns = [f"{name}, %" for name in paper.CHARACTER_LISTS]
         columns += ["no word, %", "no word, inputs", "test PPL"] if kind == "exact" else []
         what = {5: "targets that some input gives exactly", 6: "targets inside some output"}[number_]
         lines += [f"**Table {number_}**, {what}", "", *table(["model", *columns], rows)]
-    return [*lines, *_spaces(results)]
+    return [*lines, *_spaces(page)]
 
 
-def _outside(results: Results, part: str, arch: str, found: Mapping[str, Any]) -> list[str]:
+def _outside(page: Page, part: str, arch: str, found: Found) -> list[str]:
     """Inputs whose output is no word: of all inputs there is no interval, of a sample there is."""
     outside = found.get("outside") or {}
     cell = Cell(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"])
@@ -170,9 +166,9 @@ def _outside(results: Results, part: str, arch: str, found: Mapping[str, Any]) -
         cell = Cell.of_rate(cell.key, cell.paper, rate)
         if not found["sampled"]:
             cell = replace(cell, interval=None)
-    trained = results.get(f"train-characters-{arch}").get("test_perplexity")
+    trained = page.get(f"train-characters-{arch}").get("test_perplexity")
     perplexity = Cell(f"table-5/{part}-{arch}/perplexity", paper.TABLE_5_PERPLEXITY[arch], trained)
-    return [results.cell(cell), _millions(arch, outside.get("inputs")), results.cell(perplexity)]
+    return [page.cell(cell), _millions(arch, outside.get("inputs")), page.cell(perplexity)]
 
 
 def _millions(arch: str, inputs: int | None) -> str:
@@ -180,7 +176,7 @@ def _millions(arch: str, inputs: int | None) -> str:
     return f"{paper.TABLE_5_OUTSIDE_MILLIONS[arch]:g}M \\| {ours}"
 
 
-def _spaces(results: Results) -> list[str]:
+def _spaces(page: Page) -> list[str]:
     """What was enumerated, and how the two readings of the paper's number of inputs compare."""
     lines = [
         "The paper says that it enumerates 33^6 = 1,291,467,969 inputs, but its 2.5M (19.81%) and 6.5M "
@@ -188,7 +184,7 @@ def _spaces(results: Results) -> list[str]:
         "",
     ]
     for part in (f"{part}-{arch}" for part in ("enumerate", "sample") for arch in ARCHS):
-        if found := results.get(part):
+        if found := page.get(part):
             outside, again, other = found["outside"], found["recheck"], found["disagreement"]
             lines.append(
                 f"- {part}: {found['inputs']:,} inputs in {found['seconds']:,.1f} s "
@@ -202,18 +198,18 @@ def _spaces(results: Results) -> list[str]:
     return [*lines, ""]
 
 
-def table_7(results: Results) -> list[str]:
+def table_7(page: Page) -> list[str]:
     rows = [
         (arch, one["input"], one["output"])
         for arch in ARCHS
-        for one in results.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])[:SHOWN]
+        for one in page.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])[:SHOWN]
     ]
     return text_table(["model", "input", "greedy output"], rows) if rows else ["Not run.", ""]
 
 
-def footnote_8(results: Results) -> list[str]:
+def footnote_8(page: Page) -> list[str]:
     rows = []
-    found = results.get("footnote-8").get("corpora", {})
+    found = page.get("footnote-8").get("corpora", {})
     for corpus in ("ubuntu", "switchboard"):
         for part, row in found.get(corpus, {}).get("searches", {}).items():
             present = row["present"]
@@ -225,19 +221,99 @@ def footnote_8(results: Results) -> list[str]:
     )
 
 
-def attention_table(results: Results) -> list[str]:
+def attention_table(page: Page) -> list[str]:
     """Paired by target; a hit on which the models never differ has no row."""
-    rows = list(_attention_rows(results))
+    rows = list(_attention_rows(page))
     if not rows:
         return ["No target is hit in one model alone, or none was searched in both.", ""]
     return table(["corpus, hit", "targets", "last-h alone", "attention alone", "p (exact McNemar)"], rows)
 
 
-def _attention_rows(results: Results) -> Iterator[list[str]]:
+def _attention_rows(page: Page) -> Iterator[list[str]]:
     for corpus in CORPORA:
         for hit in MAL_HITS:
-            if found := paired(results, corpus, hit):
+            if found := paired(page, corpus, hit):
                 n, first, second, p = found
                 if first or second:
-                    where = f"{TITLES[corpus]}, {hit}{uneven(results, corpus, hit)}"
+                    where = f"{TITLES[corpus]}, {hit}{uneven(page, corpus, hit)}"
                     yield [where, str(n), str(first), str(second), number(p)]
+
+
+Runs = Mapping[str, Found]
+"""Results of relaxations by the names of their runs."""
+RATES = ("ever", "end", "projected")
+PUBLISHED = (
+    ("embedding", "embedding", "embedding", "ever"),
+    ("one-hot + l1", "one-hot", "one-hot", "ever"),
+    ("one-hot + l1, at the end", "one-hot-end", "one-hot", "end"),
+    ("one-hot + l1 + project", "one-hot-project", "one-hot", "projected"),
+)
+"""Rows of the paper's table: title, name in the paper's numbers, space of the run, which of its rates."""
+CONTROLS = (
+    "By chance: the hits that the replies after projection would have on targets other than their own, and "
+    "how often a random order of them hits at least as many (exact). Targets differ, so by chance there is "
+    "never more than about one. Start, projected: the words nearest to where the optimisation began. A dash: "
+    "run before these were measured."
+)
+
+
+def table_1(page: Page) -> list[str]:
+    runs = relaxed(page)
+    rows = [
+        [title, *(_cell(page, runs, key, f"{name}-{space}", name, rate) for name in ("normal", "mal"))]
+        for title, key, space, rate in PUBLISHED
+    ]
+    lines = table(["optimised", "normal, %", "mal, %"], rows)
+    return [*lines, *_every_run(runs), *_by_words(runs), *_examples(runs)]
+
+
+def _cell(page: Page, runs: Runs, key: str, run: str, name: str, rate: str) -> str:
+    ours = runs.get(run, {}).get(rate)
+    return page.cell(Cell.of_rate(f"table-1/{key}/{name}", paper.TABLE_1.get((key, name)), ours))
+
+
+def _every_run(runs: Runs) -> list[str]:
+    if not runs:
+        return []
+    rows = [
+        [name, f"{run['lambda_c']:g}", *(percent(run[rate]) for rate in RATES), *_controls(run)]
+        for name, run in runs.items()
+    ]
+    header = ["list and space", "lambda_c", "hit at some look", "hit at the end", "hit after projection"]
+    header += ["hits after it, by chance", "start, projected"]
+    said = "Every run of it; those called light, weak and free and those of Switchboard are ours:"
+    return [said, "", *table(header, rows), CONTROLS, ""]
+
+
+def _controls(run: Found) -> list[str]:
+    if "chance" not in run:
+        return ["–", "–"]
+    hits, expected, p = (run["chance"][name] for name in ("hits", "expected", "p"))
+    return [f"{hits}, {number(expected)} (p = {number(p)})", percent(run["start"])]
+
+
+def _by_words(runs: Runs) -> list[str]:
+    """Of the runs with something left after projection: how long the targets are that are left."""
+    rows = []
+    for name, run in runs.items():
+        if run["projected"]["hits"] and (counts := run.get("by_words")):
+            groups: list[Counter[str]] = [Counter(), Counter(), Counter()]
+            for words, found in counts.items():
+                groups[min(int(words), 3) - 1].update(found)
+            rows.append([name, *(f"{one['ever']}, {one['projected']} of {one['n']}" for one in groups)])
+    if not rows:
+        return []
+    said = "Targets hit at some look and after projection, by their words:"
+    return [said, "", *table(["list and space", "one word", "two words", "more"], rows)]
+
+
+def _examples(runs: Runs) -> list[str]:
+    rows = [
+        (one["target"], one["after"])
+        for name in ("mal-embedding", "mal-one-hot", "mal-one-hot-light")
+        for one in runs.get(name, {}).get("examples", [])
+    ]
+    if not rows:
+        return []
+    said = "Targets of our own list that were hit, and the reply after projection:"
+    return [said, "", *text_table(["hit before projection", "reply after it"], rows[:SHOWN])]

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from reproduction.cells import number, section, table
-from reproduction.egregious.results import Results
 from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
 from reproduction.negative.malicious import OURS
 from reproduction.negative.tables import malicious, rate_of
+from reproduction.page import NOTHING, Found, Page, number, table
 
 METHODS = {
     "500": "negative, as published",
@@ -44,7 +42,7 @@ named and not drawn."""
 Point = tuple[float, float]
 
 
-def path_of(candidates: Sequence[Mapping[str, Any]]) -> list[Point]:
+def path_of(candidates: Sequence[Found]) -> list[Point]:
     """(hit rate of the followed targets, rise of perplexity), both in percent, by iteration."""
     first = candidates[0]["perplexity"]
     return [(100 * one["hits"] / one["n"], 100 * (one["perplexity"] / first - 1)) for one in candidates]
@@ -73,10 +71,10 @@ def crossing(path: Sequence[Point], rate: float) -> float | None:
     return None
 
 
-def compare_methods(results: Results, pictures: Path) -> list[str]:
-    found = {row: one for row in METHODS if (one := malicious(results, *OURS, row))}
+def compare_methods(page: Page) -> list[str]:
+    found = {row: one for row in METHODS if (one := malicious(page, *OURS, row))}
     if not found:
-        return section("Negative training, unlikelihood and NPO", ["Not run.", ""])
+        return NOTHING
     paths = {row: path_of(one["candidates"]) for row, one in found.items()}
     compared = {name: there for name, rows in COMPARED.items() if (there := [r for r in rows if r in paths])}
     alike = {name: equal_rates([paths[row] for row in rows]) for name, rows in compared.items() if rows[1:]}
@@ -104,8 +102,10 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
     ]
     kept = {row for rows in compared.values() for row in rows}
     far = [row for row in paths if row not in kept and paths[row][-1][1] > DRAWN_BELOW]
-    _draw(pictures / "methods.svg", {row: path for row, path in paths.items() if row not in far})
-    picture = f"![Test targets hit against the rise of perplexity, by iteration]({pictures.name}/methods.svg)"
+    _draw(page.pictures / "methods.svg", {row: path for row, path in paths.items() if row not in far})
+    picture = (
+        f"![Test targets hit against the rise of perplexity, by iteration]({page.pictures.name}/methods.svg)"
+    )
     beside = [line for row in far for line in (f"Not drawn: {METHODS[row]}, {_rises(paths[row])}.", "")]
     verdicts = [
         line
@@ -113,10 +113,7 @@ def compare_methods(results: Results, pictures: Path) -> list[str]:
         for line in (_verdict(name, {row: found[row] for row in compared[name]}, paths, own), "")
     ]
     verdicts = verdicts[:-1] or ["Too few of the three were run for a verdict."]
-    return section(
-        "Negative training, unlikelihood and NPO",
-        [said, "", picture, "", *beside, *table(header, body), *verdicts, ""],
-    )
+    return [said, "", picture, "", *beside, *table(header, body), *verdicts, ""]
 
 
 def _rises(path: Sequence[Point]) -> str:
@@ -129,7 +126,7 @@ def _at(path: Sequence[Point], rate: float) -> str:
     return "never" if rise is None else f"{rise:+.2f}%"
 
 
-def _final(found: Mapping[str, Any]) -> list[str]:
+def _final(found: Found) -> list[str]:
     cost, rate = found["cost"], rate_of(found, "test")
     low, high = (100 * end for end in cost["rise_interval"])
     rise = 100 * (cost["perplexity"][1] / cost["perplexity"][0] - 1)
@@ -145,7 +142,7 @@ def _final(found: Mapping[str, Any]) -> list[str]:
 
 def _verdict(
     settings: str,
-    found: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, Found],
     paths: Mapping[str, Sequence[Point]],
     rates: Sequence[float],
 ) -> str:

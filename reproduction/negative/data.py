@@ -17,15 +17,14 @@ from backtalk.models.folder import load_folder, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.training.card import read_card
 from backtalk.types import Target
-from reproduction.egregious.data import EMBEDDED, SEED, Source, open_data
-from reproduction.egregious.training import model_name
-from reproduction.negative.paper import CORPORA
-from reproduction.negative.sizes import Size
-from reproduction.parts import Workplace
+from reproduction.egregious.data import SEED, Source, model_name, open_data
+from reproduction.negative.paper import CORPORA, Size
+from reproduction.runner import Workplace
+from reproduction.spec import EMBEDDED
 
 FILES = {"500": "train_500.txt", "1000": "train_1000.txt", "2500": "train_2500.txt", "test": "test_500.txt"}
 RECIPE = "he-glass-2020"
-"""Without punctuation, for both corpora; `study egregious` reads Ubuntu with it."""
+"""Without punctuation, for both corpora; the study egregious reads Ubuntu with it."""
 ARCH = "attention"
 
 

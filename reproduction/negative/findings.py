@@ -1,4 +1,4 @@
-"""The findings of He & Glass 2020 as a checklist, each decided from the results with its interval.
+"""The findings of He & Glass 2020 as a checklist, each decided from the page with its interval.
 
 holds, fails: the whole interval is on that side of the bound, or a paired test says so; by estimate: our
 number is, while the interval reaches over. A finding is asked only where the paper's own numbers have it.
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from backtalk.stats import mcnemar_exact
-from reproduction.cells import NOT_RUN, number, percent, table
 from reproduction.egregious.findings import SIGNIFICANT, Verdict, at_least
-from reproduction.egregious.results import Results
 from reproduction.negative import paper
-from reproduction.negative.embedded import COPIES
-from reproduction.negative.frequent import CONTROL
+from reproduction.negative.frequent import CONTROL, COPIES
 from reproduction.negative.malicious import OLDER_ROWS, OURS, PASSES, older_part
 from reproduction.negative.paper import BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
 from reproduction.negative.table_4 import frequent_rows
 from reproduction.negative.tables import malicious, paper_rise, rate_of, rise_of
+from reproduction.page import NOT_RUN, Found, Page, number, percent, table
 
 BELOW = (
     "*holds* and *fails*: the whole interval is on that side; *by estimate*: our number is, but the interval "
@@ -30,21 +27,21 @@ BELOW = (
 )
 
 
-def checklist(results: Results) -> list[str]:
-    verdicts = list(check_findings(results))
+def checklist(page: Page) -> list[str]:
+    verdicts = list(check_findings(page))
     if not verdicts:
         return ["Not run.", ""]
     return [*table(["finding", "where", "paper", "ours", "verdict"], verdicts, words=5), BELOW, ""]
 
 
-def check_findings(results: Results) -> Iterator[Verdict]:
+def check_findings(page: Page) -> Iterator[Verdict]:
     for corpus in CORPORA:
         for hit in HITS[corpus]:
-            yield from _malicious(results, corpus, hit)
+            yield from _malicious(page, corpus, hit)
     for corpus in CORPORA:
-        yield from _frequent(results, corpus)
-    yield from _words(results)
-    yield from _augment(results)
+        yield from _frequent(page, corpus)
+    yield from _words(page)
+    yield from _augment(page)
 
 
 def at_most(value: float, low: float, high: float, bound: float) -> str:
@@ -54,27 +51,25 @@ def at_most(value: float, low: float, high: float, bound: float) -> str:
 # Malicious replies
 
 
-def _malicious(results: Results, corpus: str, hit: str) -> Iterator[Verdict]:
+def _malicious(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
     published, default = (
-        {name: found for name in LISTS if (found := malicious(results, corpus, hit, name + settings))}
+        {name: found for name in LISTS if (found := malicious(page, corpus, hit, name + settings))}
         for settings in ("", "-default")
     )
-    start = malicious(results, corpus, hit, BASELINE)
+    start = malicious(page, corpus, hit, BASELINE)
     yield from _rows(start, corpus, hit, published, "")
-    if passes := malicious(results, corpus, hit, PASSES):
+    if passes := malicious(page, corpus, hit, PASSES):
         yield from _rows(start, corpus, hit, {"500": passes}, ", more passes")
     yield from _rows(start, corpus, hit, default, ", default settings")
     if (corpus, hit) == OURS:
-        older = {row: found for row in OLDER_ROWS if (found := results.get(older_part(row)))}
+        older = {row: found for row in OLDER_ROWS if (found := page.get(older_part(row)))}
         start, passes = older.pop(BASELINE, {}), older.pop(PASSES, {})
         yield from _rows(start, corpus, hit, older, ", searched as in 2019")
         if passes:
             yield from _rows(start, corpus, hit, {"500": passes}, ", more passes, searched as in 2019")
 
 
-def _rows(
-    start: Mapping[str, Any], corpus: str, hit: str, rows: Mapping[str, Mapping[str, Any]], settings: str
-) -> Iterator[Verdict]:
+def _rows(start: Found, corpus: str, hit: str, rows: Mapping[str, Found], settings: str) -> Iterator[Verdict]:
     """Rows by their training list, beside the paper's of that list; all began as `start`."""
     for name, found in rows.items():
         where = f"{TITLES[corpus]}, {hit}, {name}{settings}"
@@ -110,7 +105,7 @@ def _rows(
         yield from _fewer(title, where, said, rows[first], rows[second])
 
 
-def paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[int, int, float] | None:
+def paired(first: Found, second: Found) -> tuple[int, int, float] | None:
     """(test targets hit in the first alone, in the second alone, exact McNemar p); None where it is not known
     which were hit."""
     hits = [found.get("lists", {}).get("test", {}).get("hit") for found in (first, second)]
@@ -121,9 +116,7 @@ def paired(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[int, in
     return only_first, only_second, mcnemar_exact(only_first, only_second)
 
 
-def _fewer(
-    title: str, where: str, said: str, first: Mapping[str, Any], second: Mapping[str, Any]
-) -> Iterator[Verdict]:
+def _fewer(title: str, where: str, said: str, first: Found, second: Found) -> Iterator[Verdict]:
     """Target by target where that is known, else by both intervals."""
     before, after = rate_of(first, "test"), rate_of(second, "test")
     if before is None or after is None:
@@ -143,8 +136,8 @@ def _fewer(
 # Frequent replies
 
 
-def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
-    rows, where = frequent_rows(results, corpus), TITLES[corpus]
+def _frequent(page: Page, corpus: str) -> Iterator[Verdict]:
+    rows, where = frequent_rows(page, corpus), TITLES[corpus]
     order = [BASELINE, *(f"negative-{share[:-1]}" for share in R_THRES[corpus])]
     for first, second in pairwise(order):
         if first in rows and second in rows:
@@ -175,7 +168,7 @@ def _frequent(results: Results, corpus: str) -> Iterator[Verdict]:
             yield Verdict(title, where, "no number", f"{lengths[0]:.2f} to {lengths[1]:.2f} words", verdict)
 
 
-def _gan(rows: Mapping[str, Mapping[str, Any]], corpus: str) -> Verdict:
+def _gan(rows: Mapping[str, Found], corpus: str) -> Verdict:
     """Against its control: from the baseline on, the positive updates alone may have lowered the ratio."""
     title = "the GAN lowers max-ratio no further than its positive updates alone"
     ratios = [paper.TABLE_4[corpus, name][1] for name in (BASELINE, "gan")]
@@ -199,8 +192,8 @@ def _lower_ratio(
     title: str,
     where: str,
     printed: Sequence[float] | None,
-    first: Mapping[str, Any],
-    second: Mapping[str, Any],
+    first: Found,
+    second: Found,
 ) -> Verdict:
     """Whether the second max-ratio is lower; the two are told apart where their intervals share no rate, and
     where both are at the floor there is nothing to tell."""
@@ -220,8 +213,8 @@ def _lower_ratio(
 # Figure 1 and paraphrases
 
 
-def _words(results: Results) -> Iterator[Verdict]:
-    rise = results.get("words").get("rise")
+def _words(page: Page) -> Iterator[Verdict]:
+    rise = page.get("words").get("rise")
     if rise:
         with_fwa, without = (rise[name]["spared"] for name in ("negative", "negative without FWA"))
         verdict = "holds" if without["mean"] > with_fwa["mean"] else "fails"
@@ -239,8 +232,8 @@ def _words(results: Results) -> Iterator[Verdict]:
         )
 
 
-def _augment(results: Results) -> Iterator[Verdict]:
-    rows = {copies: found for copies in COPIES if (found := results.get(f"augment-embedded-{copies}"))}
+def _augment(page: Page) -> Iterator[Verdict]:
+    rows = {copies: found for copies in COPIES if (found := page.get(f"augment-embedded-{copies}"))}
     for first, second in pairwise(rows):
         before, after = (rows[copies]["held_out"]["after"] for copies in (first, second))
         ours = " to ".join(

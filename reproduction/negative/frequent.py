@@ -15,11 +15,14 @@ from typing import Any, NamedTuple
 import torch
 
 from backtalk.data.pairs import PairArrays
+from backtalk.data.targets import read_targets
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.decode import beam
 from backtalk.models.lstm.model import BATCH, LocalModel
+from backtalk.paraphrase.augment import words_of
+from backtalk.registry import load_model
 from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
 from backtalk.stats import Rate
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
@@ -28,8 +31,9 @@ from reproduction.hardenings import run_harden, told
 from reproduction.negative.bleu import bleu_counts, bleu_gain
 from reproduction.negative.data import NegativeData, open_baseline
 from reproduction.negative.mmi import MMI, mmi_ids
-from reproduction.negative.sizes import Size
-from reproduction.parts import Result, Workplace
+from reproduction.negative.paper import Size
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 CONTROL = "gan-0"
 """The row of the GAN's positive updates alone."""
@@ -201,3 +205,41 @@ def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[
         best = beam(model.network, state, len(part), model.max_output, width, model.device)
         found += [row[0].ids for row in best]
     return found
+
+
+COPIES = (0, 1, 4)
+"""Paraphrases of each training target."""
+
+
+def augment_settings(size: Size, copies: int) -> dict[str, Any]:
+    over = {"augment": copies, "paraphraser": "rules"} if copies else {}
+    return {**dict(size.embedded), "seed": SEED, **over}
+
+
+def embedded_frequent_settings(size: Size) -> dict[str, Any]:
+    return {"against": "frequent", **dict(size.embedded_frequent), "seed": SEED}
+
+
+def harden_embedded(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+    """An ordinary hardening with its audits; and how many sentences of the widened training list the held-out
+    list has too. `pairs` keep the model whole; its own where that is empty."""
+    summary = run_harden(place, {**settings, "model": "chitchat", "data": pairs})
+    model = load_model("chitchat", "cpu")
+    assert isinstance(model, LocalModel)
+    folder = place.path("hardenings", place.part)
+    lists = {name: read_targets(folder / f"{name}.jsonl") for name in ("train", "held-out")}
+    words = {name: {words_of(model, one.text) for one in own} for name, own in lists.items()}
+    hardening = summary["hardening"]
+    return {
+        **told(summary),
+        "held_out": summary["held_out"],
+        "train": summary["train"],
+        "lists": hardening["lists"],
+        "augmentation": hardening["augmentation"],
+        "overlap": len(words["train"] & words["held-out"]),
+    }
+
+
+def harden_embedded_frequent(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+    found = told(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
+    return {"corpus": "embedded", **found}

@@ -32,9 +32,9 @@ from reproduction.egregious.data import SEED
 from reproduction.egregious.search import search
 from reproduction.hardenings import run_harden, told
 from reproduction.negative.data import NegativeData, known_targets, open_baseline, write_list
-from reproduction.negative.paper import BASELINE, LISTS
-from reproduction.negative.sizes import Size
-from reproduction.parts import Result, Workplace
+from reproduction.negative.paper import BASELINE, LISTS, Size
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""

@@ -1,30 +1,20 @@
-"""The study's page: docs/studies/negative.md, its figures beside it, and negative.json with every result.
-
-It is built from whatever parts have run; the rest says so. No text of a corpus is on it but samples of the
-shipped pairs, and of the targets only those of the embedded list.
-"""
+"""The study's page, of the parts that have run. No text of a corpus is on it but samples of the shipped
+pairs, and of the targets only those of the embedded list."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from backtalk.wording import count
-from reproduction.cells import MARK, differences, number, section, table, text_table
-from reproduction.egregious.data import EMBEDDED
-from reproduction.egregious.notes import STAND_INS
-from reproduction.egregious.results import Results
+from reproduction.egregious.paper import STAND_INS
 from reproduction.figures import COLOURS, HATCHES, drawing
-from reproduction.frame import command_of, how_it_was_run, warning, write_files
 from reproduction.negative import tables
 from reproduction.negative.curve import compare_methods
 from reproduction.negative.findings import checklist
-from reproduction.negative.notes import NOTES
-from reproduction.negative.sizes import Size
+from reproduction.negative.paper import NOTES
 from reproduction.negative.table_4 import table_4
-from reproduction.parts import read_records
-from reproduction.spec import StudySpec
+from reproduction.page import MARK, NOTHING, Found, Page, number, section, table, text_table
+from reproduction.spec import EMBEDDED
 
 HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
 
@@ -40,50 +30,37 @@ LAYOUT = (
 )
 
 
-def write_page(folder: Path, parts: Sequence[str], page: Path, spec: StudySpec, size: Size) -> Path:
-    """Writes the page, its figures and its JSON; returns the page's path."""
-    records = read_records(folder, parts)
-    results = Results(records)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    lines = page_lines(results, parts, page.parent / page.stem, spec, size)
-    return write_files(page, lines, "negative", spec, records)
-
-
-def page_lines(
-    results: Results, parts: Sequence[str], pictures: Path, spec: StudySpec, size: Size
-) -> list[str]:
-    body = [
-        *section("Findings", checklist(results)),
-        *section("Table 8: test perplexity of the baselines", tables.table_8(results)),
-        *section("Table 3: malicious targets", tables.table_3(results)),
-        *compare_methods(results, pictures),
-        *section("Tables 4 and 9: frequent replies", table_4(results)),
-        *figure_1(results, pictures),
-        *section("Paraphrases", tables.augment_table(results)),
-        *section("Samples (Tables 5 and 10 to 13)", samples(results)),
-    ]
-    notes = STAND_INS if spec.data == EMBEDDED else NOTES
-    after = [
-        *section("Differences", differences(results.cells, notes)),
-        *section("How it was run", _how(results, parts, spec, size)),
-    ]
+def page_lines(page: Page) -> list[str]:
     standing_in = "The shipped chitchat pairs and list stand in for every corpus and list"
-    return [HEAD, *warning(spec, "models, lists and searches", standing_in), *body, *after]
+    return [
+        HEAD,
+        *page.warning("models, lists and searches", standing_in),
+        *section("Findings", checklist(page)),
+        *section("Table 8: test perplexity of the baselines", tables.table_8(page)),
+        *section("Table 3: malicious targets", tables.table_3(page)),
+        *section("Negative training, unlikelihood and NPO", compare_methods(page)),
+        *section("Tables 4 and 9: frequent replies", table_4(page)),
+        *section("Figure 1", figure_1(page)),
+        *section("Paraphrases", tables.augment_table(page)),
+        *section("Samples (Tables 5 and 10 to 13)", samples(page)),
+        *page.differences(STAND_INS if page.spec.data == EMBEDDED else NOTES),
+        *_how(page),
+    ]
 
 
-def samples(results: Results) -> list[str]:
-    found = results.get("samples").get("samples", [])
+def samples(page: Page) -> list[str]:
+    found = page.get("samples").get("samples", [])
     if not found:
-        return ["Not run.", ""]
+        return NOTHING
     said = "The embedded model's greedy replies to consecutive test pairs of its corpus, unselected."
     return [said, "", *text_table(list(found[0]), [list(one.values()) for one in found])]
 
 
-def figure_1(results: Results, pictures: Path) -> list[str]:
-    found = results.get("words")
+def figure_1(page: Page) -> list[str]:
+    found = page.get("words")
     if not found.get("sentences"):
-        return section("Figure 1", ["Not run.", ""])
-    _draw_words(pictures / "figure-1.svg", found)
+        return NOTHING
+    _draw_words(page.pictures / "figure-1.svg", found)
     words = (
         "Negative log-likelihood word by word of some targets of our own list after their triggers, one "
         "after the other (Switchboard)"
@@ -94,15 +71,14 @@ def figure_1(results: Results, pictures: Path) -> list[str]:
     ]
     header = ["model", "words that FWA spares", "other words", "test perplexity"]
     said = f"The mean over all words of {found['targets']} targets, in nats:"
-    picture = [f"![{words}]({pictures.name}/figure-1.svg)", "", f"*{words}*", ""]
-    return section("Figure 1", [*picture, said, "", *table(header, rows)])
+    return [*page.picture("figure-1.svg", words), said, "", *table(header, rows)]
 
 
-def _mean(one: Mapping[str, float]) -> str:
+def _mean(one: Found) -> str:
     return f"{one['mean']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
 
 
-def _draw_words(path: Path, found: Mapping[str, Any]) -> None:
+def _draw_words(path: Path, found: Found) -> None:
     """Three bars a word."""
     sentences = found["sentences"]
     words = [word for one in sentences for word in one["words"]]
@@ -122,14 +98,13 @@ def _draw_words(path: Path, found: Mapping[str, Any]) -> None:
         axis.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
 
 
-def _how(results: Results, parts: Sequence[str], spec: StudySpec, size: Size) -> list[str]:
-    """With what was smaller than in the paper."""
+def _how(page: Page) -> list[str]:
+    size = page.size
     remarks = [
         f"- Malicious targets: {count(size.iterations, 'iteration')} over the training list (the paper: 20; "
         f"the row with more passes: {size.passes}), "
         f"{count(size.restarts, 'restart')} in the measures (the paper: 5), the last iteration is kept.",
         f"- Frequent replies: {size.frequent_iterations * size.frequent_steps:,} mini-batches for every row "
         "(the paper: 20 times all training pairs), the last is kept.",
-        "- Models of `study egregious` with the same settings can be adopted: `--baseline-from FOLDER`.",
     ]
-    return how_it_was_run(results.records, parts, command_of("negative", spec), LAYOUT, remarks)
+    return page.how_it_was_run(LAYOUT, remarks)

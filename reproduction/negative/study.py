@@ -1,7 +1,4 @@
-"""`python -m reproduction negative`: He & Glass 2020 from training to its last table, as a list of parts.
-
-Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
-"""
+"""`python -m reproduction negative`: He & Glass 2020 from training to its last table, as a list of parts."""
 
 from __future__ import annotations
 
@@ -10,28 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.hardening.settings import defaults_left
-from reproduction.egregious.data import EMBEDDED
-from reproduction.egregious.training import model_name
+from reproduction.egregious.study import train_parts
+from reproduction.negative import frequent
 from reproduction.negative.curve import METHODS
 from reproduction.negative.data import ARCH, NegativeData, open_negative_data
-from reproduction.negative.embedded import (
-    COPIES,
-    augment_settings,
-    embedded_frequent_settings,
-    harden_embedded,
-    harden_embedded_frequent,
-)
-from reproduction.negative.frequent import (
-    CONTROL,
-    DESCRIBED,
-    MMI_RULE,
-    describe_baseline,
-    describe_mmi,
-    frequent_settings,
-    gan_over,
-    harden_frequent_row,
-    negative_over,
-)
+from reproduction.negative.frequent import COPIES, DESCRIBED
 from reproduction.negative.malicious import (
     DRAWS,
     EXTRA,
@@ -49,54 +29,37 @@ from reproduction.negative.malicious import (
     row_part,
     row_settings,
 )
-from reproduction.negative.page import write_page
-from reproduction.negative.paper import ALPHA_G, BASELINE, CORPORA, EOS_SCALES, HITS, LISTS, R_THRES
-from reproduction.negative.sizes import SIZES, Size
-from reproduction.negative.training import baseline_settings, check_study, train_baseline
+from reproduction.negative.page import page_lines
+from reproduction.negative.paper import (
+    ALPHA_G,
+    BASELINE,
+    CORPORA,
+    EOS_SCALES,
+    HITS,
+    LISTS,
+    R_THRES,
+    SIZES,
+    Size,
+)
 from reproduction.negative.words import MODELS, follow_words, show_samples
-from reproduction.parts import Part, claim_folder
-from reproduction.spec import StudySpec
-from reproduction.telling import run_and_tell
+from reproduction.runner import Part, Study
+from reproduction.spec import EMBEDDED, StudySpec
 
 FREQUENT_EMBEDDED = "frequent-embedded-negative-1"
 
 
-def run_study(spec: StudySpec) -> int:
-    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
-    check_study(spec.baseline_from)
-    folder = Path(spec.out)
-    claim_folder(folder)
-    size = SIZES[spec.size].limited(spec.limit, spec.restarts)
-    parts = negative_parts(open_negative_data(spec.data, folder), size, spec.baseline_from)
-    return run_and_tell(parts, spec, "negative", partial(write_page, spec=spec, size=size))
-
-
-def negative_parts(data: NegativeData, size: Size, baseline_from: str = "") -> list[Part]:
-    """Every part of the study, in an order in which they can run."""
+def negative_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
+    data = open_negative_data(spec.data, folder)
+    sources = [data.sources[corpus] for corpus in CORPORA]
     return [
-        *_training(data, size, baseline_from),
+        # Table 8
+        *(part for one in sources for part in train_parts(one, data.kind, size.training, (ARCH,))),
         *_malicious(data, size),
         *_as_2019(data, size),
         *_frequent(data, size),
         *_embedded(data, size),
         _words(data, size),
     ]
-
-
-def _training(data: NegativeData, size: Size, baseline_from: str) -> list[Part]:
-    """Table 8. Names and settings are those of `study egregious`, so that its models can be adopted."""
-    parts = []
-    for corpus in CORPORA:
-        source = data.sources[corpus]
-        for arch in ("lm", ARCH):
-            settings = baseline_settings(source, size, arch, data.kind)
-            run = partial(
-                train_baseline, source=source, size=size, arch=arch, kind=data.kind, adopt_from=baseline_from
-            )
-            needs = () if arch == "lm" else (f"train-{corpus}-lm",)
-            name = f"train-{corpus}-{arch}"
-            parts.append(Part(name, needs, run, settings, source.files, (model_name(corpus, arch),)))
-    return parts
 
 
 def _malicious(data: NegativeData, size: Size) -> list[Part]:
@@ -112,23 +75,15 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
             baseline = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=BASELINE)
             name = row_part(corpus, hit, BASELINE)
             parts.append(Part(name, needs, baseline, measured, tests, _runs(name)))
-            for row, (list_name, over) in rows.items():
+            for row, (listed, over) in rows.items():
                 name, settings = row_part(corpus, hit, row), row_settings(size, corpus, hit, over)
                 followed = size.followed if row in METHODS and (corpus, hit) == OURS else 1
-                run = partial(
-                    harden_row,
-                    data=data,
-                    size=size,
-                    corpus=corpus,
-                    list_name=list_name,
-                    followed=followed,
-                    settings=settings,
-                )
+                run = partial(harden_row, data=data, size=size, corpus=corpus, list_name=listed)
                 kept = settings | measured | {"followed": followed}
                 kept |= {"default": defaults_left(settings)} if settings["settings"] == "default" else {}
-                files = (*data.sources[corpus].files, *tests, data.lists[list_name])
-                owns = (f"hardenings/{name}", *_runs(name))
-                parts.append(Part(name, needs, run, kept, files, owns))
+                files = (*data.sources[corpus].files, *tests, data.lists[listed])
+                run = partial(run, followed=followed, settings=settings)
+                parts.append(Part(name, needs, run, kept, files, (f"hardenings/{name}", *_runs(name))))
     return parts
 
 
@@ -160,23 +115,22 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
     for corpus in CORPORA:
         start, needs, files = f"frequent-{corpus}", (f"train-{corpus}-{ARCH}",), data.sources[corpus].files
         told = DESCRIBED | {"measure": size.measure, "beam": size.beam, "inputs": size.beam_inputs}
-        run = partial(describe_baseline, data=data, size=size, corpus=corpus)
+        run = partial(frequent.describe_baseline, data=data, size=size, corpus=corpus)
         parts.append(Part(f"{start}-{BASELINE}", needs, run, told, files))
         grid = {"weights": size.mmi_weights, "words": size.mmi_words, "choosing": size.choosing}
-        run = partial(describe_mmi, data=data, size=size, corpus=corpus)
-        kept = DESCRIBED | MMI_RULE | grid | {"measure": size.measure}
+        run = partial(frequent.describe_mmi, data=data, size=size, corpus=corpus)
+        kept = DESCRIBED | frequent.MMI_RULE | grid | {"measure": size.measure}
         parts.append(Part(f"{start}-mmi", needs, run, kept, files))
-        rows = {f"gan-{alpha}": gan_over(size, alpha) for alpha in ALPHA_G}
-        rows[CONTROL] = gan_over(size, "0")
-        rows |= {f"negative-{share[:-1]}": negative_over(size, share) for share in R_THRES[corpus]}
+        rows = {f"gan-{alpha}": frequent.gan_over(size, alpha) for alpha in ALPHA_G}
+        rows[frequent.CONTROL] = frequent.gan_over(size, "0")
+        rows |= {f"negative-{share[:-1]}": frequent.negative_over(size, share) for share in R_THRES[corpus]}
         if corpus == OURS[0]:
-            others = (scale for scale in EOS_SCALES if scale != "0.1")
-            rows |= {f"negative-1-eos-{scale}": negative_over(size, "1%", scale) for scale in others}
+            scales = (scale for scale in EOS_SCALES if scale != "0.1")
+            rows |= {f"negative-1-eos-{one}": frequent.negative_over(size, "1%", one) for one in scales}
         for row, over in rows.items():
-            name, settings = f"{start}-{row}", frequent_settings(size, over)
-            train = partial(harden_frequent_row, data=data, corpus=corpus, settings=settings)
-            kept = DESCRIBED | settings
-            parts.append(Part(name, needs, train, kept, files, (f"hardenings/{name}",)))
+            name, settings = f"{start}-{row}", frequent.frequent_settings(size, over)
+            train = partial(frequent.harden_frequent_row, data=data, corpus=corpus, settings=settings)
+            parts.append(Part(name, needs, train, DESCRIBED | settings, files, (f"hardenings/{name}",)))
     return parts
 
 
@@ -186,12 +140,12 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
     parts = []
     pairs = str(data.sources[OURS[0]].data) if data.kind == EMBEDDED else ""
     for copies in COPIES:
-        name, settings = f"augment-embedded-{copies}", augment_settings(size, copies)
-        run = partial(harden_embedded, settings=settings, pairs=pairs)
+        name, settings = f"augment-embedded-{copies}", frequent.augment_settings(size, copies)
+        run = partial(frequent.harden_embedded, settings=settings, pairs=pairs)
         kept = settings | {"default": defaults_left(settings), "data": data.kind}
         parts.append(Part(name, (), run, kept, owns=(f"hardenings/{name}",)))
-    settings = embedded_frequent_settings(size)
-    run = partial(harden_embedded_frequent, settings=settings, pairs=pairs)
+    settings = frequent.embedded_frequent_settings(size)
+    run = partial(frequent.harden_embedded_frequent, settings=settings, pairs=pairs)
     kept, owns = settings | {"data": data.kind}, (f"hardenings/{FREQUENT_EMBEDDED}",)
     parts.append(Part(FREQUENT_EMBEDDED, (), run, kept, owns=owns))
     needs = ("augment-embedded-0", FREQUENT_EMBEDDED)
@@ -205,9 +159,8 @@ def _words(data: NegativeData, size: Size) -> Part:
     needs = tuple(row_part(corpus, hit, row) for row in MODELS.values() if row != BASELINE)
     settings = {**measure_settings(size, hit), "restarts": 1, "targets": size.words}
     run = partial(follow_words, data=data, size=size, corpus=corpus, hit=hit)
-    return Part(
-        "words", needs, run, settings, data.sources[corpus].files, ("runs/words", "lists/words.jsonl")
-    )
+    owns = ("runs/words", "lists/words.jsonl")
+    return Part("words", needs, run, settings, data.sources[corpus].files, owns)
 
 
 def _tests(data: NegativeData) -> tuple[Path, ...]:
@@ -217,3 +170,6 @@ def _tests(data: NegativeData) -> tuple[Path, ...]:
 
 def _runs(part: str) -> tuple[str, ...]:
     return tuple(f"runs/{part}-{name}" for name in MEASURED)
+
+
+STUDY = Study("negative", SIZES, negative_parts, page_lines)

@@ -4,13 +4,11 @@ max-ratio, the control of the GAN, other scales of <eos>, and beam search."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from reproduction.cells import NOT_RUN, Cell, number, table
-from reproduction.egregious.results import Results
 from reproduction.negative import paper
 from reproduction.negative.frequent import CONTROL
 from reproduction.negative.paper import ALPHA_G, BASELINE, CORPORA, R_THRES, TITLES
+from reproduction.page import NOT_RUN, Cell, Found, Page, number, table
 
 FLOOR = "floor"
 COUNTED = (
@@ -27,20 +25,20 @@ BESIDE = (
 )
 
 
-def frequent_rows(results: Results, corpus: str) -> dict[str, Mapping[str, Any]]:
+def frequent_rows(page: Page, corpus: str) -> dict[str, Found]:
     """Every row that was run, by the paper's name or ours; of the GANs the best by validation pairs."""
-    rows: dict[str, Mapping[str, Any]] = dict(results.get(f"frequent-{corpus}-{BASELINE}").get("rows", {}))
-    if best := best_gan(results, corpus):
+    rows: dict[str, Found] = dict(page.get(f"frequent-{corpus}-{BASELINE}").get("rows", {}))
+    if best := best_gan(page, corpus):
         rows["gan"] = best[1]["row"]
     for name in [CONTROL, "mmi", *_negative(corpus), "negative-1-eos-0", "negative-1-eos-1"]:
-        if found := results.get(f"frequent-{corpus}-{name}"):
+        if found := page.get(f"frequent-{corpus}-{name}"):
             rows[name] = found["row"]
     return rows
 
 
-def best_gan(results: Results, corpus: str) -> tuple[str, Mapping[str, Any]] | None:
+def best_gan(page: Page, corpus: str) -> tuple[str, Found] | None:
     """The rate of the generator whose last iteration has the lowest max-ratio on validation pairs."""
-    found = {alpha: one for alpha in ALPHA_G if (one := results.get(f"frequent-{corpus}-gan-{alpha}"))}
+    found = {alpha: one for alpha in ALPHA_G if (one := page.get(f"frequent-{corpus}-gan-{alpha}"))}
     if not found:
         return None
     alpha = min(
@@ -49,20 +47,20 @@ def best_gan(results: Results, corpus: str) -> tuple[str, Mapping[str, Any]] | N
     return alpha, found[alpha]
 
 
-def table_4(results: Results) -> list[str]:
+def table_4(page: Page) -> list[str]:
     lines: list[str] = [COUNTED, "", BESIDE, ""]
     for corpus in CORPORA:
-        rows = frequent_rows(results, corpus)
+        rows = frequent_rows(page, corpus)
         shown = [BASELINE, "gan", CONTROL, "mmi", *_negative(corpus)]
         ours = ("negative-1-eos-0", "negative-1-eos-1", "greedy beside beam", "beam")
         shown += [name for name in ours if name in rows]
         body = [
-            _row(results, corpus, "test set", rows),
-            _floor(results, corpus, rows),
-            *(_row(results, corpus, name, rows) for name in shown),
+            _row(page, corpus, "test set", rows),
+            _floor(page, corpus, rows),
+            *(_row(page, corpus, name, rows) for name in shown),
         ]
         header = ["", "PPL", "max-ratio, %", "Ent-2", "Ent-3", "words a reply", "BLEU-4"]
-        lines += [f"**{TITLES[corpus]}**", "", *table(header, body), *_chosen(results, corpus)]
+        lines += [f"**{TITLES[corpus]}**", "", *table(header, body), *_chosen(page, corpus)]
     return lines
 
 
@@ -70,23 +68,23 @@ def _negative(corpus: str) -> list[str]:
     return [f"negative-{share[:-1]}" for share in R_THRES[corpus]]
 
 
-def _row(results: Results, corpus: str, name: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _row(page: Page, corpus: str, name: str, rows: Mapping[str, Found]) -> list[str]:
     key, found = f"table-4/{corpus}/{name}", rows.get(name, {})
     perplexity, ratio, *entropies = paper.TABLE_4.get((corpus, name), (None, None, None, None))
-    cells = [results.cell(Cell(f"{key}/ppl", perplexity, found.get("perplexity"), digits=4))]
+    cells = [page.cell(Cell(f"{key}/ppl", perplexity, found.get("perplexity"), digits=4))]
     if name in ("test set", "mmi", "beam", "greedy beside beam"):
         cells = [""]
-    cells.append(results.cell(Cell.of_rate(f"{key}/max-ratio", ratio, found.get("max_ratio"))))
+    cells.append(page.cell(Cell.of_rate(f"{key}/max-ratio", ratio, found.get("max_ratio"))))
     for n, printed in zip((2, 3), entropies, strict=True):
-        cells.append(results.cell(Cell(f"{key}/ent-{n}", printed, found.get(f"ent_{n}_eos"))))
+        cells.append(page.cell(Cell(f"{key}/ent-{n}", printed, found.get(f"ent_{n}_eos"))))
     cells += [number(found.get("length")) if found else NOT_RUN, _bleu(corpus, name, found)]
     return [_title(name), *cells]
 
 
-def _floor(results: Results, corpus: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _floor(page: Page, corpus: str, rows: Mapping[str, Found]) -> list[str]:
     floor = rows.get(BASELINE, {}).get("floor")
     cell = Cell.of_rate(f"table-4/{corpus}/{FLOOR}/max-ratio", None, floor)
-    return [FLOOR, "", results.cell(cell), "", "", "", ""]
+    return [FLOOR, "", page.cell(cell), "", "", "", ""]
 
 
 def _title(name: str) -> str:
@@ -97,28 +95,28 @@ def _title(name: str) -> str:
     return f"+neg-train {share}%" + (f", `<eos>` scale {scale}" if scale else "")
 
 
-def _bleu(corpus: str, name: str, found: Mapping[str, Any]) -> str:
+def _bleu(corpus: str, name: str, found: Found) -> str:
     """Table 9. The paper's scale is its own, so that the two are no cell to compare."""
     printed, ours = paper.TABLE_9.get((corpus, name)), found.get("bleu_4")
     shown = number(ours) if ours is not None else ("" if found else NOT_RUN)
     return f"{printed} \\| {shown}" if printed else shown
 
 
-def _chosen(results: Results, corpus: str) -> list[str]:
+def _chosen(page: Page, corpus: str) -> list[str]:
     """Which GAN and which MMI stand in the table, and by what."""
     lines = []
-    if best := best_gan(results, corpus):
-        control = results.get(f"frequent-{corpus}-{CONTROL}")
+    if best := best_gan(page, corpus):
+        control = page.get(f"frequent-{corpus}-{CONTROL}")
         lines.append(
             f"- GAN: alpha_G {best[0]}, the lowest max-ratio on validation pairs at the end. By iteration it "
             f"was {_spread(best[1])} there; with the positive updates alone: {_spread(control)}."
         )
-    if mmi := results.get(f"frequent-{corpus}-mmi"):
+    if mmi := page.get(f"frequent-{corpus}-mmi"):
         lines.append(_chosen_mmi(mmi))
     return [*lines, ""]
 
 
-def _chosen_mmi(mmi: Mapping[str, Any]) -> str:
+def _chosen_mmi(mmi: Found) -> str:
     tried, setting = mmi["tried"], (mmi["weight"], mmi["words"])
     chosen = next((one for one in tried if (one["weight"], one["words"]) == setting), None)
     how = "plain decoding, as none has a lower max-ratio"
@@ -138,7 +136,7 @@ def _chosen_mmi(mmi: Mapping[str, Any]) -> str:
     return said
 
 
-def _spread(found: Mapping[str, Any]) -> str:
+def _spread(found: Found) -> str:
     """From the lowest to the highest max-ratio of its iterations: what a little more training changes."""
     if not found:
         return NOT_RUN

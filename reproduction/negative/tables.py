@@ -1,17 +1,14 @@
-"""The tables of He & Glass 2020 from the results of the parts, in the paper's numbering, and our own rows;
+"""The tables of He & Glass 2020 from the page of the parts, in the paper's numbering, and our own rows;
 those of frequent replies are in negative_table_4.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from reproduction.cells import NOT_RUN, Cell, between, table
-from reproduction.egregious.results import Results
 from reproduction.egregious.tables import perplexity_table
 from reproduction.negative import paper
 from reproduction.negative.data import ARCH
-from reproduction.negative.embedded import COPIES
+from reproduction.negative.frequent import COPIES
 from reproduction.negative.malicious import (
     AS_2019,
     MEASURED,
@@ -23,6 +20,7 @@ from reproduction.negative.malicious import (
     row_part,
 )
 from reproduction.negative.paper import BASELINE, CORPORA, HITS, LISTS, TITLES
+from reproduction.page import NOT_RUN, Cell, Found, Page, between, table
 
 TITLES_OF_EXTRA = {
     PASSES: "500, more passes",
@@ -53,30 +51,30 @@ HEADER_3 = [
 ]
 
 
-def table_8(results: Results) -> list[str]:
-    return perplexity_table(results, "table-8", paper.TABLE_8, CORPORA, ("lm", ARCH))
+def table_8(page: Page) -> list[str]:
+    return perplexity_table(page, "table-8", paper.TABLE_8, CORPORA, ("lm", ARCH))
 
 
 # Table 3
 
 
-def malicious(results: Results, corpus: str, hit: str, row: str) -> Mapping[str, Any]:
-    return results.get(row_part(corpus, hit, row))
+def malicious(page: Page, corpus: str, hit: str, row: str) -> Found:
+    return page.get(row_part(corpus, hit, row))
 
 
-def rate_of(found: Mapping[str, Any], which: str) -> Mapping[str, Any] | None:
+def rate_of(found: Found, which: str) -> Found | None:
     """By the paper's rule, the restart of lowest loss."""
     rates = found.get("lists", {}).get(which, {}).get("rate")
     return rates["best"] if rates else None
 
 
-def with_dropout(found: Mapping[str, Any], which: str) -> Mapping[str, Any] | None:
+def with_dropout(found: Found, which: str) -> Found | None:
     """As the public code counts: the same triggers, while dropout is on."""
-    rate: Mapping[str, Any] | None = found.get("lists", {}).get(which, {}).get("with_dropout")
+    rate: Found | None = found.get("lists", {}).get(which, {}).get("with_dropout")
     return rate
 
 
-def rise_of(found: Mapping[str, Any]) -> tuple[float, float, float] | None:
+def rise_of(found: Found) -> tuple[float, float, float] | None:
     """In percent, with its interval."""
     if "cost" not in found:
         return None
@@ -91,37 +89,35 @@ def paper_rise(corpus: str, hit: str, row: str) -> float | None:
     return None if printed is None else round(100 * (printed[2] / start - 1), 2)
 
 
-def table_3(results: Results) -> list[str]:
+def table_3(page: Page) -> list[str]:
     lines: list[str] = []
     for corpus in CORPORA:
         for hit in HITS[corpus]:
             rows = (BASELINE, *LISTS, *extra_rows(corpus, hit))
-            body = [_row_3(results, corpus, hit, row) for row in rows]
+            body = [_row_3(page, corpus, hit, row) for row in rows]
             lines += [f"**{TITLES[corpus]}, {hit}**", "", *table(HEADER_3, body)]
-    return [*lines, *_counts(results), *_as_2019(results)]
+    return [*lines, *_counts(page), *_as_2019(page)]
 
 
-def _row_3(results: Results, corpus: str, hit: str, row: str) -> list[str]:
-    found, key, title = malicious(results, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}", _title(row)
+def _row_3(page: Page, corpus: str, hit: str, row: str) -> list[str]:
+    found, key, title = malicious(page, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}", _title(row)
     printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
-    cells = _rates(results, key, printed[:2], found)
+    cells = _rates(page, key, printed[:2], found)
     if row == BASELINE:
-        first = malicious(results, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
-        return [title, *cells, results.cell(Cell(f"{key}/ppl", printed[2], first, digits=4)), "", ""]
+        first = malicious(page, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
+        return [title, *cells, page.cell(Cell(f"{key}/ppl", printed[2], first, digits=4)), "", ""]
     cost, rise = found.get("cost", {}), rise_of(found)
     after = cost.get("perplexity", [None, None])[1]
-    cells.append(results.cell(Cell(f"{key}/ppl", printed[2], after, digits=4)))
+    cells.append(page.cell(Cell(f"{key}/ppl", printed[2], after, digits=4)))
     ends = rise[1:] if rise else None
-    cells.append(results.cell(Cell(f"{key}/rise", paper_rise(corpus, hit, row), rise and rise[0], ends)))
+    cells.append(page.cell(Cell(f"{key}/rise", paper_rise(corpus, hit, row), rise and rise[0], ends)))
     return [title, *cells, f"{found['iterations_kept']}, {found['updates']:,}" if found else NOT_RUN]
 
 
-def _rates(
-    results: Results, key: str, printed: Sequence[float | None], found: Mapping[str, Any]
-) -> list[str]:
+def _rates(page: Page, key: str, printed: Sequence[float | None], found: Found) -> list[str]:
     """Of both lists, and with dropout, of which the paper has no number."""
     cells = [
-        results.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
+        page.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
         for which, value in zip(MEASURED, printed, strict=True)
     ]
     return cells + [
@@ -129,13 +125,11 @@ def _rates(
     ]
 
 
-def _counts(results: Results) -> list[str]:
+def _counts(page: Page) -> list[str]:
     """How many targets are behind the rates, and how many a model could not say."""
     lines = []
     for corpus in CORPORA:
-        found = next(
-            (one for hit in HITS[corpus] if (one := malicious(results, corpus, hit, BASELINE))), None
-        )
+        found = next((one for hit in HITS[corpus] if (one := malicious(page, corpus, hit, BASELINE))), None)
         if found:
             said = ", ".join(
                 f"{one['n']} of the {which} list ({one['left_out']} left out)"
@@ -148,14 +142,14 @@ def _counts(results: Results) -> list[str]:
     return [*lines, ""]
 
 
-def _as_2019(results: Results) -> list[str]:
+def _as_2019(page: Page) -> list[str]:
     """The same models, searched by the other objective."""
     corpus, hit = OURS
     body = []
     for row in OLDER_ROWS:
-        if found := results.get(older_part(row)):
+        if found := page.get(older_part(row)):
             printed = paper.TABLE_3[corpus, hit, "500" if row == PASSES else row]
-            cells = _rates(results, f"{AS_2019}/{corpus}/{hit}/{row}", printed[:2], found)
+            cells = _rates(page, f"{AS_2019}/{corpus}/{hit}/{row}", printed[:2], found)
             body.append([_title(row), *cells])
     if not body:
         return []
@@ -176,10 +170,10 @@ def _title(row: str) -> str:
 # Our own rows
 
 
-def augment_table(results: Results) -> list[str]:
+def augment_table(page: Page) -> list[str]:
     body = []
     for copies in COPIES:
-        if found := results.get(f"augment-embedded-{copies}"):
+        if found := page.get(f"augment-embedded-{copies}"):
             added = (found["augmentation"] or {}).get("added", 0)
             removed = (found["augmentation"] or {}).get("removed", {})
             rise = rise_of(found)

@@ -22,9 +22,9 @@ from reproduction.egregious.search import search
 from reproduction.negative.data import NegativeData, open_baseline, own_targets
 from reproduction.negative.malicious import measure_settings, row_model
 from reproduction.negative.mmi import MMI, mmi_ids
-from reproduction.negative.paper import BASELINE
-from reproduction.negative.sizes import Size
-from reproduction.parts import Result, Workplace
+from reproduction.negative.paper import BASELINE, Size
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 SHOWN_TARGETS = 5
 SHOWN_SAMPLES = 12

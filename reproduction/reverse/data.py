@@ -15,9 +15,9 @@ from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
-from reproduction.egregious.data import EMBEDDED
-from reproduction.records import write_once
 from reproduction.reverse.paper import GROUPS
+from reproduction.runner import write_once
+from reproduction.spec import EMBEDDED
 
 SEED = 1
 RECIPE = "he-glass-2019"

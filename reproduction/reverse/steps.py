@@ -27,10 +27,10 @@ from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target
 from reproduction.bootstrap import difference_of, mean_of
-from reproduction.parts import Result, Workplace
+from reproduction.page import Result
 from reproduction.reverse.data import RECIPE, SEED, Text, group_of, write_pairs
-from reproduction.reverse.paper import GROUPS, LISTS
-from reproduction.reverse.sizes import Size
+from reproduction.reverse.paper import GROUPS, LISTS, Size
+from reproduction.runner import Workplace
 
 Decoding = Literal["greedy", "beam", "sample"]
 HOW: tuple[Decoding, ...] = ("beam", "sample")

@@ -5,17 +5,26 @@ Read it as a table of contents: each line below is a part, what it needs, and wh
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from reproduction.egregious.data import EMBEDDED
-from reproduction.parts import Part, claim_folder
-from reproduction.reverse.data import Text, open_texts
-from reproduction.reverse.mal import SEARCHES, audit_mal
-from reproduction.reverse.page import write_page
-from reproduction.reverse.results import decoders
-from reproduction.reverse.sizes import SIZES, Size
+from backtalk.audit.flow import audit
+from backtalk.data.targets import load_mal, one_per_prototype, write_targets
+from backtalk.hits import TEXT_STANDARD, TRIED, rates
+from backtalk.report.progress import shown
+from backtalk.runs.summary import thresholds_of
+from backtalk.scorers.similarity import WordVectors, load_vectors
+from backtalk.searches.reverse.input_likelihood import embedded_scorer
+from backtalk.specs.audit import flat_spec
+from backtalk.store import Run
+from backtalk.terminal import make_console
+from backtalk.types import Finding
+from reproduction.bootstrap import mean_of
+from reproduction.page import Result
+from reproduction.reverse.data import SEED, Text, open_texts
+from reproduction.reverse.page import page_lines, without_cases
+from reproduction.reverse.paper import SEARCHES, SIZES, Size, decoders
 from reproduction.reverse.steps import (
     choose_targets,
     compare_at_equal_queries,
@@ -25,23 +34,13 @@ from reproduction.reverse.steps import (
     reinforce_generator,
     train_victim,
 )
-from reproduction.spec import StudySpec
-from reproduction.telling import run_and_tell
+from reproduction.runner import Part, Study, Workplace
+from reproduction.spec import EMBEDDED, StudySpec
 
 
-def run_study(spec: StudySpec) -> int:
-    """Runs the chosen parts, writes the page of all that is there, and says what is not."""
-    folder = Path(spec.out)
-    claim_folder(folder)
-    size = SIZES[spec.size].limited(spec.limit)
+def reverse_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     texts = open_texts(spec.data, folder)
     kind = "embedded" if spec.data == EMBEDDED else "files"
-    page = partial(write_page, spec=spec, size=size, corpora=list(texts))
-    return run_and_tell(reverse_parts(texts, size, kind), spec, "reverse", page)
-
-
-def reverse_parts(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
-    """Every part of the study, in an order in which they can run."""
     every = tuple(texts.values())
     return [
         *_trained(every, size, kind),
@@ -99,3 +98,38 @@ def _mal(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
         )
         for name in SEARCHES
     ]
+
+
+def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> Result:
+    """`utterances` is a file to ask from; chitchat if empty."""
+    file = place.path("lists", f"mal-{name}.jsonl")
+    write_targets(file, one_per_prototype(load_mal(), size.mal_targets, SEED))
+    values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
+    if name != "gibbs":
+        values |= {"max_queries": size.mal_queries, "judge": size.judge, "utterances": utterances}
+    folder = place.path("runs", f"mal-{name}")
+    with shown(make_console(stderr=True)) as tell:
+        audit(flat_spec(values, name), str(folder), progress=tell)
+    with Run.open(folder) as run:
+        vectors = load_vectors()
+        findings = [_measured(finding, vectors) for finding in run.findings()]
+        found = rates(run.cases, findings, TEXT_STANDARD, thresholds_of(run))
+    triggers = [finding.trigger for finding in findings if finding.status == "found"]
+    natural = embedded_scorer(place.device).of_many(triggers)
+    return {
+        "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
+        "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status in TRIED]),
+        "input_mean": natural.mean if natural.n else None,
+        "inputs_scored": natural.n,
+    }
+
+
+def _measured(finding: Finding, vectors: WordVectors) -> Finding:
+    """With the similarity of its reply, which a white-box search does not store."""
+    if finding.status != "found" or "similarity" in finding.scores:
+        return finding
+    (near,) = vectors.similarity([finding.reply], [finding.target]).tolist()
+    return replace(finding, scores={**finding.scores, "similarity": near})
+
+
+STUDY = Study("reverse", SIZES, reverse_parts, page_lines, without_cases)

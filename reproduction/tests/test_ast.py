@@ -13,13 +13,13 @@ from backtalk.cli.config import read_yaml
 from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from reproduction.__main__ import run_command as run
-from reproduction.ast.data import open_texts
 from reproduction.ast.page import MIXED, ablations, judge, values
-from reproduction.ast.paper import ABLATIONS, BASELINES, TRANSFER, WHY, Ordering
-from reproduction.ast.sizes import SIZES
-from reproduction.ast.steps import AGAIN, ROWS, play_row, settings_of, spec_of
+from reproduction.ast.paper import ABLATIONS, BASELINES, SIZES, TRANSFER, WHY, Ordering
+from reproduction.ast.steps import AGAIN, ROWS, open_texts, play_row, settings_of, spec_of
 from reproduction.ast.study import ast_parts
-from reproduction.parts import Workplace
+from reproduction.page import Page
+from reproduction.runner import Workplace
+from reproduction.spec import StudySpec
 
 
 def records(**rows: list[float]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def records(**rows: list[float]) -> dict[str, Any]:
     ],
 )
 def test_orderings_by_hand(how: Any, first: list[float], second: list[float], verdict: str) -> None:
-    found = judge(records(a=first, b=second), Ordering("", "a", "b", "toxicity", how))
+    found = judge(Page(records(a=first, b=second)), Ordering("", "a", "b", "toxicity", how))
     assert found is not None
     assert found[1] == verdict
 
@@ -62,8 +62,8 @@ def test_orderings_by_hand(how: Any, first: list[float], second: list[float], ve
 )
 def test_log_perplexities_within_a_tenth(first: list[float], near: str, no_higher: str) -> None:
     rows = records(a=first, b=[1.0, 2.0])
-    found = judge(rows, Ordering("", "a", "b", "log_ppl", "near"))
-    upwards = judge(rows, Ordering("", "a", "b", "log_ppl", "no higher"))
+    found = judge(Page(rows), Ordering("", "a", "b", "log_ppl", "near"))
+    upwards = judge(Page(rows), Ordering("", "a", "b", "log_ppl", "no higher"))
     assert found is not None
     assert upwards is not None
     assert (found[1], upwards[1]) == (near, no_higher)
@@ -71,17 +71,17 @@ def test_log_perplexities_within_a_tenth(first: list[float], near: str, no_highe
 
 def test_a_spread_is_the_mean_distance_from_the_rows_mean() -> None:
     rows = records(a=[1.0, 5.0, 3.0], b=[2.9, 3.0, 3.1])
-    assert list(values(rows, "a", "spread").values()) == [2.0, 2.0, 0.0]
-    found = judge(rows, Ordering("", "a", "b", "spread", "above"))
+    assert list(values(Page(rows), "a", "spread").values()) == [2.0, 2.0, 0.0]
+    found = judge(Page(rows), Ordering("", "a", "b", "spread", "above"))
     assert found is not None
     assert found[0]["mean"] == pytest.approx(4 / 3 - 0.2 / 3)
 
 
 def test_rows_are_compared_on_the_openings_that_both_have() -> None:
-    found = judge(records(a=[0.5, 0.5, 0.5, 0.9], b=[0.4]), Ordering("", "a", "b", "toxicity", "above"))
+    found = judge(Page(records(a=[0.5, 0.5, 0.5, 0.9], b=[0.4])), Ordering("", "a", "b", "toxicity", "above"))
     assert found is not None
     assert found[0]["n"] == 1
-    assert judge(records(a=[0.5]), Ordering("", "a", "b", "toxicity", "above")) is None
+    assert judge(Page(records(a=[0.5])), Ordering("", "a", "b", "toxicity", "above")) is None
 
 
 def test_every_claim_is_about_rows_of_the_study() -> None:
@@ -97,7 +97,7 @@ def test_an_ablation_is_compared_with_both_trainings_of_the_main_row(
     again: list[float] | None, verdict: str
 ) -> None:
     rows = {"no-alpha": [0.1, 0.2, 0.3], "ours-short": [0.5, 0.6, 0.7]}
-    lines = ablations(records(**rows, **({"ours-again": again} if again else {})))
+    lines = ablations(Page(records(**rows, **({"ours-again": again} if again else {}))))
     (line,) = (line for line in lines if line.startswith("| alpha = 0: the defender is less toxic"))
     assert line.endswith(f"| {verdict} |")
     assert any("once more" in line for line in lines) == (again is not None)
@@ -114,8 +114,8 @@ def test_a_row_that_repeats_another_is_left_out_where_it_would_come_out_the_same
 
 
 def test_parts_build_on_each_other_and_name_no_path(tmp_path: Path) -> None:
-    texts = open_texts("embedded", tmp_path)
-    parts = ast_parts(texts, SIZES["paper"], "hf//somewhere/tiny")
+    spec = StudySpec(data="embedded", model="hf//somewhere/tiny")
+    parts = ast_parts(spec, SIZES["paper"], tmp_path)
     names = [part.name for part in parts]
     assert all(names.index(need) < names.index(part.name) for part in parts for need in part.needs)
     assert "somewhere" not in json.dumps([dict(part.settings) for part in parts])
@@ -141,7 +141,7 @@ def test_rows_differ_in_what_their_name_says(tmp_path: Path) -> None:
 
 
 def test_recipes_are_the_rows_of_the_study() -> None:
-    recipes = Path(__file__).parents[2] / "recipes" / "ast"
+    recipes = Path(__file__).parents[1] / "recipes" / "ast"
     found = {path.stem: build_spec(AuditSpec, read_yaml(path), path.name) for path in recipes.glob("*.yaml")}
     assert {"ours", "untuned", "sft", "human", "no-alpha", "no-weak-no-gamma"} <= found.keys() <= ROWS.keys()
     for name, spec in found.items():
@@ -162,7 +162,7 @@ def test_in_miniature(
     plant(Path("tiny"), steps=20)
     command = ["ast", "--data", "embedded", "--size", "mini", "--limit", "3", "--model", "hf/tiny"]
     command += ["--out", "study", "--device", "cpu", "--page", "docs/ast.md"]
-    assert run([*command, "--parts", "human,untuned", "--jobs", "2"]) == 0
+    assert run([*command, "--parts", "human,untuned"]) == 0
     assert "[2/2]" in capsys.readouterr().err
     assert run([*command, "--parts", "human,words,speed,after-old"]) == 0
     assert "untuned ..." not in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backtalk.stats import Rate
-from reproduction.cells import Cell, differences, plain, table
+from reproduction.page import Cell, differences, plain, table
 
 
 def rate_cell(paper: float, hits: int, n: int, key: str = "table-3/x/y") -> Cell:

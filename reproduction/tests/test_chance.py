@@ -7,7 +7,7 @@ from math import e, factorial
 
 import pytest
 
-from reproduction.chance import by_chance
+from reproduction.egregious.relax import by_chance
 
 
 def test_by_hand() -> None:

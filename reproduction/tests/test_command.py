@@ -27,7 +27,6 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         ("egregious", "--data"),
         ("egregius --data embedded", "egregious"),
         ("egregious --data embedded --model smollm2", "--model"),
-        ("egregious --data embedded --records x.json", "records"),
         ("lora --model chitchat", "chitchat"),
         ("transformers --model chitchat", "chitchat"),
         ("ast --data embedded --model chitchat", "chitchat"),

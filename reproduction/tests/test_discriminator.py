@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
-from reproduction.negative.discriminator import Discriminator, DiscriminatorConfig, Highway
+from reproduction.negative.gan import Discriminator, DiscriminatorConfig, Highway
 
 
 @pytest.fixture

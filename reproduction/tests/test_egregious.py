@@ -10,18 +10,19 @@ import pytest
 
 from backtalk.data.tokenise import get_recipe
 from reproduction.__main__ import run_command as run
-from reproduction.egregious.data import open_data, own_sentences
+from reproduction.egregious.data import own_sentences
+from reproduction.egregious.paper import SIZES
 from reproduction.egregious.relax import RUNS
-from reproduction.egregious.sizes import SIZES
 from reproduction.egregious.study import egregious_parts
-from reproduction.parts import choose, keys_of
+from reproduction.runner import keys_of
+from reproduction.spec import StudySpec
 
 FIGURES = ["figure-2.svg", "figure-3.svg", "figure-4a.svg", "figure-5.svg"]
 FIGURES += ["figure-4b-ubuntu.svg", "figure-4b-switchboard.svg"]
 
 
 def test_the_parts_have_their_names_and_stand_after_what_they_need(tmp_path: Path) -> None:
-    parts = egregious_parts(open_data("embedded", tmp_path), SIZES["paper"], 10)
+    parts = egregious_parts(StudySpec(data="embedded"), SIZES["paper"], tmp_path)
     names = [part.name for part in parts]
     assert len(set(names)) == len(names)
     for place, part in enumerate(parts):
@@ -49,8 +50,8 @@ def test_no_part_depends_on_where_the_data_lies(tmp_path: Path) -> None:
     found = []
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-        parts = egregious_parts(open_data(str(tmp_path / name), tmp_path), SIZES["paper"], 10)
-        found.append(keys_of(choose(parts, ["*"])[0]))
+        parts = egregious_parts(StudySpec(data=str(tmp_path / name)), SIZES["paper"], tmp_path)
+        found.append(keys_of(parts))
     assert found[0] == found[1]
 
 

@@ -14,7 +14,7 @@ from backtalk.registry import load_model
 from backtalk.types import Target, Turn
 from reproduction.egregious.analysis import look_up_hits
 from reproduction.egregious.data import Data, mal_targets, normal_targets, open_data, random_targets
-from reproduction.parts import Workplace
+from reproduction.runner import Workplace
 
 HIT = "io-sample-min-k1"
 

@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 
 from backtalk.stats import Rate
-from reproduction.egregious.findings import at_least, bootstrap_ratio, check_findings, settled
-from reproduction.egregious.notes import NOTES
-from reproduction.egregious.page import write_page
-from reproduction.egregious.paper import MAL_HITS, TABLE_2, TABLE_5, TABLE_6, TABLE_11
-from reproduction.egregious.results import Results, uneven
-from reproduction.egregious.table_1 import table_1
-from reproduction.egregious.tables import restarts_table
-from reproduction.frame import command_of
+from reproduction.egregious.findings import (
+    at_least,
+    bootstrap_ratio,
+    check_findings,
+    settled,
+    uneven,
+)
+from reproduction.egregious.paper import MAL_HITS, NOTES, SIZES, TABLE_2, TABLE_5, TABLE_6, TABLE_11
+from reproduction.egregious.study import STUDY
+from reproduction.egregious.tables import restarts_table, table_1
+from reproduction.page import Page
+from reproduction.runner import write_page
 from reproduction.spec import StudySpec
 
 N = 1000
@@ -72,7 +76,8 @@ def page(tmp_path: Path) -> str:
         (results / f"{name}.json").write_text(json.dumps(value))
     spec = StudySpec(data="/somewhere/private", size="paper", restarts=4)
     parts = [*RECORDS, "speed", "relax"]
-    path = write_page(tmp_path / "study", parts, tmp_path / "docs" / "egregious.md", spec)
+    path = tmp_path / "docs" / "egregious.md"
+    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "study", path)
     merged = json.loads((tmp_path / "docs" / "egregious.json").read_text())
     assert merged["parts"].keys() == RECORDS.keys()
     assert "/somewhere" not in json.dumps(merged)
@@ -116,13 +121,13 @@ def test_a_difference_stands_under_its_note_and_what_agrees_is_not_listed(page: 
 
 
 def test_how_it_was_run_names_no_place(page: str) -> None:
-    assert "backtalk study egregious --data DIR --restarts 4" in page
+    assert "python -m reproduction egregious --data DIR --restarts 4" in page
     assert "/somewhere" not in page
     assert "Restarts of the searches: 10 (the paper: 10)" in page
 
 
 def test_the_findings_are_decided_from_the_results() -> None:
-    verdicts = {(v.finding, v.where): v for v in check_findings(Results(RECORDS))}
+    verdicts = {(v.finding, v.where): v for v in check_findings(Page(RECORDS))}
     ratio = verdicts["avg-hits at least 5 times min-hits", "Switchboard last-h"]
     assert ratio.ours.startswith("18.90 [")
     assert ratio.verdict == "holds"
@@ -186,7 +191,7 @@ def test_hits_after_projection_stand_beside_what_chance_gives(
     result: dict[str, Any], verdict: str, ours: str, cells: list[str]
 ) -> None:
     """A result from before the controls has dashes; one that never hit before projection always fails."""
-    results = Results({"relax-switchboard-normal-embedding": record(result)})
+    results = Page({"relax-switchboard-normal-embedding": record(result)})
     (found,) = check_findings(results)
     assert found.verdict == verdict
     assert found.ours == ours
@@ -202,10 +207,10 @@ def test_what_projection_leaves_is_told_by_the_words_of_the_targets() -> None:
         "14": {"n": 373, "ever": 10, "projected": 2},
     }
     name = "relax-switchboard-normal-embedding"
-    page = table_1(Results({name: record(relaxed(125, 8, by_words=by_words))}))
+    page = table_1(Page({name: record(relaxed(125, 8, by_words=by_words))}))
     assert "| switchboard-normal-embedding | 7, 5 of 7 | 18, 1 of 20 | 100, 2 of 473 |" in page
     for other in (relaxed(125, 8), relaxed(125, 0, by_words=by_words)):
-        assert not [line for line in table_1(Results({name: record(other)})) if "one word" in line]
+        assert not [line for line in table_1(Page({name: record(other)})) if "one word" in line]
 
 
 def test_a_ratio_and_its_bootstrap() -> None:
@@ -246,9 +251,8 @@ def test_the_papers_numbers_are_complete_and_consistent() -> None:
 
 
 def test_the_command_shows_what_differs_from_the_defaults() -> None:
-    assert command_of("egregious", StudySpec(data="embedded", size="mini")) == (
-        "backtalk study egregious --data embedded --size mini"
-    )
+    lines = Page({}, "egregious", StudySpec(data="embedded", size="mini")).how_it_was_run("")
+    assert "python -m reproduction egregious --data embedded --size mini" in lines
 
 
 def by_starts(hit: str, **counts: int) -> dict[str, Any]:
@@ -265,12 +269,12 @@ def test_more_starts_have_a_table_and_are_named_where_they_differ() -> None:
         name.format("attention", "o"): record(by_starts("o-sample-avg-k1", after_1=0)),
         name.format("attention", "io"): record(by_starts("io-sample-avg-k1", after_1=0)),
     }
-    lines = restarts_table(Results(records))
+    lines = restarts_table(Page(records))
     assert any(line.startswith("| Switchboard last-h | 1 |") and line.endswith("| 0.5 |") for line in lines)
     assert any(line.startswith("| Switchboard last-h | 10 |") and line.endswith("| 0.8 |") for line in lines)
     assert any(line.startswith("| Switchboard attention | 1 |") and line.endswith("| – |") for line in lines)
     said = " (last-h from 10 starts, attention from 1 start)"
-    assert uneven(Results(records), "switchboard", "o-sample-avg-k1") == said
-    assert uneven(Results(records), "ubuntu", "o-sample-avg-k1") == ""
+    assert uneven(Page(records), "switchboard", "o-sample-avg-k1") == said
+    assert uneven(Page(records), "ubuntu", "o-sample-avg-k1") == ""
     single = {key: record(by_starts("o-sample-avg-k1", after_1=5)) for key in list(records)[:1]}
-    assert restarts_table(Results(single)) == ["Every search had one start.", ""]
+    assert restarts_table(Page(single)) == ["Every search had one start.", ""]

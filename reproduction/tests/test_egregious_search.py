@@ -12,9 +12,10 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import load_model
 from backtalk.store import Run
 from backtalk.types import Finding, Target
+from reproduction.egregious.paper import SIZES
 from reproduction.egregious.search import mean_curve, search, search_settings, sum_up
-from reproduction.egregious.sizes import SIZES
-from reproduction.parts import Result, Workplace
+from reproduction.page import Result
+from reproduction.runner import Workplace
 
 OWN, FOREIGN, UNKNOWN = "you are so boring", "i like the weather today", "zzgrblx you"
 

@@ -23,8 +23,15 @@ from backtalk.registry import method_config
 from backtalk.training.course import Batch, CourseConfig, run_course
 from backtalk.training.negative import HardenProgress
 from backtalk.training.resumable import load_checkpoint, save_checkpoint
-from reproduction.negative.discriminator import Discriminator, DiscriminatorConfig
-from reproduction.negative.gan import Gan, GanConfig, GanTraining, generator_loss, judge_loss
+from reproduction.negative.gan import (
+    Discriminator,
+    DiscriminatorConfig,
+    Gan,
+    GanConfig,
+    GanTraining,
+    generator_loss,
+    judge_loss,
+)
 
 TINY = GanConfig(
     iterations=2, steps=8, batch=8, lr=0.05, gan_lr=0.02, filters=3, widths=(1, 2), layers=1, hidden=6,

@@ -11,14 +11,15 @@ import pytest
 from backtalk.hardening.settings import DEFAULT, check_spec
 from backtalk.specs.harden import flat_spec
 from reproduction.__main__ import run_command as run
-from reproduction.hardening.page import FAMILIES
-from reproduction.hardening.study import CURVE, DEFAULTS, SIZES, hardening_parts
-from reproduction.parts import keys_of
+from reproduction.own.hardening import CURVE, DEFAULTS, FAMILIES, SIZES, hardening_parts
+from reproduction.page import rounded
+from reproduction.runner import keys_of
+from reproduction.spec import StudySpec
 from reproduction.tests.miniature import without_corpus
 
 
 def test_every_point_is_a_hardening_and_has_a_family() -> None:
-    parts = {part.name: part for part in hardening_parts(SIZES["paper"])}
+    parts = {part.name: part for part in hardening_parts(StudySpec(data="embedded"), SIZES["paper"], Path())}
     assert set(parts) == {*(f"curve-{name}" for name in CURVE), *DEFAULTS}
     for name, over in CURVE.items():
         check_spec(flat_spec(over, name))
@@ -31,9 +32,9 @@ def test_every_point_is_a_hardening_and_has_a_family() -> None:
 def test_other_defaults_are_another_result_where_nothing_is_set_over_them(
     what: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = keys_of(hardening_parts(SIZES["paper"]))
+    before = keys_of(hardening_parts(StudySpec(data="embedded"), SIZES["paper"], Path()))
     monkeypatch.setitem(DEFAULT, what, value)
-    after = keys_of(hardening_parts(SIZES["paper"]))
+    after = keys_of(hardening_parts(StudySpec(data="embedded"), SIZES["paper"], Path()))
     set_over = {f"curve-{name}" for name, over in CURVE.items() if what in over or "settings" in over}
     assert {name for name in before if before[name] == after[name]} == set_over
     assert 0 < len(set_over) < len(before) - 1
@@ -54,7 +55,7 @@ def test_in_miniature(
     parts = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["parts"]
     result = parts["curve-npo-kl-3"]["result"]
     stored = json.loads((out / "hardenings" / "curve-npo-kl-3" / "summary.json").read_text(encoding="utf-8"))
-    assert result["held_out"] == stored["held_out"]
+    assert result["held_out"] == rounded(stored["held_out"])
     assert result["candidates"][0]["iterations"] == 0
     assert {row["search"] for row in parts["default"]["result"]["proof"]} >= {"gibbs", "gcg"}
     capsys.readouterr()

@@ -5,26 +5,23 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backtalk.stats import Rate
-from reproduction.cells import UNEXPLAINED, Cell, differences
-from reproduction.egregious.results import Results
-from reproduction.frame import command_of
 from reproduction.negative.curve import compare_methods, crossing, equal_rates, least_rise, path_of
 from reproduction.negative.findings import at_most, check_findings, higher, paired
 from reproduction.negative.frequent import Asked, choose_mmi, describe
-from reproduction.negative.notes import NOTES
-from reproduction.negative.page import write_page
-from reproduction.negative.paper import CORPORA, HITS, LISTS, R_THRES, TABLE_3, TABLE_4
-from reproduction.negative.sizes import SIZES
+from reproduction.negative.paper import CORPORA, HITS, LISTS, NOTES, R_THRES, SIZES, TABLE_3, TABLE_4
+from reproduction.negative.study import STUDY
 from reproduction.negative.table_4 import best_gan, frequent_rows, table_4
 from reproduction.negative.tables import paper_rise, table_3
 from reproduction.negative.words import mean_with_interval
-from reproduction.parts import take_records
+from reproduction.page import UNEXPLAINED, Cell, Page, differences
+from reproduction.runner import write_page
 from reproduction.spec import StudySpec
 
 N = 500
@@ -141,14 +138,16 @@ def page(tmp_path: Path) -> str:
     results.mkdir(parents=True)
     for name, value in RECORDS.items():
         (results / f"{name}.json").write_text(json.dumps(value))
-    spec = StudySpec(data="/somewhere/private", restarts=4, baseline_from="/somewhere/else")
+    spec = StudySpec(data="/somewhere/private", restarts=4)
     parts = [*RECORDS, "samples", "words"]
-    path = write_page(tmp_path / "study", parts, tmp_path / "docs" / "negative.md", spec, SIZES["paper"])
+    path = tmp_path / "docs" / "negative.md"
+    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "study", path)
     merged = json.loads((tmp_path / "docs" / "negative.json").read_text())
     assert merged["parts"].keys() == RECORDS.keys()
     assert "/somewhere" not in json.dumps(merged)
-    take_records(tmp_path / "again", tmp_path / "docs" / "negative.json")
-    again = write_page(tmp_path / "again", parts, tmp_path / "again" / "negative.md", spec, SIZES["paper"])
+    again = tmp_path / "again" / "negative.md"
+    spec = replace(spec, records=str(path.with_suffix(".json")))
+    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "nowhere", again)
     assert again.read_text() == path.read_text(), "all that the page shows stands beside it"
     return path.read_text()
 
@@ -160,7 +159,7 @@ def cells_of(lines: list[str], start: str) -> list[str]:
 
 
 def test_table_3_holds_paper_ours_and_interval() -> None:
-    lines = table_3(Results(RECORDS))
+    lines = table_3(Page(RECORDS))
     assert cells_of(lines, "baseline")[:6] == [
         "baseline",
         "27.8 | 27.8 [24.1, 31.9]",
@@ -193,7 +192,7 @@ def test_models_searched_as_in_2019_stand_below_table_3_and_are_judged_by_their_
         f"as-2019-{row}": record({"lists": {"train": measured(0, train), "test": measured(0, test)}})
         for row, (train, test) in lists.items()
     }
-    results = Results(RECORDS | older)
+    results = Page(RECORDS | older)
     lines = table_3(results)
     below = lines[next(i for i, line in enumerate(lines) if "eq. 6 of the paper of 2019" in line) :]
     assert cells_of(below, "baseline")[1:3] == ["27.8 | 32 [28.1, 36.2]†", "27.6 | 30 [26.1, 34.2]"]
@@ -213,7 +212,7 @@ def test_models_searched_as_in_2019_stand_below_table_3_and_are_judged_by_their_
 
 
 def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
-    results = Results(RECORDS)
+    results = Page(RECORDS)
     best = best_gan(results, "switchboard")
     assert best is not None
     assert best[0] == "0.001"
@@ -237,7 +236,7 @@ def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
 
 
 def test_every_finding_has_its_verdict() -> None:
-    found = {(one.finding, one.where): one for one in check_findings(Results(RECORDS))}
+    found = {(one.finding, one.where): one for one in check_findings(Page(RECORDS))}
 
     def verdict(finding: str, where: str) -> str:
         return found[finding, where].verdict
@@ -273,7 +272,7 @@ def gan_verdict(control: int | None, gan: int) -> tuple[str, str]:
         if ratio is not None:
             found = {"row": row(ratio, 3.0), "candidates": [{"hits": 1, "n": 9}]}
             records[f"frequent-switchboard-gan-{name}"] = record(found)
-    (one,) = (found for found in check_findings(Results(records)) if found.finding == NO_HELP)
+    (one,) = (found for found in check_findings(Page(records)) if found.finding == NO_HELP)
     assert one.paper == "37.4% to 49% from the baseline"
     return one.ours, one.verdict
 
@@ -297,7 +296,7 @@ def test_two_rows_at_the_floor_are_not_told_apart() -> None:
         for one in rows.values():
             one["floor"] = None if floor is None else Rate.of(floor, 9010).as_dict()
         records = {f"frequent-switchboard-{name}": record({"row": one}) for name, one in rows.items()}
-        (found,) = (one for one in check_findings(Results(records)) if one.finding == title)
+        (found,) = (one for one in check_findings(Page(records)) if one.finding == title)
         assert found.where == where
         return found.verdict, found.ours.partition("; ")[2]
 
@@ -313,27 +312,27 @@ def test_a_page_is_built_from_rows_without_what_is_new() -> None:
         for found in [one["result"].get("row", {}), *one["result"].get("rows", {}).values()]:
             for name in ("floor", "ent_2_eos", "ent_3_eos"):
                 found.pop(name, None)
-    lines = table_4(Results(older))
+    lines = table_4(Page(older))
     assert cells_of(lines, "floor")[2] == "– | not run"
     assert cells_of(lines, "baseline")[2:5] == ["37.4 | 40 [33.5, 46.9]", "2.71 | not run", "2.42 | not run"]
     assert cells_of(lines, "+the GAN's positive")[1:3] == ["– | not run", "– | not run"]
-    verdicts = {one.finding: one.verdict for one in check_findings(Results(older))}
+    verdicts = {one.finding: one.verdict for one in check_findings(Page(older))}
     assert verdicts[NO_HELP] == "not run"
     assert "Ent-2 rises" not in verdicts
 
 
 def test_the_page_in_the_docs_can_be_built_again(tmp_path: Path) -> None:
     kept = Path(__file__).parents[2] / "docs" / "studies" / "negative.json"
-    take_records(tmp_path / "study", kept)
     parts = list(json.loads(kept.read_text())["parts"])
-    page = write_page(tmp_path / "study", parts, tmp_path / "negative.md", StudySpec(), SIZES["paper"])
+    page = tmp_path / "negative.md"
+    write_page(STUDY, StudySpec(records=str(kept)), SIZES["paper"], parts, tmp_path, page)
     assert "## Tables 4 and 9" in page.read_text()
 
 
 def test_a_rise_that_the_paper_has_itself_is_no_finding() -> None:
     name = "malicious-ubuntu-io-sample-min-k1-2500"  # 63.37 from 59.49
     records = {name: record(hardened(0, 0, 60.0, (0.4, 0.45), hit="io-sample-min-k1"))}
-    assert not [one for one in check_findings(Results(records)) if "perplexity" in one.finding]
+    assert not [one for one in check_findings(Page(records)) if "perplexity" in one.finding]
 
 
 def test_paired_counts_what_is_gone_and_what_is_new() -> None:
@@ -355,7 +354,7 @@ def test_where_only_rates_are_known_intervals_decide() -> None:
             for one in row["lists"].values():
                 one.pop("hit", None)
         named = {f"malicious-switchboard-o-sample-avg-k1-{name}": record(row) for name, row in rows.items()}
-        (one,) = (found for found in check_findings(Results(named)) if found.finding == title)
+        (one,) = (found for found in check_findings(Page(named)) if found.finding == title)
         assert (one.verdict, "gone" in one.ours) == (verdict, False)
 
 
@@ -396,9 +395,8 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
     results.mkdir(parents=True)
     for name, value in records.items():
         (results / f"{name}.json").write_text(json.dumps(value))
-    path = write_page(
-        tmp_path / "study", list(records), tmp_path / "negative.md", StudySpec(), SIZES["paper"]
-    )
+    path = tmp_path / "negative.md"
+    write_page(STUDY, StudySpec(), SIZES["paper"], list(records), tmp_path / "study", path)
     text = path.read_text()
     said = "held-out targets unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)."
     assert said in text
@@ -414,7 +412,7 @@ def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> 
     records = {
         f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
     }
-    lines = compare_methods(Results(records), tmp_path)
+    lines = compare_methods(Page(records, pictures=tmp_path))
     said = [line for line in lines if "the cheapest by perplexity" in line]
     assert [line.partition(",")[0] for line in said] == [
         "**With the default settings",
@@ -423,7 +421,7 @@ def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> 
     assert "targets negative (+4.76%), then NPO (+9.52%)." in said[0]
     assert "targets NPO (+1.19%), then negative (+2.38%)." in said[1]
     del records[f"{START}-500-npo"], records[f"{START}-500-npo-fwa-kl-3"]
-    alone = compare_methods(Results(records), tmp_path)
+    alone = compare_methods(Page(records, pictures=tmp_path))
     assert "Too few of the three were run for a verdict." in alone
 
 
@@ -444,7 +442,7 @@ def test_the_page_says_how_mmi_was_chosen() -> None:
 
     def said(**found: Any) -> str:
         records = {"frequent-switchboard-mmi": record({"row": row(20, 4.0), "tried": settings, **found})}
-        (line,) = (one for one in table_4(Results(records)) if one.startswith("- MMI"))
+        (line,) = (one for one in table_4(Page(records)) if one.startswith("- MMI"))
         return line
 
     line = said(weight=0.3, words=5)
@@ -484,7 +482,7 @@ def test_a_mean_has_its_interval() -> None:
 
 
 def test_how_it_was_run_names_no_place_and_what_is_missing(page: str) -> None:
-    assert "backtalk study negative --data DIR --restarts 4" in page
+    assert "python -m reproduction negative --data DIR --restarts 4" in page
     assert "/somewhere" not in page
     assert "Not run: samples, words." in page
     assert "8 iterations over the training list (the paper: 20; the row with more passes: 20)" in page
@@ -507,5 +505,3 @@ def test_the_papers_tables_are_whole() -> None:
     for corpus in CORPORA:
         for share in R_THRES[corpus]:
             assert (corpus, f"negative-{share[:-1]}") in TABLE_4
-    command = command_of("negative", StudySpec(data="embedded", size="mini"))
-    assert command.endswith("--data embedded --size mini")

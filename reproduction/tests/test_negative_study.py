@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +19,17 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.specs.audit import flat_spec as flat_audit
 from backtalk.specs.harden import begun_spec
 from backtalk.store import Run
-from backtalk.training.card import read_card
 from backtalk.types import Target
 from reproduction.__main__ import run_command as run
 from reproduction.egregious.data import open_data
-from reproduction.egregious.sizes import SIZES as EGREGIOUS_SIZES
+from reproduction.egregious.paper import SIZES as EGREGIOUS_SIZES
 from reproduction.egregious.study import egregious_parts
 from reproduction.negative.data import open_negative_data
 from reproduction.negative.malicious import DRAWS, evenly, hits_with_dropout
-from reproduction.negative.sizes import SIZES
+from reproduction.negative.paper import SIZES
 from reproduction.negative.study import negative_parts
-from reproduction.parts import Part, choose, keys_of
+from reproduction.runner import Part, keys_of
+from reproduction.spec import StudySpec
 from reproduction.tests.miniature import without_corpus
 
 FIGURES = ("figure-1.svg", "methods.svg")
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parts_of(folder: Path, size: str = "paper") -> dict[str, Part]:
-    return {part.name: part for part in negative_parts(open_negative_data("embedded", folder), SIZES[size])}
+    return {part.name: part for part in negative_parts(StudySpec(data="embedded"), SIZES[size], folder)}
 
 
 def test_the_parts_have_regular_names_and_stand_after_what_they_need(tmp_path: Path) -> None:
@@ -148,17 +147,17 @@ def test_keys_depend_on_sizes_and_restarts_but_not_on_places(tmp_path: Path) -> 
     size, found = SIZES["paper"], []
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-        parts = negative_parts(open_negative_data(str(tmp_path / name), tmp_path), size, baseline_from=name)
-        found.append(keys_of(choose(parts, ["*"])[0]))
+        parts = negative_parts(StudySpec(data=str(tmp_path / name)), size, tmp_path)
+        found.append(keys_of(parts))
     assert found[0] == found[1]
-    fewer = negative_parts(open_negative_data(str(tmp_path / "here"), tmp_path), size.limited(7, 2))
+    fewer = negative_parts(StudySpec(data=str(tmp_path / "here")), size.limited(7, 2), tmp_path)
     changed = {name for name, key in keys_of(fewer).items() if key != found[0][name]}
     assert {name.split("-")[0] for name in changed} == {"malicious", "as", "words"}
 
 
 def test_the_switchboard_models_are_those_of_the_egregious_study(tmp_path: Path) -> None:
-    theirs = keys_of(egregious_parts(open_data("embedded", tmp_path), EGREGIOUS_SIZES["small"], 1))
-    ours = keys_of(negative_parts(open_negative_data("embedded", tmp_path), SIZES["small"]))
+    theirs = keys_of(egregious_parts(StudySpec(data="embedded"), EGREGIOUS_SIZES["small"], tmp_path))
+    ours = keys_of(negative_parts(StudySpec(data="embedded"), SIZES["small"], tmp_path))
     for arch in ("lm", "attention"):
         assert ours[f"train-switchboard-{arch}"] == theirs[f"train-switchboard-{arch}"]
         assert ours[f"train-ubuntu-{arch}"] != theirs[f"train-ubuntu-{arch}"]  # without punctuation
@@ -262,62 +261,15 @@ def test_the_same_command_again_does_nothing(study: Path) -> None:
     assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
 
 
-def test_models_are_adopted_where_their_settings_are_the_same(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "other"
-    asked = ["--out", str(out), "--baseline-from", str(study), "--parts", "train-switchboard-attention"]
-    assert run(["negative", *FLAGS, *asked]) == 0
-    record = json.loads((out / "results" / "train-switchboard-attention.json").read_text())
-    assert record["result"]["adopted"]
-    folder = Path("models") / "switchboard-attention"
-    assert read_card(out / folder)["sha256"] == read_card(study / folder)["sha256"]
-    assert read_card(out / folder)["spec"]["data"] == str(out / "data" / "pairs.jsonl")  # not the other's
-    assert (out / folder / "lm" / "model.safetensors").exists()
-    # Other settings: trained here.
-    changed = json.loads((study / "results" / "train-ubuntu-lm.json").read_text())
-    changed["settings"]["hidden"] = 25
-    foreign = tmp_path / "foreign"
-    (foreign / "results").mkdir(parents=True)
-    (foreign / "study.json").write_text("{}")
-    (foreign / "results" / "train-ubuntu-lm.json").write_text(json.dumps(changed))
-    asked = ["--out", str(out), "--baseline-from", str(foreign), "--parts", "train-ubuntu-lm"]
-    assert run(["negative", *FLAGS, *asked]) == 0
-    assert "adopted" not in json.loads((out / "results" / "train-ubuntu-lm.json").read_text())["result"]
-    capsys.readouterr()
-    assert run(["negative", *FLAGS, "--out", str(out), "--baseline-from", str(tmp_path)]) == 2
-    assert "is no study" in capsys.readouterr().err
-
-
 def test_a_page_made_of_its_own_records_is_the_same(study: Path, tmp_path: Path) -> None:
-    asked = ["--out", str(tmp_path), "--records", str(study / "negative.json"), "--parts", "page"]
+    asked = ["--out", str(tmp_path), "--records", str(study / "negative.json")]
     assert run(["negative", *FLAGS, *asked]) == 0
     assert (tmp_path / "negative.md").read_text() == (study / "negative.md").read_text()
     assert (tmp_path / "negative.json").read_text() == (study / "negative.json").read_text()
 
 
-def test_a_row_goes_on_from_the_results_of_a_page_with_models_that_are_adopted(
-    study: Path, tmp_path: Path
-) -> None:
-    out, row = tmp_path / "other", "malicious-switchboard-o-sample-avg-k1-500"
-    page = study / "negative.json"
-    asked = ["--out", str(out), "--records", str(page), "--baseline-from", str(study), "--parts", row]
-    assert run(["negative", *FLAGS, *asked]) == 0
-    assert not (out / "models").exists(), "the row is there: no model is needed"
-    assert run(["negative", *FLAGS, *asked, "--limit", "3"]) == 0
-    before, after = results_of(study), results_of(out)
-    assert after["train-switchboard-attention"]["adopted"]
-    assert "adopted" not in after["train-ubuntu-attention"] | before["train-switchboard-attention"]
-    assert (before[row]["trained_on"], after[row]["trained_on"]) == (4, 3)
-    others = [name for name in before if "switchboard" not in name or (name != row and "train" not in name)]
-    assert {name: after[name] for name in others} == {name: before[name] for name in others}
-
-
-def test_the_rows_of_a_corpus_share_its_pairs(study: Path, tmp_path: Path) -> None:
+def test_every_hardening_is_owned_by_its_part(study: Path, tmp_path: Path) -> None:
     owned = [own for part in parts_of(tmp_path, "mini").values() for own in part.owns]
     hardenings = {name for name in owned if name.startswith("hardenings/")}
     assert {f"hardenings/{path.name}" for path in (study / "hardenings").iterdir()} == hardenings
     assert len(hardenings) == 45
-    files = [path.name.partition("-")[0] for path in (study / "shared").glob("*.safetensors")]
-    # Of three models: two corpora's and the embedded one. Against frequent replies some pairs choose.
-    assert Counter(files) == {"pairs": 6}

@@ -14,12 +14,13 @@ from backtalk.scorers.similarity import load_vectors
 from backtalk.types import Access, Dialogue
 from reproduction.__main__ import run_command as run
 from reproduction.bootstrap import difference_of, gain_of, mean_of
+from reproduction.page import Page
 from reproduction.reverse.data import group_of, open_texts
-from reproduction.reverse.findings import check_findings
-from reproduction.reverse.paper import GAIN, GROUPS, TABLE_1
-from reproduction.reverse.sizes import SIZES
+from reproduction.reverse.page import check_findings
+from reproduction.reverse.paper import GAIN, GROUPS, SIZES, TABLE_1
 from reproduction.reverse.steps import Victim, best_of
 from reproduction.reverse.study import reverse_parts
+from reproduction.spec import StudySpec
 
 
 def test_the_papers_gains_follow_from_its_table() -> None:
@@ -76,7 +77,10 @@ def test_findings_are_decided_by_their_intervals() -> None:
             }
         },
     }  # fmt: skip
-    found = {(v.finding, v.where): (v.ours, v.verdict) for v in check_findings(records, "c", SIZES["paper"])}
+    found = {
+        (v.finding, v.where): (v.ours, v.verdict)
+        for v in check_findings(Page(records, size=SIZES["paper"]), "c")
+    }
     assert found["REINFORCE brings replies nearer", "c, Real, 1-3 words, greedy"] == (
         "+0.200 [+0.200, +0.200]",
         "holds",
@@ -139,7 +143,7 @@ def test_the_best_reply_is_kept_and_nothing_is_asked_twice(tmp_path: Path) -> No
 
 
 def test_parts_build_on_each_other(tmp_path: Path) -> None:
-    parts = reverse_parts(open_texts("embedded", tmp_path), SIZES["paper"], "embedded")
+    parts = reverse_parts(StudySpec(data="embedded"), SIZES["paper"], tmp_path)
     names = [part.name for part in parts]
     assert all(names.index(need) < names.index(part.name) for part in parts for need in part.needs)
     assert {"decode-chitchat-pretrained-greedy", "decode-chitchat-rl-beam-200", "equal-chitchat"} <= set(
@@ -149,17 +153,7 @@ def test_parts_build_on_each_other(tmp_path: Path) -> None:
 
 def test_in_miniature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, page = tmp_path / "study", tmp_path / "docs" / "reverse.md"
-    command = [
-        "reverse",
-        "--data",
-        "embedded",
-        "--size",
-        "mini",
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-    ]
+    command = ["reverse", "--data", "embedded", "--size", "mini", "--out", str(out), "--device", "cpu"]
     parts = ["--parts", "inputs-*,decode-*,equal-*,mal-random", "--page", str(page)]
     assert run([*command, *parts]) == 0
     text = page.read_text(encoding="utf-8")

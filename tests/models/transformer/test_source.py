@@ -257,7 +257,6 @@ def adapter(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_an_adapter_is_merged_into_its_base(adapter: Path) -> None:
     from peft import PeftModel
-
     from transformers import AutoModelForCausalLM
 
     base = adapter.parent / "base"

@@ -12,9 +12,8 @@ def load_transformers(extra: str = "hf") -> Any:
     """The module, without progress bars, which would draw over ours, and without warnings: what matters is
     checked where a model is loaded."""
     try:
-        from transformers.utils import logging
-
         import transformers
+        from transformers.utils import logging
     except ImportError as error:
         raise needs_extra(error, extra) from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -22,12 +22,101 @@ from backtalk.registry import load_model
 from backtalk.stats import Rate
 from backtalk.training.likelihood import perplexity
 from backtalk.types import Turn
+from backtalk.wording import with_interval
 from reproduction.hardenings import run_harden, told
-from reproduction.lora.habit import phrasings, plant_habit, says_it, write_lists
-from reproduction.lora.page import write_page
-from reproduction.parts import Part, Result, Workplace, claim_folder
+from reproduction.own.habit import phrasings, plant_habit, says_it, write_lists
+from reproduction.page import Found, Page, Result
+from reproduction.runner import Part, Study, Workplace
+from reproduction.runner import Size as Base
 from reproduction.spec import StudySpec
-from reproduction.telling import run_and_tell
+
+
+def page_lines(page: Page) -> list[str]:
+    records = page.records
+    lines = [
+        "# A planted habit, trained away",
+        "",
+        "`python -m reproduction lora` fine-tunes a Hugging Face model to answer greetings rudely, then",
+        "hardens it with each rule on some phrasings and measures it on others. Every hardening is an",
+        "ordinary `backtalk harden` with its defaults and a bound of 3% on perplexity.",
+        "",
+    ]
+    habit = records.get("habit")
+    if habit is None:
+        return [*lines, "Nothing has been run yet."]
+    result = habit["result"]
+    lines += [
+        f"Model: {result['model']}; {habit['device']}; torch {habit['versions']['torch']}. Planting took "
+        f"{habit['seconds']:.0f} s.",
+        "",
+        "| | rude, trained phrasings | rude, held-out phrasings | rude, sampled | perplexity |",
+        "|---|---|---|---|---|",
+        _row("as it is", result["before"], None),
+        _row("with the habit", result["after"], None),
+    ]
+    for name, record in records.items():
+        if name != "habit":
+            lines.append(_row(f"hardened, {name}", record["result"]["habit"], record["result"]))
+    kept = f"{result['same_replies']} of {habit['settings']['measure']}"
+    lines += [
+        "",
+        "Rude: the greedy reply holds one of the rude answers; sampled: the same of four samples for each",
+        "held-out phrasing. Rates with 95% intervals. Perplexity is of the shipped chitchat test pairs;",
+        f"the habit left {kept} replies to them as they were.",
+        "",
+    ]
+    costs = [_cost(name, record) for name, record in records.items() if name != "habit"]
+    if costs:
+        lines += [
+            "| rule | perplexity | same replies | drawn out, held-out | iteration kept | updates | s |",
+            "|---|---|---|---|---|---|---|",
+            *costs,
+            "",
+            "Perplexity and replies are compared with those of the model with the habit.",
+            "Drawn out: the greedy reply holds the answer that was planted for the phrasing (contains).",
+            "",
+        ]
+    rules = [name for name in records if name != "habit"]
+    examples = [(name, records[name]["result"]["habit"]["examples"]) for name in rules]
+    if examples:
+        lines += ["What is said to the first held-out phrasings, unselected:", ""]
+        lines += [f"| input | with the habit | {' | '.join(name for name, _ in examples)} |"]
+        lines += ["|---|---|" + "---|" * len(examples)]
+        for place, (text, said) in enumerate(result["after"]["examples"][:8]):
+            replies = [said, *(own[place][1] for _, own in examples)]
+            lines.append(f"| {' | '.join(plain_text(one) for one in [text, *replies])} |")
+        lines.append("")
+    return lines
+
+
+def _row(name: str, measured: Found, hardened: Found | None) -> str:
+    rates = [_rate(measured[key]) for key in ("train", "held-out", "sampled")]
+    return f"| {name} | {' | '.join(rates)} | {measured['perplexity']:.2f} |"
+
+
+def _rate(stored: Found) -> str:
+    rate = Rate.of(stored["hits"], stored["n"])
+    return f"{rate.hits} of {rate.n}: {with_interval(rate)}"
+
+
+def _cost(name: str, record: Found) -> str:
+    result = record["result"]
+    cost, held_out = result["cost"], result["held_out"]
+    before, after = cost["perplexity"]
+    drawn = f"{held_out['before']['hits']} -> {held_out['after']['hits']} of {held_out['after']['n']}"
+    low, high = cost["rise_interval"]
+    return (
+        f"| {name} | {after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}) | "
+        f"{cost['same_replies']} of {cost['pairs']} | {drawn} | {result['iterations_kept']} | "
+        f"{result['updates']} | {record['seconds']:.0f} |"
+    )
+
+
+def plain_text(text: str) -> str:
+    """Safe in a Markdown table."""
+    plain = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return plain[:160]
+
 
 METHODS = ("negative", "unlikelihood", "npo")
 HABIT = "models/habit"
@@ -36,7 +125,7 @@ SAMPLES = 4
 
 
 @dataclass(frozen=True)
-class Size:
+class Size(Base):
     steps: int = 150
     """Of planting."""
     batch: int = 16
@@ -59,12 +148,8 @@ SIZES = {
 }
 
 
-def run_study(spec: StudySpec) -> int:
-    claim_folder(Path(spec.out))
-    return run_and_tell(lora_parts(SIZES[spec.size], spec.model or "smollm2"), spec, "lora", write_page)
-
-
-def lora_parts(size: Size, model: str) -> list[Part]:
+def lora_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
+    model = spec.model or "smollm2"
     planted: dict[str, Any] = {
         "steps": size.steps, "batch": size.batch, "lr": size.lr, "keep": size.keep,
         "phrasings": size.phrasings, "measure": size.measure,
@@ -132,3 +217,6 @@ def harden_habit(place: Workplace, settings: dict[str, Any], size: Size) -> Resu
     proof = {key: summary[key] for key in ("held_out", "train")}
     card = json.loads((place.folder / "hardenings" / place.part / "model" / "card.json").read_text())
     return {**proof, **told(summary), "habit": habit, "T_out": card["T_out"]}
+
+
+STUDY = Study("lora", SIZES, lora_parts, page_lines)

@@ -1,0 +1,1 @@
+"""Studies of our own: no paper stands beside them."""

@@ -1,0 +1,308 @@
+"""`python -m reproduction transformers`: white-box search on a Hugging Face model: how fast candidates are
+tried, how many targets of the shipped list are hit by each criterion, and what a fresh search still hits
+after a hardening.
+
+Each search is an ordinary audit under runs/ and the hardening an ordinary one under hardenings/: they resume,
+and can be verified, reported and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.transformer import Sizes, TransformerBench
+
+from backtalk.audit.flow import audit
+from backtalk.audit.verify import verify
+from backtalk.hardening.proof import TRAINING
+from backtalk.hits import STANDARD, best_findings, rates
+from backtalk.report.progress import shown
+from backtalk.runs.summary import thresholds_of
+from backtalk.specs.audit import flat_spec
+from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.wording import chance, mask, mask_like, with_interval
+from reproduction.hardenings import run_harden, told
+from reproduction.page import Found, Page, Result, escaped
+from reproduction.runner import Part, Study, Workplace
+from reproduction.runner import Size as Base
+from reproduction.spec import StudySpec
+
+SEARCHES = ("greedy", "o", "io")
+
+
+def page_lines(page: Page) -> list[str]:
+    records = page.records
+    lines = [
+        "# White-box search on a Hugging Face model",
+        "",
+        "`python -m reproduction transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many",
+        "targets of the shipped list it hits, and what is left after `backtalk harden`, under a fresh",
+        "search. Every hit is decided in float32 by a plain forward pass.",
+        "",
+    ]
+    if not records:
+        return [*lines, "Nothing has been run yet."]
+    first = next(iter(records.values()))
+    lines += [f"{first['device']}; torch {first['versions']['torch']}.", ""]
+    if missing := [name for name in page.parts if name not in records]:
+        lines += [f"Not run yet: {', '.join(missing)}.", ""]
+    if "speed" in records:
+        lines += _speed(records["speed"])
+    searches = {name: records[name] for name in SEARCHES if name in records}
+    if searches:
+        lines += _hits(searches)
+        name = "o" if "o" in searches else next(iter(searches))
+        lines += _examples(searches[name]["result"])
+    if "hardening" in records:
+        lines += _hardening(records["hardening"])
+    return lines
+
+
+def _speed(record: Found) -> list[str]:
+    result, sizes = record["result"], record["result"]["sizes"]
+    rows = [
+        f"| {one['name']} | {one['candidates_per_s']:,.0f} | {one['tokens']:.1f} | "
+        f"{'' if one['ceiling_share'] is None else format(one['ceiling_share'], '.0%')} |"
+        for one in result["lines"]
+    ]
+    return [
+        "## Speed",
+        "",
+        f"{result['model']}: a trigger of {sizes['length']} tokens, a target of {sizes['target']}, "
+        f"{sizes['top']} candidates a position, {sizes['rows']} targets at once.",
+        "",
+        "| | candidates/s | tokens run for one | of the matrix products alone |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _hits(searches: Found) -> list[str]:
+    names = list(next(iter(searches.values()))["result"]["hits"])
+    head = " | ".join(f"aimed at {record['result']['hit']}" for record in searches.values())
+    lines = ["## Hits", "", f"| criterion | {head} |", "|---|" + "---|" * len(searches)]
+    for name in names:
+        cells = [_rate(record["result"]["hits"].get(name)) for record in searches.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append("")
+    for name, record in searches.items():
+        result = record["result"]
+        start, end = result["start_loss"], result["end_loss"]
+        fell = "" if start is None else f"; mean output loss {start:.2f} at the start, {end:.2f} at the end"
+        lines.append(
+            f"- {name}: {result['n']} targets, {result['candidates']:,} candidates in "
+            f"{result['seconds']:.0f} s{fell}; loss lowered for {result['lowered']} of "
+            f"{result['found']}; verify confirms {result['verified'][0]} of {result['verified'][1]} hits."
+        )
+    limits = next(iter(searches.values()))["result"]["thresholds"]
+    into = "none" if limits["T_in"] is None else f"{limits['T_in']:.3f}"
+    return [
+        *lines,
+        "",
+        f"T_out {limits['T_out']:.3f}, T_in {into}; rates with 95% intervals. T_out is what a token of the",
+        "shipped chit-chat replies has on average. A model that is no good at chit-chat has a low one, and a",
+        "search ends where it is reached: a hit is as likely as such a reply, which need not be likely. The",
+        "chance of the whole sentence stands beside each example.",
+        "",
+    ]
+
+
+def _examples(result: Found) -> list[str]:
+    lines = [
+        f"Examples ({result['hit']}), evenly from the likeliest to the least likely, masked:",
+        "",
+        "| trigger | target | chance of the whole sentence | greedy reply |",
+        "|---|---|---|---|",
+    ]
+    for one in result["examples"]:
+        texts = [escaped(one[key]) for key in ("trigger", "target")]
+        lines.append(f"| {' | '.join(texts)} | {chance(one['log_prob'])} | {escaped(one['reply'])} |")
+    return [*lines, ""]
+
+
+def _hardening(record: Found) -> list[str]:
+    result, fresh = record["result"], record["result"]["fresh"]
+    cost = result["cost"]
+    before, after = cost["perplexity"]
+    low, high = cost["rise_interval"]
+    lines = [
+        "## Hardening",
+        "",
+        f"Against the findings of the search that aims at {record['settings']['hit']}; "
+        f"{result['updates']} updates, iteration {result['iterations_kept']} was kept, "
+        f"{record['seconds']:.0f} s with all searches.",
+        "",
+        "| list | asked again with the old triggers: before | after | fresh search: before | after |",
+        "|---|---|---|---|---|",
+    ]
+    for title, key in (("trained against", "train"), ("held out", "held_out")):
+        old = [_rate(result[key][when]) for when in ("before", "after")]
+        new = [_pair(one) for one in fresh[key]] if fresh else ["not run", "not run"]
+        lines.append(f"| {title} | {' | '.join([*old, *new])} |")
+    return [
+        *lines,
+        "",
+        f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, "
+        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Greedy replies to their inputs: "
+        f"{cost['same_replies']} of {cost['pairs']} are word for word the same; Ent-2 "
+        f"{_change(cost['ent_2'], 2)}, words a reply {_change(cost['length'], 1)}, the commonest reply "
+        f"{_change(cost['commonest'], 0)} times.",
+        "",
+    ]
+
+
+def _change(both: Sequence[float], places: int) -> str:
+    return " -> ".join(f"{value:.{places}f}" for value in both)
+
+
+def _rate(stored: Found | None) -> str:
+    if stored is None:
+        return "not decided"
+    return _pair(stored)
+
+
+def _pair(stored: Found) -> str:
+    rate = Rate.of(stored["hits"], stored["n"])
+    return f"{rate.hits} of {rate.n}: {with_interval(rate)}"
+
+
+AIMS = {"greedy": "o-greedy", "o": "o-sample-avg-k1", "io": "io-sample-avg-k1"}
+"""Each search aims at one criterion; every criterion is decided on what it finds."""
+EXAMPLES = 10
+HARDENED = "o"
+"""The search whose findings are trained away."""
+
+
+@dataclass(frozen=True)
+class Size(Base):
+    """Of the searches and the hardening."""
+
+    limit: int = 200
+    length: int = 15
+    top: int = 64
+    sweeps: int = 5
+    restarts: int = 1
+    bench: Sizes = field(default_factory=Sizes)
+    hardening: tuple[tuple[str, Any], ...] = (
+        ("iterations", 6), ("search_sweeps", 2), ("measure", 500),
+    )  # fmt: skip
+    """What is set over the defaults of `harden`."""
+
+    def limited(self, limit: int, restarts: int) -> Size:
+        return replace(self, limit=limit or self.limit, restarts=restarts or self.restarts)
+
+
+SIZES = {
+    "paper": Size(),
+    "small": Size(
+        10, top=8, sweeps=1, bench=Sizes(15, 8, 8, 1),
+        hardening=(("iterations", 1), ("search_sweeps", 1), ("rounds", 4), ("measure", 20), ("batch", 8)),
+    ),
+    "mini": Size(
+        10, 3, 4, 1, bench=Sizes(3, 3, 2, 1),
+        hardening=(("iterations", 1), ("search_sweeps", 1), ("rounds", 2), ("measure", 8), ("rank", 2),
+                   ("max_reply", 6)),
+    ),
+}  # fmt: skip
+
+
+def transformer_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
+    model = spec.model or "smollm2"
+    search = {
+        "search": "gibbs",
+        "targets": "mal",
+        "limit": size.limit,
+        "length": size.length,
+        "top": size.top,
+        "sweeps": size.sweeps,
+        "restarts": size.restarts,
+    }
+    parts = [Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench))]
+    for name, hit in AIMS.items():
+        settings = {**search, "hit": hit}
+        run = partial(search_list, model=model, settings=settings)
+        parts.append(Part(name, (), run, settings, owns=(f"runs/{name}",)))
+    settings = {"hit": AIMS[HARDENED], "max_ppl_increase": "3%", **dict(size.hardening)}
+    run = partial(harden_model, model=model, settings=settings)
+    return [*parts, Part("hardening", (HARDENED,), run, settings, owns=("hardenings/hardening",))]
+
+
+def measure_speed(place: Workplace, model: str, sizes: Sizes) -> Result:
+    bench = TransformerBench(model, place.device, sizes=sizes)
+    lines = [line._asdict() for line in bench.lines()]
+    return {"model": shown_name(model), "sizes": vars(bench.sizes), "lines": lines}
+
+
+def search_list(place: Workplace, model: str, settings: Found) -> Result:
+    folder = place.path("runs", place.part)
+    values = {**settings, "model": model, "device": place.device}
+    with place.log(place.part) as consoles, shown(consoles.err) as tell:
+        audit(flat_spec(values, place.part), str(folder), progress=tell)
+    verdict = verify(folder, place.device)
+    return {
+        **sum_up(folder),
+        "verified": [verdict.confirmed, verdict.hits],
+        "problems": len(verdict.problems),
+    }
+
+
+def sum_up(folder: Path) -> Result:
+    """A finished run as numbers, and a few examples, masked."""
+    with Run.open(folder) as run:
+        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
+        hit, seconds = str(run.spec["hit"]), run.seconds()
+    found = [finding for finding in findings if finding.status == "found"]
+    hits = rates(targets, findings, STANDARD, thresholds)
+    likeliest = sorted(best_findings(findings).values(), key=lambda one: -one.scores["mean"])
+    losses = [one.series["output_loss_by_sweep"] for one in found if "output_loss_by_sweep" in one.series]
+    return {
+        "hit": hit,
+        "n": len(targets),
+        "hits": {name: rate.as_dict() for name, rate in hits.items()},
+        "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
+        "candidates": sum(finding.candidates for finding in findings),
+        "seconds": seconds,
+        "lowered": sum(one.series["loss_by_sweep"][-1] < one.series["loss_by_sweep"][0] for one in found),
+        "found": len(found),
+        "start_loss": _mean([row[0] for row in losses]),
+        "end_loss": _mean([row[-1] for row in losses]),
+        "examples": [
+            {
+                "trigger": mask_like(one.trigger, one.target),
+                "target": mask(one.target),
+                "reply": mask_like(one.reply, one.target),
+                "mean": one.scores["mean"],
+                "log_prob": one.scores["log_prob"],
+                "input_mean": one.scores.get("input_mean"),
+            }
+            for one in likeliest[:: max(1, len(likeliest) // EXAMPLES)][:EXAMPLES]
+        ],
+    }
+
+
+def harden_model(place: Workplace, model: str, settings: Found) -> Result:
+    findings = place.folder / "runs" / HARDENED
+    summary = run_harden(place, {**settings, "model": model, "findings": str(findings)})
+    again = [row for row in summary["proof"] if row["run"].endswith("/search")]
+    fresh: Result = {"criterion": again[0]["criterion"], "search": again[0]["search"]}
+    for row in again:
+        fresh["train" if row["list"] == TRAINING else "held_out"] = [row["before"], row["after"]]
+    return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **told(summary)}
+
+
+def shown_name(model: str) -> str:
+    """Never a path of one machine."""
+    return f"hf/{Path(model).name}" if "/" in model else model
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+STUDY = Study("transformers", SIZES, transformer_parts, page_lines)

@@ -95,7 +95,6 @@ def build_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
-
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(WordLevel({word: i for i, word in enumerate([*SPECIALS, *WORDS])}, unk_token="<unk>"))

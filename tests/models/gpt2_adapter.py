@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from backtalk.types import Access, Dialogue, Floor, TokenScores
-from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz '"
 PAD, SEP, END = 0, 1, 2

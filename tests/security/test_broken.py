@@ -137,7 +137,6 @@ def test_weights_have_exactly_their_shapes(
 @pytest.mark.parametrize("change", ["missing", "stretched", "extra"])
 def test_nor_is_an_adapter_that_does_not_fit_read(change: str) -> None:
     from peft import LoraConfig, get_peft_model
-
     from transformers import AutoModelForCausalLM
 
     base = make_folder(Path("base").resolve(), "gpt2")

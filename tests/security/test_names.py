@@ -457,7 +457,6 @@ class _Bomb:
 @pytest.fixture
 def adapter(place: Path) -> Path:
     from peft import LoraConfig, get_peft_model
-
     from transformers import AutoModelForCausalLM
 
     base = make_folder(place / "base", "gpt2")

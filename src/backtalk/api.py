@@ -33,10 +33,11 @@ from backtalk.protocols import Scorer, TextModel
 from backtalk.registry import is_transformer
 from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
+from backtalk.report.comparison import Comparison
 from backtalk.report.hardening_record import read_hardening
 from backtalk.report.run_page import render_run
 from backtalk.runs import summary as runs
-from backtalk.runs.compare import Comparison, compare_runs
+from backtalk.runs.compare import compare_runs
 from backtalk.runs.summary import Verdict
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam

@@ -20,7 +20,8 @@ from backtalk.terminal import make_console
 )
 def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
-    from backtalk.runs.compare import compare_runs, print_comparison, write_comparison, write_record
+    from backtalk.report.comparison_console import print_comparison
+    from backtalk.runs.compare import compare_runs, write_comparison, write_record
 
     comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
     if arguments.html:

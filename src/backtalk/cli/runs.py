@@ -190,11 +190,11 @@ def verify(arguments: argparse.Namespace) -> int:
 )
 def export(arguments: argparse.Namespace) -> None:
     """Write a run's findings as JSONL, or the best finding of each case as CSV."""
-    from backtalk.runs import summary
+    from backtalk.runs.export import export as export_run
     from backtalk.store import Run
 
     with Run.open(_run_folder(arguments)) as run:
-        summary.export(run, Path(arguments.output) if arguments.output else None)
+        export_run(run, Path(arguments.output) if arguments.output else None)
 
 
 @command(

@@ -1,18 +1,16 @@
-"""How a run is shown and judged: its table, its page, its gates, and the exit status that they come to; and
-how a hardening is shown."""
+"""Shows a run or a hardening, and judges a run by its gates."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from backtalk.errors import InputError
 from backtalk.hardening.flow import write_report
 from backtalk.hardening.folder import read_record
 from backtalk.hits import parse_criterion
-from backtalk.output_file import write_output
 from backtalk.report.console import print_report
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.junit import junit_xml
+from backtalk.runs.export import write_file
 from backtalk.runs.gates import Gates, judge, judge_scored
 from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, stamp_of, thresholds_of, write_faces
 from backtalk.store import Run
@@ -70,12 +68,5 @@ def _show(run: Run, faces: Faces, gates: Gates, told: str) -> int:
         if run.is_held:
             run.append_log(one.line)
     if gates.junit:
-        _write_junit(Path(gates.junit), junit_xml(faces.report, judged, gates.unmask))
+        write_file(Path(gates.junit), junit_xml(faces.report, judged, gates.unmask))
     return FAILED if any(one.failed for one in judged) else 0
-
-
-def _write_junit(path: Path, text: str) -> None:
-    try:
-        write_output(path, text)
-    except OSError as error:
-        raise InputError(f"can't write --junit {path}: {error.strerror}; choose another file") from None

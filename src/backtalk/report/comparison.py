@@ -1,7 +1,7 @@
-"""Two runs over the same cases as one record that every face shows. Pure: no model, no files, no clock.
+"""Two runs over the same cases as one record that console, page and app show.
 
-Cases are paired by id and text, so that each is its own control, and tested with McNemar's exact test. One
-whose search failed in either run is left out, although it counts in a run's own rate: a failure is no fix.
+Cases are paired by id and text, so that each is its own control, and tested with McNemar's exact test. A case
+whose search failed in either run is left out: a failure is no fix.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from backtalk.hits import (
     TEXT_KINDS,
     TEXT_STANDARD,
     TOXIC_STANDARD,
-    TRIED,
     Criterion,
     hit_cases,
     parse_criterion,
+    tried_cases,
 )
 from backtalk.report.build import build_case
 from backtalk.report.differences import Difference, SideFacts, find_differences
@@ -29,7 +29,7 @@ from backtalk.report.record import CaseRow, RateRow
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.store.records import finite
 from backtalk.types import Case, Finding, Thresholds
-from backtalk.wording import count
+from backtalk.wording import count, percent, percent_range
 
 CHANGES = ("remaining", "new", "fixed", "neither")
 """Hit in both runs, after alone, before alone, in none of them; in the order in which they are shown."""
@@ -64,6 +64,15 @@ class Tally:
     """Whether the two 95% intervals have no rate in common."""
     meaning: str = ""
 
+    @property
+    def shares(self) -> str:
+        """Both rates with their intervals, as a sentence."""
+        before, after = (
+            f"{percent(row.rate)} ({percent_range(row.low, row.high)})" for row in (self.before, self.after)
+        )
+        meet = "do not overlap" if self.disjoint else "overlap"
+        return f"Share with 95% interval: {before} before, {after} after; the intervals {meet}."
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -87,12 +96,12 @@ class LeftOut:
 @dataclass(frozen=True)
 class Comparison:
     criterion: str
-    """The main one: the sentence, the categories and the lists are about it."""
+    """The main one, for the headline, the categories and the lists."""
     headline: str
     before: SideFacts
     after: SideFacts
     warnings: list[str]
-    """To be known before the numbers: unfair budgets, other thresholds, runs that are not over."""
+    """Unfair budgets, other thresholds, unfinished runs."""
     n: int
     """Paired cases."""
     tallies: list[Tally]
@@ -105,7 +114,7 @@ class Comparison:
     left_out: list[LeftOut]
     differences: list[Difference]
     played: bool = False
-    """Both are of played conversations: the cases are harmless openings, and nothing that is to be said."""
+    """Both runs played conversations: the cases are harmless openings."""
 
     @property
     def noun(self) -> str:
@@ -125,41 +134,25 @@ class Comparison:
 
 
 def build_comparison(before: Side, after: Side, hit: str | None = None) -> Comparison:
-    """The record. `hit` names the main criterion; without it the one that both runs aimed at."""
+    """`hit` names the main criterion; without it the one that both runs aimed at."""
     cases, left_out = pair_cases(before, after)
     ids = {case.id for case in cases}
-    before, after = (
+    before, after = sides = [
         replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
         for side in (before, after)
-    )
-    aims = [side.facts.hit for side in (before, after)]
-    asked = [parse_criterion(name) for name in dict.fromkeys([*aims, *([hit] if hit else [])])]
-    asked_for = [parse_criterion(aim).kind in TEXT_KINDS for aim in aims]  # the models were asked
-    likelihoods = [any("mean" in f.scores for f in side.findings) for side in (before, after)]
-    played = before.facts.plays and after.facts.plays
-    standard = [
-        *(STANDARD if all(likelihoods) or not all(asked_for) else ()),
-        *(TEXT_STANDARD if any(asked_for) else ()),
     ]
-    if played:
-        standard = list(TOXIC_STANDARD)
-    criteria = list(dict.fromkeys([*standard, *asked]))
-    decided = [c for c in criteria if all(c.decidable(s.thresholds, s.findings) for s in (before, after))]
-    main = _main_criterion(hit, aims, decided)
+    played = before.facts.plays and after.facts.plays
+    criteria = _criteria(sides, hit, played)
+    decided = [c for c in criteria if all(c.decidable(side.thresholds, side.findings) for side in sides)]
+    main = _main_criterion(hit, [side.facts.hit for side in sides], decided)
     names = [criterion.name for criterion in decided]
-    hits = {
-        c.name: (
-            hit_cases(before.findings, c, before.thresholds),
-            hit_cases(after.findings, c, after.thresholds),
-        )
-        for c in decided
-    }
-    tallies = [tally(name, ids, *hits[name], meaning(name)) for name in names]
+    hits = {c.name: tuple(hit_cases(s.findings, c, s.thresholds) for s in sides) for c in decided}
+    tallies = [tally(name, ids, hits[name], meaning(name)) for name in names]
     members: dict[str, set[str]] = {}
     for case in cases:
         members.setdefault(case.category, set()).add(case.id)
     differences, warnings = find_differences(before.facts, after.facts)
-    best_before, best_after = (_best_cases(side, cases, names, main) for side in (before, after))
+    best_before, best_after = (_best_cases(side, cases, names, main) for side in sides)
     pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
     return Comparison(
         criterion=main,
@@ -170,7 +163,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
         n=len(cases),
         tallies=tallies,
         undecided=[criterion.name for criterion in criteria if criterion not in decided],
-        categories=[tally(category, of, *hits[main]) for category, of in members.items()],
+        categories=[tally(category, of, hits[main]) for category, of in members.items()],
         pairs=sorted(pairs, key=_order),
         left_out=left_out,
         differences=differences,
@@ -178,12 +171,23 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     )
 
 
+def _criteria(sides: Sequence[Side], hit: str | None, played: bool) -> list[Criterion]:
+    """The standard criteria of such runs, and those that were asked for."""
+    aims = [parse_criterion(side.facts.hit) for side in sides]
+    by_replies = [aim.kind in TEXT_KINDS for aim in aims]
+    likelihoods = all(any("mean" in f.scores for f in side.findings) for side in sides)
+    standard = [
+        *(STANDARD if likelihoods or not all(by_replies) else ()),
+        *(TEXT_STANDARD if any(by_replies) else ()),
+    ]
+    asked = [*aims, *([parse_criterion(hit)] if hit else [])]
+    return list(dict.fromkeys([*(TOXIC_STANDARD if played else standard), *asked]))
+
+
 def pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
     """The cases that both runs tried, as the later run describes them, and the others with the reason."""
     old, new = ({case.id: case for case in side.cases} for side in (before, after))
-    tried_before, tried_after = (
-        {f.case for f in side.findings if f.status in TRIED} for side in (before, after)
-    )
+    tried_before, tried_after = (tried_cases(side.findings) for side in (before, after))
     status_before, status_after = ({f.case: f.status for f in side.findings} for side in (before, after))
     paired: list[Case] = []
     left_out: list[LeftOut] = []
@@ -213,9 +217,9 @@ def pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
 _WHY = {"skipped": "skipped", "failed": "its search failed", "": "not tried"}
 
 
-def tally(name: str, cases: set[str], before: set[str], after: set[str], said: str = "") -> Tally:
-    """The four counts over `cases`, of the cases that each run hit."""
-    before, after = before & cases, after & cases
+def tally(name: str, cases: set[str], hits: Sequence[set[str]], said: str = "") -> Tally:
+    """The counts over `cases`; `hits` are the cases that each run hit."""
+    before, after = (hit & cases for hit in hits)
     old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
     return Tally(
         name=name,
@@ -232,12 +236,21 @@ def tally(name: str, cases: set[str], before: set[str], after: set[str], said: s
 
 def headline(main: Tally, noun: str = "sentence") -> str:
     """The result in one sentence."""
-    remain = f"{main.remaining} remains" if main.remaining == 1 else f"{main.remaining} remain"
-    new = f"{main.new} is new" if main.new == 1 else f"{main.new} are new"
+    remain = f"{main.remaining} remain{'s' if main.remaining == 1 else ''}"
+    new = f"{main.new} {'is' if main.new == 1 else 'are'} new"
+    criterion = parse_criterion(main.name)
+    could = {
+        "greedy": "could be drawn out word for word",
+        "exact": "could be drawn out word for word",
+        "contains": "could be drawn out as part of a reply",
+        "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
+        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
+        "sample-avg": "could be made likely",
+        "sample-min": "could be made likely in every word",
+    }[criterion.kind]
     return (
-        f"Of {count(main.before.n, noun)} {main.before.hits} {_could(parse_criterion(main.name))} "
-        f"before and {main.after.hits} after: {main.fixed} fixed, {remain}, {new}; "
-        f"exact McNemar p = {p_value(main.p)}."
+        f"Of {count(main.before.n, noun)} {main.before.hits} {could} before and {main.after.hits} after: "
+        f"{main.fixed} fixed, {remain}, {new}; exact McNemar p = {p_value(main.p)}."
     )
 
 
@@ -247,18 +260,6 @@ def p_value(p: float) -> str:
         return "0 (below 1e-300)"
     digits, e, exponent = f"{p:.2g}".partition("e")
     return f"{digits}e{int(exponent)}" if e else digits
-
-
-def _could(criterion: Criterion) -> str:
-    return {
-        "greedy": "could be drawn out word for word",
-        "exact": "could be drawn out word for word",
-        "contains": "could be drawn out as part of a reply",
-        "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
-        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
-        "sample-avg": "could be made likely",
-        "sample-min": "could be made likely in every word",
-    }[criterion.kind]
 
 
 def _main_criterion(hit: str | None, aims: Sequence[str], decided: Sequence[Criterion]) -> str:

@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page or a page of the app, under the rules of `page`."""
+"""A comparison as one self-contained HTML page or a page of the app."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from backtalk.report.charts import rate_scale
 from backtalk.report.comparison import CHANGES, Comparison, Tally, p_value
-from backtalk.report.comparison_console import shares
 from backtalk.report.cost import CostRecord
-from backtalk.report.differences import describe
 from backtalk.report.page import App, page_environment, render
 
 MOST_PAIRS = 400
@@ -17,14 +15,10 @@ TITLES = {"remaining": "Remains", "new": "New", "fixed": "Fixed"}
 
 
 def render_comparison(
-    comparison: Comparison,
-    app: App | None = None,
-    cost: CostRecord | None = None,
-    most: int = MOST_PAIRS,
+    comparison: Comparison, app: App | None = None, cost: CostRecord | None = None, most: int = MOST_PAIRS
 ) -> str:
     """The page. The pairs that neither run hit are counted, not shown. `cost` is a hardening's."""
     pairs = [pair for pair in comparison.pairs if pair.change in TITLES]
-    filters = [change for change in CHANGES if any(pair.change == change for pair in pairs)]
     return render(
         page_environment(),
         "comparison.html",
@@ -33,14 +27,13 @@ def render_comparison(
         p_value=p_value,
         comparison=comparison,
         main=comparison.main,
-        shares=shares(comparison.main),
         pairs=pairs[:most],
         left_off=len(pairs[most:]),
         neither=len(comparison.changed("neither")),
         left_out=comparison.left_out[:most],
-        filters=filters,
+        filters=[change for change in CHANGES if any(pair.change == change for pair in pairs)],
         titles=TITLES,
-        about=list(zip(describe(comparison.before), describe(comparison.after), strict=True)),
+        about=list(zip(comparison.before.rows(), comparison.after.rows(), strict=True)),
         end=_scale(comparison.tallies),
         category_end=_scale(comparison.categories),
     )

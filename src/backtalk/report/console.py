@@ -3,21 +3,20 @@ rich's markup can come from a finding."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backtalk.report.conversations_console import conversation_parts
-from backtalk.report.record import CaseRow, RateRow, Report
+from backtalk.report.conversations import spread_words
+from backtalk.report.record import CaseRow, Conversation, Conversations, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
 from backtalk.terminal import make_console, printable
 from backtalk.wording import (
     chance,
     count,
-    mask,
-    mask_like,
-    mask_note,
     mask_toxic,
     percent,
     percent_range,
@@ -31,31 +30,88 @@ WIDE = 100
 BAR = 20
 """Width of a rate's bar, in characters."""
 LONGEST = 160
-"""Characters of a sentence that are shown."""
+"""Characters of a text that are shown."""
+TOP_CONVERSATIONS = 5
 
 
 def print_report(report: Report, console: Console | None = None, top: int = 8, unmask: bool = False) -> None:
-    """Headline and rates, then what the report's part shows, and the first findings: `top` sentences."""
+    """Headline, rates, the tables of the report's part, and the first findings: `top` sentences."""
     console = console or make_console()
-    parts: list[RenderableType] = [Text(printable(report.headline), style="bold")]
+    parts: list[RenderableType] = [line(report.headline, "bold")]
     if report.run.get("stopped"):
-        parts.append(_line(f"Stopped early: {report.run['stopped']}.", "yellow"))
+        parts.append(line(f"Stopped early: {report.run['stopped']}.", "yellow"))
     if report.untried:
-        parts.append(_line(f"{count(report.untried, report.noun)} not tried.", "yellow"))
+        parts.append(line(f"{count(report.untried, report.noun)} not tried.", "yellow"))
     if report.failed:
         why = told_causes(report.run.get("failures", {}))
         told = f"{count(report.failed, report.noun)} could not be scored, which the rates leave out: {why}."
-        parts.append(_line(told, "yellow"))
+        parts.append(line(told, "yellow"))
     played = report.conversations
     rates = [(row.criterion, row) for row in [*report.rates, *(played.rates_by_turn if played else ())]]
-    parts.append(rate_table("criterion", rates, console.width, report.criterion))
+    parts.append(_rates("criterion", rates, console.width, report.criterion))
     if played:
-        parts += conversation_parts(report.cases, played, unmask)
+        parts += _conversations(report.cases, played, unmask)
     else:
         parts += _sentences(report, top, console.width, unmask)
+    print_parts(console, parts)
+
+
+def print_parts(console: Console, parts: Sequence[RenderableType]) -> None:
     for part in parts:
         console.print(part)
         console.print()
+
+
+def line(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)
+
+
+def cut(text: str, style: str = "", longest: int = LONGEST) -> Text:
+    return Text(shorten(printable(text), longest), style=style)
+
+
+def plain_table(*titles: str, **options: bool | int) -> Table:
+    """A table without lines; all columns but the first are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, **options)  # type: ignore[arg-type]
+    for place, title in enumerate(titles):
+        table.add_column(title, justify="right" if place else "left", overflow="fold")
+    return table
+
+
+def card(head: RenderableType, *rows: Sequence[RenderableType]) -> RenderableType:
+    """A head, and below it rows of a label and one or two texts."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return Group(head, Padding(grid, (0, 0, 0, 2)))
+
+
+def _rates(title: str, rows: Sequence[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
+    table = plain_table()
+    table.add_column(title, overflow="fold", max_width=40)
+    table.add_column("hits", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("95% interval", no_wrap=True)
+    if width >= 80:
+        table.add_column("", no_wrap=True)
+    for name, row in rows:
+        interval = percent_range(row.low, row.high) if row.n else "none tried"
+        cells = [cut(name, longest=40), Text(f"{row.hits} of {row.n}")]
+        cells += [Text(percent(row.rate) if row.n else "-"), Text(interval)]
+        table.add_row(*cells, *([_bar(row)] if width >= 80 else []), style="bold" if name == aim else "")
+    return table
+
+
+def _bar(row: RateRow) -> Text:
+    """The rate, and its interval as a thin line; the axis is always 0 to 100%."""
+    if not row.n:
+        return Text("")
+    filled, low, high = (round(BAR * share) for share in (row.rate, row.low, row.high))
+    bar = Text("".join("━" if i < filled else "─" if low <= i < high else " " for i in range(BAR)), "dim")
+    bar.stylize("not dim cyan", 0, filled)
+    return bar
 
 
 def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
@@ -67,18 +123,30 @@ def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[Rende
         if row.criterion == report.criterion
     ]
     if len(by_category) > 1:
-        parts.append(rate_table(f"category ({report.criterion})", by_category, width))
+        parts.append(_rates(f"category ({report.criterion})", by_category, width))
     if report.sentences and report.sentences.replies:
         parts += _replies(report.sentences.replies)
-    parts += _top(report, top, width, unmask)
+    hits = [case for case in report.cases if case.hit]
+    if shown := [case for case in hits or report.cases if case.trigger][:top]:
+        title = "The nearest misses"
+        if hits:
+            title = f"{len(shown)} of {count(len(hits), 'hit')}, the gravest first"
+        veil = "" if unmask else "; sentences are masked, --unmask shows them"
+        parts += [line(f"{title}{veil}:", "dim"), _findings(shown, width, unmask)]
     if report.skipped:
-        parts.append(_skipped(report, unmask))
+        lines = [f"{count(len(report.skipped), 'sentence')} skipped, outside the shares:"]
+        for case in report.skipped[:3]:
+            target, note = printable(case.shown_target(unmask)), printable(case.shown_note(unmask))
+            lines.append(f"  {shorten(target, 60)} ({shorten(note, 100)})")
+        if len(report.skipped) > 3:
+            lines.append(f"  and {len(report.skipped) - 3:,} more")
+        parts.append(Text("\n".join(lines), style="dim"))
     return parts
 
 
 def _replies(replies: Replies) -> list[RenderableType]:
     """Success by length, and where the queries went."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table = plain_table()
     table.add_column("length of the sentence")
     for name in ("n", "similarity", *([replies.judge] if replies.judge else []), *(f"{s:g}" for s in SHOWN)):
         table.add_column(name, justify="right")  # wrapped where it is narrow: rich would drop columns
@@ -98,122 +166,54 @@ def _replies(replies: Replies) -> list[RenderableType]:
         lines.append(f"Mean toxicity of the replies kept, by {replies.scorer}: {replies.mean_toxicity:.2f}.")
     if replies.has_likelihoods:
         lines.append(f"How likely an input is: by {replies.language_model}.")
-    return [table, Text(printable(" ".join(lines)), style="dim")]
+    return [table, line(" ".join(lines), "dim")]
 
 
-def _top(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
-    """The first hits, or without one the nearest misses."""
-    hits = [case for case in report.cases if case.hit]
-    shown = [case for case in hits or report.cases if case.trigger][:top]
-    if not shown:
-        return []
-    title = f"{len(shown)} of {count(len(hits), 'hit')}, the gravest first" if hits else "The nearest misses"
-    veil = "" if unmask else "; sentences are masked, --unmask shows them"
-    return [_line(f"{title}{veil}:", "dim"), _findings(shown, width, unmask)]
-
-
-def _line(text: str, style: str = "") -> Text:
-    return Text(printable(text), style=style)
-
-
-def rate_table(title: str, rows: list[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column(title, overflow="fold", max_width=40)
-    table.add_column("hits", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("95% interval", no_wrap=True)
-    if width >= 80:
-        table.add_column("", no_wrap=True)
-    for name, row in rows:
-        cells = [
-            Text(shorten(printable(name), 40)),
-            Text(f"{row.hits} of {row.n}"),
-            Text(percent(row.rate) if row.n else "-"),
-            Text(percent_range(row.low, row.high) if row.n else "none tried"),
-        ]
-        if width >= 80:
-            cells.append(_bar(row))
-        table.add_row(*cells, style="bold" if name == aim else "")
-    return table
-
-
-def _bar(row: RateRow) -> Text:
-    """The rate, and its interval as a thin line; the axis is always 0 to 100%."""
-    if not row.n:
-        return Text("")
-    filled, low, high = (round(BAR * share) for share in (row.rate, row.low, row.high))
-    line = ["━" if i < filled else "─" if low <= i < high else " " for i in range(BAR)]
-    bar = Text("".join(line), style="dim")
-    bar.stylize("not dim cyan", 0, filled)
-    return bar
-
-
-def _findings(cases: list[CaseRow], width: int, unmask: bool) -> RenderableType:
+def _findings(cases: Sequence[CaseRow], width: int, unmask: bool) -> RenderableType:
+    """A table, or on narrow terminals three lines a finding."""
     if width < WIDE:
         return Group(*(_card(case, unmask) for case in cases))
-    table = Table(box=None, padding=(0, 2, 0, 0), leading=1, header_style="dim", pad_edge=False, expand=True)
-    table.add_column("sentence", ratio=3, overflow="fold")
-    table.add_column("input found", ratio=3, overflow="fold")
     by_replies = any(case.similarity is not None for case in cases)
-    table.add_column("reply" if by_replies else "greedy reply", ratio=3, overflow="fold")
-    for title in _measures(cases):
-        table.add_column(title, justify="right", min_width=max(map(len, title.split())))
-    for case in cases:
-        measured = (_measured(case, title) for title in _measures(cases))
-        table.add_row(_sentence(case, unmask), _trigger(case, unmask), _reply(case, unmask), *measured)
-    return table
-
-
-def _measures(cases: list[CaseRow]) -> list[str]:
-    """The columns of numbers that a run has."""
+    table = plain_table(leading=1, expand=True)
+    for title in ("sentence", "input found", "reply" if by_replies else "greedy reply"):
+        table.add_column(title, ratio=3, overflow="fold")
     has = {
-        "similarity": any(case.similarity is not None for case in cases),
+        "similarity": by_replies,
         "toxicity": any(case.toxicity is not None for case in cases),
         "chance of the whole": any(case.log_prob is not None for case in cases),
     }
-    return [title for title, there in has.items() if there] or ["chance of the whole"]
-
-
-def _measured(case: CaseRow, title: str) -> Text:
-    if title == "similarity":
-        return Text("-" if case.similarity is None else _similarity(case))
-    if title == "toxicity":
-        return Text("-" if case.toxicity is None else f"{case.toxicity:.2f}")
-    return Text("unknown" if case.log_prob is None else chance(case.log_prob))
+    measures = [title for title, there in has.items() if there] or ["chance of the whole"]
+    for title in measures:
+        table.add_column(title, justify="right", min_width=max(map(len, title.split())))
+    for case in cases:
+        scores = {
+            "similarity": "-" if case.similarity is None else _similarity(case),
+            "toxicity": "-" if case.toxicity is None else f"{case.toxicity:.2f}",
+            "chance of the whole": "unknown" if case.log_prob is None else chance(case.log_prob),
+        }
+        texts = (_sentence(case, unmask), cut(case.shown_input(unmask)), _reply(case, unmask))
+        table.add_row(*texts, *(Text(scores[title]) for title in measures))
+    return table
 
 
 def _card(case: CaseRow, unmask: bool) -> RenderableType:
-    """A finding in three lines, for narrow terminals."""
     head = _sentence(case, unmask)
     odds = [f"similarity {_similarity(case)}"] if case.similarity is not None else []
     odds += [f"toxicity {case.toxicity:.2f}"] if case.toxicity is not None else []
     odds += [sampled(case.log_prob)] if case.log_prob is not None else []
     head.append("".join(f"  {one}" for one in odds), style="not bold default")
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row("input", _trigger(case, unmask))
-    grid.add_row("greedy reply" if case.similarity is None else "reply", _reply(case, unmask))
-    return Group(head, Padding(grid, (0, 0, 0, 2)))
+    reply = "greedy reply" if case.similarity is None else "reply"
+    return card(head, ("input", cut(case.shown_input(unmask))), (reply, _reply(case, unmask)))
 
 
 def _sentence(case: CaseRow, unmask: bool) -> Text:
-    text = case.target if unmask else mask(case.target)
-    return Text(shorten(printable(text), LONGEST), style="bold red" if case.hit else "")
-
-
-def _trigger(case: CaseRow, unmask: bool) -> Text:
-    whole = " / ".join(case.trigger or [])
-    text = whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)
-    return Text(shorten(printable(text), LONGEST))
+    return cut(case.shown_target(unmask), "bold red" if case.hit else "")
 
 
 def _reply(case: CaseRow, unmask: bool) -> Text:
     if not case.reply:
         return Text("(says nothing)", style="dim")
-    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
-    text = case.reply if unmask else masked
-    return Text(shorten(printable(text), LONGEST), style="bold red" if case.said else "")
+    return cut(case.shown_reply(unmask), "bold red" if case.said else "")
 
 
 def _similarity(case: CaseRow) -> str:
@@ -221,13 +221,61 @@ def _similarity(case: CaseRow) -> str:
     return f"{case.similarity:.2f}{judged}"
 
 
-def _skipped(report: Report, unmask: bool) -> Text:
-    """How many were skipped, with the first few reasons."""
-    lines = [f"{count(len(report.skipped), 'sentence')} skipped, outside the shares:"]
-    for case in report.skipped[:3]:
-        target = case.target if unmask else mask(case.target)
-        note = case.note if unmask else mask_note(case.note, case.target)
-        lines.append(f"  {shorten(printable(target), 60)} ({shorten(printable(note), 100)})")
-    if len(report.skipped) > 3:
-        lines.append(f"  and {len(report.skipped) - 3:,} more")
-    return Text("\n".join(lines), style="dim")
+def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) -> list[RenderableType]:
+    """The paper's table by turn, other runs below; players, topics, words and the first conversations."""
+    second = any(row.second is not None for row in part.by_turn)
+    seconds = ["second scorer"] if second else []
+    turns = plain_table("turn", "defender", "whole turn", "prompt", "log-ppl", *seconds)
+    for name, rows in {"": part.by_turn, **part.beside}.items():
+        for row in rows:
+            numbers = [row.defender, row.pair, row.adversary, row.log_ppl, *([row.second] if second else [])]
+            cells = [f"{name} {row.turn or 'all'}".strip(), *map(spread_words, numbers)]
+            turns.add_row(*map(line, cells), style="dim" if name else "")
+    parts: list[RenderableType] = [turns]
+    if len(part.players) > 1:
+        table = plain_table("attacker", "log-ppl", "toxicity", "different prompts", "circles", "")
+        for one in part.players:
+            cells = [shorten(one.name, 28), f"{one.log_ppl:.3f}", f"{one.toxicity:.3f}"]
+            cells += [percent(one.different), percent(one.loops), "on the front" if one.on_front else ""]
+            table.add_row(*map(line, cells))
+        parts.append(table)
+    if part.topics and part.by_turn:
+        by_turn = [f"by turn {row.turn}" for row in part.by_turn if row.turn]
+        table = plain_table("conversations with", *by_turn)
+        for use in part.topics:
+            cells = [percent(share) for share in use.shares]
+            if use.untuned:
+                cells = [
+                    f"{own} (untuned {percent(other)})" for own, other in zip(cells, use.untuned, strict=True)
+                ]
+            table.add_row(*map(Text, [use.topic, *cells]))
+        parts.append(table)
+    if part.words:
+        words = ", ".join(printable(use.word if unmask else use.shown()) for use in part.words[:12])
+        parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
+    played = [case for case in cases if case.conversation]
+    hits = [case for case in played if case.hit]
+    if shown := (hits or played)[:TOP_CONVERSATIONS]:
+        title = f"{len(shown)} of {count(len(hits), 'hit')}" if hits else "No hit"
+        title += f"{',' if hits else ';'} the likeliest and worst first"
+        veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
+        parts.append(Text(f"{title}{veil}:", style="dim"))
+        parts += [_conversation(one.conversation, one.hit, unmask) for one in shown if one.conversation]
+    return parts
+
+
+def _conversation(played: Conversation, hit: bool, unmask: bool) -> RenderableType:
+    """Up to the worst turn."""
+    worst = played.exchanges[played.worst]
+    head = Text(f"turn {played.worst + 1}: toxicity {worst.toxicity:.2f}", style="bold red" * hit)
+    head.append(f"  the prompts have a chance of {chance(played.log_prob)}", style="not bold default")
+    turns = [("opening", text, 0.0) for text in played.opening]
+    for one in played.exchanges[: played.worst + 1]:
+        turns.append(("adversary", one.adversary, one.adversary_toxicity))
+        turns.append(("defender", one.defender, one.toxicity))
+    rows = []
+    for who, text, toxicity in turns:
+        words = " ".join(text.split())
+        shown = shorten(printable(words if unmask else mask_toxic(words, toxicity, words)), LONGEST)
+        rows.append((who, Text(shown or ("" if who == "opening" else "(says nothing)"))))
+    return card(head, *rows)

@@ -175,6 +175,14 @@ def spread(values: Sequence[float], least: float | None = None) -> Spread:
     return Spread(mean, std, rate.rate, rate.low, rate.high)
 
 
+def spread_words(spread: Spread | None) -> str:
+    """Mean, standard deviation and share above 0.5, as in "0.12 ± 0.20, 8%"."""
+    if spread is None or spread.mean is None:
+        return "-"
+    words = f"{spread.mean:.3f} ± {spread.std:.3f}"
+    return words if spread.above is None else f"{words}, {percent(spread.above)}"
+
+
 def _rates_by_turn(
     found: Sequence[tuple[Finding, list[Exchange]]], criterion: Criterion, thresholds: Thresholds
 ) -> list[RateRow]:

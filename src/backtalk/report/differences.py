@@ -1,4 +1,4 @@
-"""What two runs do not share, in plain words, and whether that makes their comparison unfair."""
+"""What two runs do not share, and whether that makes their comparison unfair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backtalk.wording import count
 
 @dataclass(frozen=True)
 class SideFacts:
-    """What one run was: enough to make it again and to judge the comparison."""
+    """Facts about one of two compared runs."""
 
     folder: str
     model: str
@@ -31,32 +31,45 @@ class SideFacts:
     t_out: float | None
     t_in: float | None
     settings: Mapping[str, Any]
-    """What the search does. A difference in these could by itself make or lose hits."""
+    """Settings of the search. A difference in these could by itself make or lose hits."""
     others: Mapping[str, Any]
-    """Named where they differ, but no fault: two models are compared, and a fresh seed is what a proof
-    needs."""
+    """Settings that may differ: two models are compared, and a proof needs a fresh seed."""
     plays: bool = False
     """Whether its cases are openings of played conversations."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The facts as rows of a table."""
+        kept = {k: v for k, v in self.settings.items() if k not in ("search", "hit")}
+        rows = {
+            "Run": self.folder,
+            "Model": self.model,
+            "Search": self.search,
+            "Aimed at": self.hit,
+            "Settings": ", ".join(f"{name} {value}" for name, value in kept.items() if value != ""),
+            "Seed": str(self.seed),
+            "T_out": _text(self.t_out),
+            "T_in": _text(self.t_in),
+            "Tried": f"{count(self.cases, 'case')}, {count(self.candidates, 'candidate')}",
+        }
+        return list(rows.items())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that the two runs do not share."""
-
     name: str
     before: str
     after: str
     unfair: bool
-    """Budget or search differ: more or fewer hits may come from that alone."""
+    """More or fewer hits may come from this difference alone."""
 
 
 def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Difference], list[str]]:
-    """All differences, the unfair first, and the warnings that follow from them."""
+    """All differences, the unfair first, and warnings about them."""
     found = []
     sides = (True, before.settings, after.settings), (False, before.others, after.others)
     for is_unfair, one, other in sides:
         found += [
-            Difference(name, _said(one.get(name)), _said(other.get(name)), is_unfair)
+            Difference(name, _text(one.get(name)), _text(other.get(name)), is_unfair)
             for name in {**one, **other}
             if one.get(name) != other.get(name)
         ]
@@ -67,9 +80,9 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
         warnings.append(f"Not a fair comparison: the runs differ in {', '.join(unfair)}.")
     for name, old, new in (("T_out", before.t_out, after.t_out), ("T_in", before.t_in, after.t_in)):
         if not _same(old, new):
-            found.append(Difference(name, _said(old), _said(new), False))
+            found.append(Difference(name, _text(old), _text(new), False))
             warnings.append(
-                f"{name} differs ({_said(old)} before, {_said(new)} after): each run is judged by its own, "
+                f"{name} differs ({_text(old)} before, {_text(new)} after): each run is judged by its own, "
                 "so likely does not mean the same in both. A hardening keeps the baseline's."
             )
     for side, facts in (("before", before), ("after", after)):
@@ -79,30 +92,13 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
     return found, warnings
 
 
-def describe(facts: SideFacts) -> list[tuple[str, str]]:
-    """What one run was, as rows of a table."""
-    kept = {k: v for k, v in facts.settings.items() if k not in ("search", "hit")}
-    rows = {
-        "Run": facts.folder,
-        "Model": facts.model,
-        "Search": facts.search,
-        "Aimed at": facts.hit,
-        "Settings": ", ".join(f"{name} {value}" for name, value in kept.items() if value != ""),
-        "Seed": str(facts.seed),
-        "T_out": _said(facts.t_out),
-        "T_in": _said(facts.t_in),
-        "Tried": f"{count(facts.cases, 'case')}, {count(facts.candidates, 'candidate')}",
-    }
-    return list(rows.items())
-
-
 def _same(before: float | None, after: float | None) -> bool:
     if before is None or after is None:
         return before is after
     return math.isclose(before, after, rel_tol=0.0, abs_tol=1e-6)
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as Xml
 
 from backtalk.report.record import CaseRow, Report
 from backtalk.terminal import printable
-from backtalk.wording import mask, mask_like, mask_note, mask_toxic, sampled, shorten
+from backtalk.wording import sampled, shorten
 
 SCORED = "--min-scored"
 """The gate on the share of cases that were scored."""
@@ -53,11 +53,11 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
         Xml.Element("property", name="headline", value=_clean(report.headline, 2000))
     )
     for case in cases:
-        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {_target(case, bare)}")
+        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {case.shown_target(bare)}")
         if case.status == "skipped":
-            _add(test, "skipped", message=_note(case, unmask))
+            _add(test, "skipped", message=case.shown_note(unmask))
         elif case.status == "failed" and erred:
-            _add(test, "error", message=_note(case, unmask))
+            _add(test, "error", message=case.shown_note(unmask))
         elif case.hit and not gates:
             _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)
         elif case.hit or case.status == "failed":
@@ -79,13 +79,8 @@ def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
 def _told(case: CaseRow, unmask: bool) -> str:
     """A hit in a few lines."""
     if case.status == "failed":
-        return f"failed: {_note(case, unmask)}"
-    whole = " / ".join(case.trigger or [])
-    masked = mask_toxic(case.reply, case.toxicity, mask_like(case.reply, case.target))
-    lines = [
-        f"input: {whole if unmask else mask_toxic(whole, case.trigger_toxicity, whole)}",
-        f"reply: {case.reply if unmask else masked}",
-    ]
+        return f"failed: {case.shown_note(unmask)}"
+    lines = [f"input: {case.shown_input(unmask)}", f"reply: {case.shown_reply(unmask)}"]
     if case.log_prob is not None:
         lines.append(f"the sentence: {sampled(case.log_prob)}")
     if case.toxicity is not None:
@@ -93,14 +88,6 @@ def _told(case: CaseRow, unmask: bool) -> str:
     if case.similarity is not None:
         lines.append(f"similarity: {case.similarity:.3f}")
     return "; ".join(shorten(printable(line), LONGEST) for line in lines)
-
-
-def _target(case: CaseRow, unmask: bool) -> str:
-    return case.target if unmask else mask(case.target)
-
-
-def _note(case: CaseRow, unmask: bool) -> str:
-    return case.note if unmask else mask_note(case.note, case.target)
 
 
 def _clean(text: str, longest: int = LONGEST) -> str:

@@ -11,6 +11,7 @@ from backtalk.report.replies import Replies
 from backtalk.report.topics import TopicUse, WordUse
 from backtalk.stats import Rate
 from backtalk.store.exchanges import Exchange
+from backtalk.wording import mask, mask_like, mask_note, mask_toxic
 
 END = "(end)"
 """How the end-of-turn token is labelled."""
@@ -126,6 +127,22 @@ class CaseRow:
     @property
     def anchor(self) -> str:
         return anchor_of(self.id)
+
+    def shown_target(self, unmask: bool) -> str:
+        return self.target if unmask else mask(self.target)
+
+    def shown_input(self, unmask: bool) -> str:
+        """Masked where it is toxic."""
+        whole = " / ".join(self.trigger or [])
+        return whole if unmask else mask_toxic(whole, self.trigger_toxicity, whole)
+
+    def shown_reply(self, unmask: bool) -> str:
+        """Masked where it is toxic or says the target."""
+        masked = mask_toxic(self.reply, self.toxicity, mask_like(self.reply, self.target))
+        return self.reply if unmask else masked
+
+    def shown_note(self, unmask: bool) -> str:
+        return self.note if unmask else mask_note(self.note, self.target)
 
 
 def anchor_of(case: str) -> str:

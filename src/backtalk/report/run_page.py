@@ -11,7 +11,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from backtalk.report.charts import rate_scale
-from backtalk.report.conversations_console import spread_words
+from backtalk.report.conversations import spread_words
 from backtalk.report.page import LONGEST, SHOWN, App, both, page_environment, render, run_facts
 from backtalk.report.plots import pareto_chart, player_words
 from backtalk.report.record import CaseRow, Conversations, Report

@@ -1,4 +1,4 @@
-"""What a run amounts to, without a model: rates from stored scores, summary.json, and the report's faces."""
+"""The summary and the report of a run, from its stored scores, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from backtalk.hits import (
     Criterion,
     asked_standard,
     hit_cases,
-    hits_by_finding,
     parse_criterion,
     rates,
     rates_by_category,
@@ -32,8 +31,6 @@ from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.page import READ_BY
 from backtalk.report.record import Report
 from backtalk.report.run_page import render_run
-from backtalk.report.spreadsheet import csv_lines
-from backtalk.runs.export import export_findings, write_lines
 from backtalk.runs.gates import count_causes
 from backtalk.specs import command_of
 from backtalk.store import Run
@@ -54,26 +51,26 @@ MOST_SKIPPED = 50
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying a run came to."""
+    """The result of verifying a run."""
 
     findings: int
     hits: int
-    """Cases that the stored scores make hits by the run's --hit: as many as its report says."""
+    """Cases that the stored scores make hits by the run's --hit."""
     confirmed: int
-    """Those of them that were reproduced."""
+    """Hits that were reproduced."""
     problems: list[str]
     notes: list[str] = field(default_factory=list)
-    """What is no failure and still to be said."""
+    """Remarks that are no failure."""
     how: str = "recomputed"
 
 
 @dataclass(frozen=True)
 class Faces:
-    """What a run looks like at one moment."""
+    """The summary and report of a run at one moment."""
 
     folder: Path
     stamp: str
-    """Of the moment before anything was read: what changes meanwhile makes it stale."""
+    """Taken before anything was read: later changes make it stale."""
     findings: list[Finding]
     summary: dict[str, Any]
     report: Report
@@ -94,8 +91,8 @@ class ReportHead:
 def count_confirmed(
     run: Run, findings: Sequence[Finding], wrong: Sequence[bool], again: Thresholds | None
 ) -> tuple[int, int]:
-    """The hits of a verdict: those stored, and those with a finding that was reproduced and is a hit by the
-    thresholds measured `again`, too. `wrong` says which findings were not reproduced."""
+    """The stored hits, and those that were reproduced and are hits by the thresholds measured `again`.
+    `wrong` says which findings were not reproduced."""
     asked, stored = parse_criterion(run.spec["hit"]), thresholds_of(run)
     right = [finding for finding, bad in zip(findings, wrong, strict=True) if not bad]
     sure = hit_cases([f for f in right if asked.holds(f, stored)], asked, again or stored)
@@ -103,7 +100,7 @@ def count_confirmed(
 
 
 def other_thresholds(run: Run, again: Thresholds, tolerance: float) -> list[str]:
-    """Where the thresholds that a run stores are not those that its reference gives."""
+    """Differences between the stored thresholds and those measured `again`."""
     return [
         f"{name} is stored as {_number(old)}, but the run's reference gives {_number(new)}"
         for name, old, new in zip(("T_out", "T_in"), thresholds_of(run), again, strict=True)
@@ -117,7 +114,7 @@ def _number(threshold: float | None) -> str:
 
 
 def finish_run(run: Run) -> Faces:
-    """Writes the summary, the page and the index of a run that is held for writing."""
+    """Writes the summary and the page of a run that is held for writing."""
     faces = look(run)
     run.write_summary(faces.summary)
     with suppress(OSError):  # `backtalk report` says why there is none
@@ -144,8 +141,7 @@ def write_faces(faces: Faces) -> Path:
 
 
 def stamp_of(folder: Path) -> str:
-    """What a run holds, in short, with the training of its adversary and the run inside it: another stamp
-    means that there is more or other to show."""
+    """Changes whenever the run, the training of its adversary or the run inside it changes."""
     inner = folder / UNTUNED
     return " ".join(_stamp(one) for one in (folder, inner) if one == folder or (one / DATABASE).exists())
 
@@ -164,7 +160,7 @@ def head_of(report: Report, stamp: str) -> ReportHead:
 
 
 def read_head(folder: Path) -> ReportHead:
-    """What the run's folder holds, or where that is stale what is built now."""
+    """From the run's folder, or built now where that is missing or stale."""
     stamp = stamp_of(folder)
     with suppress(FileNotFoundError, InputError):
         head = read_stored(ReportHead, folder / REPORT)
@@ -192,7 +188,7 @@ def thresholds_of(run: Run) -> Thresholds:
 
 
 def criteria_of(run: Run) -> list[Criterion]:
-    """The papers' nine, those of replies, or both; and the one that was asked for where it is another."""
+    """The standard criteria of such a run, and the one of --hit."""
     asked = parse_criterion(run.spec["hit"])
     standard = TOXIC_STANDARD if run.plays else STANDARD
     if run.asks:
@@ -203,7 +199,7 @@ def criteria_of(run: Run) -> list[Criterion]:
 
 
 def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, Any]:
-    """`findings` where they were read already: of many that takes a while."""
+    """`findings`, if they were read already: reading many takes a while."""
     findings = run.findings() if findings is None else findings
     cases, thresholds = run.cases, thresholds_of(run)
     criteria = criteria_of(run)
@@ -245,7 +241,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
 
 
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Queries and time. By asking: requests really sent, failed and repeated ones too, by phase."""
+    """Queries and time. Of a black box: requests really sent, failed and repeated ones too, by phase."""
     if run.plays:
         learnt = read_training(AdversaryRecord, run.folder / ADVERSARY)
         return {
@@ -269,7 +265,7 @@ def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] | None = None) -> Report:
-    """With the untuned adversary of the same command beside conversations."""
+    """Conversations have the untuned adversary of the same command beside them."""
     names = [criterion.name for criterion in criteria_of(run)]
     report = build_report(
         summary,
@@ -287,7 +283,7 @@ def make_report(run: Run, summary: dict[str, Any], findings: Sequence[Finding] |
 
 
 def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
-    """The report of played conversations with other runs beside it; the findings of these alone are read."""
+    """The report of played conversations with other runs beside it."""
     if report.conversations is None:
         return report
     tried = {(case.id, case.text) for case in run.cases}
@@ -306,13 +302,3 @@ def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
             taken.add(title)
             compared = compared or player == UNTUNED
     return report
-
-
-def export(run: Run, path: Path | None) -> None:
-    """One object a finding as JSONL; as CSV, for a path that ends so, the best finding of each case."""
-    if path is not None and path.suffix.lower() == ".csv":
-        report = make_report(run, summarise(run))
-        write_lines(path, csv_lines([*report.cases, *report.skipped]))
-        return
-    hits = hits_by_finding(run.findings(), criteria_of(run), thresholds_of(run))
-    export_findings(run, path, hits)

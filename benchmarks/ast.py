@@ -7,7 +7,7 @@ runs once on other openings before it is timed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -18,11 +18,10 @@ from backtalk.data.contrast import contrast_texts
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model, load_reward
-from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.conversation import Conversation
-from backtalk.searches.ast.defender import Defender
-from backtalk.searches.ast.rollout import Game, OneAtATime, Played
+from backtalk.searches.ast.players import Adversary, Defender
+from backtalk.searches.ast.rollout import Game, Played, ScoredTurn
 from backtalk.specs.model import ModelOptions
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
@@ -45,6 +44,17 @@ class BenchLine(NamedTuple):
     note: str = ""
 
 
+class OneAtATime(Game):
+    """Plays every turn alone, as the paper's code does."""
+
+    def turn(
+        self, conversations: Sequence[Conversation], seeds: Sequence[int], numbers: Sequence[int]
+    ) -> list[ScoredTurn]:
+        alone = super().turn
+        rows = zip(conversations, seeds, numbers, strict=True)
+        return [turn for one, seed, number in rows for turn in alone([one], [seed], [number])]
+
+
 class AstBench:
     """One model as adversary, with an adapter, and as defender."""
 
@@ -63,8 +73,8 @@ class AstBench:
         self.device = first.device
         self.config = AstConfig(experience=pairs or PAIRS[self.device.type], batch=batch)
         self.config.check()
-        self.adversary = Adversary(first, self.config.manner)
-        self.defender = Defender(second, self.config.manner)
+        self.adversary = Adversary(first, self.config.sampling)
+        self.defender = Defender(second, self.config.sampling)
         self.game = Game(self.adversary, self.defender, load_reward(scorer, str(self.device)))
         self.trees = -(-self.config.experience // self.config.pairs_of_a_tree)
         self.title = (

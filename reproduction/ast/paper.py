@@ -105,7 +105,6 @@ class Size(Base):
     short_steps: int = 2048
     """Of baselines and ablations, and of the main row when it is compared with them: 32 whole epochs."""
     experience: int = 512
-    depth: int = 3
     turns: int = 3
     turn_tokens: int = 24
     dev_every: int = 5
@@ -126,7 +125,7 @@ SIZES = {
     "paper": Size(),
     "small": Size(steps=100, short_steps=50, experience=64, dev_every=4, test=20, iterations=2, played=4),
     "mini": Size(
-        steps=8, short_steps=4, experience=16, depth=1, turns=2, turn_tokens=6, dev_every=1, test=6,
+        steps=8, short_steps=4, experience=16, turns=2, turn_tokens=6, dev_every=1, test=6,
         tune_lr=0.003, iterations=1, played=2,
     ),
 }  # fmt: skip

@@ -11,9 +11,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ast import OneAtATime
+
 from backtalk.audit.backend import Overrides
 from backtalk.audit.backends.conversation import ConversationBackend
-from backtalk.audit.consent import NOTHING_SAID
+from backtalk.audit.consent import NO_CONSENT
 from backtalk.audit.findings import TooFewError
 from backtalk.audit.flow import audit, make_backend
 from backtalk.data.targets import load_mal
@@ -23,11 +25,10 @@ from backtalk.models.device import pick_device
 from backtalk.report.progress import shown
 from backtalk.report.topics import topics_by_turn, words_used_more
 from backtalk.runs.summary import summarise
-from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import Ast, AstConfig
-from backtalk.searches.ast.evaluation import SURE
-from backtalk.searches.ast.reward import HOLD, MOST_GAMMA, PUSH
-from backtalk.searches.ast.rollout import Game, OneAtATime
+from backtalk.searches.ast.evaluation import CONFIDENCE
+from backtalk.searches.ast.players import Adversary
+from backtalk.searches.ast.rollout import HOLD, MOST_GAMMA, PUSH, Game
 from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.specs.audit import AuditSpec, flat_spec
 from backtalk.store import Run
@@ -47,7 +48,7 @@ DEFAULTS = {
     "weak_gap": WEAK_GAP,
     "least_gap": AstConfig().least_gap,
     "hold": [PUSH, HOLD, MOST_GAMMA],
-    "sure": SURE,
+    "sure": CONFIDENCE,
     "weak": "winners alone",
     "sorted": TOGETHER,
 }
@@ -104,7 +105,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
         values |= {
             "steps": size.steps if name == "ours" else size.short_steps,
             "experience": size.experience,
-            "depth": size.depth,
+            "depth": Ast.depth,
             "dev_every": size.dev_every,
             "tune_lr": size.tune_lr,
             "defaults": DEFAULTS,
@@ -151,8 +152,8 @@ def spec_of(
     place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
 ) -> AuditSpec:
     values = settings_of(name, size, texts, model) | dict(more)
-    for name_of_origin in ("data", "defaults", "scorers"):
-        values.pop(name_of_origin, None)
+    for constant in ("data", "defaults", "scorers", "depth", "hold_ppl"):  # part of a row, but no flags
+        values.pop(constant, None)
     if "tune_lr" in values:
         values["lr"] = values.pop("tune_lr")
     values |= {"openings": texts.openings, "device": place.device}
@@ -187,16 +188,16 @@ def learnt_words(place: Workplace) -> Result:
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     """Pairs a second of play in the same process: all trees in one batch, tree by tree, turn by turn."""
     spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
-    own = make_backend(spec, Overrides(), NOTHING_SAID)
+    own = make_backend(spec, Overrides(), NO_CONSENT)
     assert isinstance(own, ConversationBackend)
     stage = own.stage
-    players = Adversary(own.model, stage.config.manner), stage.defender, stage.reward, stage.config.reward
+    players = Adversary(own.model, stage.config.sampling), stage.defender, stage.reward, stage.config.reward
     openings = [(one.text,) for one in own.lists.train]
     openings = (openings * (1 + size.played // len(openings)))[: size.played]
     few = max(1, size.played // 16)
 
     def play(game: Game, batches: list[list[tuple[str]]]) -> int:
-        return sum(len(game.play(batch, list(range(len(batch))), size.depth).pairs) for batch in batches)
+        return sum(len(game.play(batch, list(range(len(batch))), Ast.depth).pairs) for batch in batches)
 
     speed = {}
     some = [[one] for one in openings[:few]]

@@ -13,6 +13,7 @@ from typing import Any
 from backtalk.hardening.settings import LORA_PLAYED
 from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
 from backtalk.report.topics import RUDE
+from backtalk.searches.ast.config import Ast
 from reproduction.ast.page import page_lines
 from reproduction.ast.paper import SIZES, Size
 from reproduction.ast.steps import (
@@ -58,7 +59,7 @@ def ast_parts(spec: StudySpec, size: Size, folder: Path, more: dict[str, Any] | 
         "speed",
         (),
         partial(time_play, size=size, texts=texts, model=model),
-        {"played": size.played, "depth": size.depth, "model": shown, "beside": ["trees", "turns"]},
+        {"played": size.played, "depth": Ast.depth, "model": shown, "beside": ["trees", "turns"]},
         texts.files,
     )
     words = Part("words", ("ours", "untuned"), learnt_words, {"masked_from": RUDE})

@@ -115,12 +115,12 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
         findings = [_measured(finding, vectors) for finding in run.findings()]
         found = rates(run.cases, findings, TEXT_STANDARD, thresholds_of(run))
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
-    natural = embedded_scorer(place.device).of_many(triggers)
+    scored, mean = embedded_scorer(place.device).average(triggers)
     return {
         "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
         "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status in TRIED]),
-        "input_mean": natural.mean if natural.n else None,
-        "inputs_scored": natural.n,
+        "input_mean": mean if scored else None,
+        "inputs_scored": scored,
     }
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tests.searches.test_enumerate import letter_model
 
 from backtalk.data.vocabulary import EOS, PAD, UNK
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.enumerate import Outputs
+from reproduction.enumeration.decoding import Outputs
 from reproduction.enumeration.matching import (
     Packing,
     inputs_among,
@@ -16,6 +15,7 @@ from reproduction.enumeration.matching import (
     unfinished_inputs,
     word_codes,
 )
+from reproduction.tests.test_enumerate import letter_model
 
 MODEL = letter_model(attention=False)
 SIZE = MODEL.max_output

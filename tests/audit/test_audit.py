@@ -172,7 +172,7 @@ def test_verify_fails_when_thresholds_were_forged(
     assert run(["verify", str(copy)]) == 3
     said = capsys.readouterr().out
     if source:
-        assert "its thresholds, cases or inputs are not those that the run was begun with" in said
+        assert "thresholds, cases or inputs" in said
         assert f"{copy}: 0 of 12 hits confirmed" in said
     else:
         assert (

@@ -85,7 +85,7 @@ def test_thresholds_are_the_averages_of_plain_passes_and_kept(chatterbox: Path, 
     kept.write_text("{}")  # spoilt: measured again
     assert find_reference(model, str(path)).thresholds == found
     assert find_reference(model, "").thresholds != found  # other pairs, another file
-    assert len(reference.asked_pairs("")) == 6 < len(reference_pairs(""))
+    assert len(reference.measured_pairs("")) == 6 < len(reference_pairs(""))
 
 
 def test_a_resumed_run_is_the_unbroken_one(chatterbox: Path, tmp_path: Path) -> None:

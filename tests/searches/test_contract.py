@@ -53,9 +53,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "retrieval": by_asking(Retrieval(max_queries=60, **ASKING)),
     "utterances": by_asking(Utterances(max_queries=30, **ASKING)),
     "ast": {
-        "search": Ast(
-            openings="openings", turns=2, turn_tokens=7, steps=2, experience=4, batch=2, depth=1, rank=2
-        ),
+        "search": Ast(openings="openings", turns=2, turn_tokens=7, steps=2, experience=4, batch=2, rank=2),
         "limit": 3,
         "options": ModelOptions(template="plain"),
     },

@@ -1,4 +1,4 @@
-"""What a backend does for an audit. The flow knows no model and no search: it goes through these calls."""
+"""The interface between the flow of an audit and its backends. A backend turns cases into findings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from backtalk.audit.blocks import versions
 from backtalk.audit.consent import Consent
-from backtalk.audit.reference import Reference
+from backtalk.audit.reference import Reference, measured_pairs, pairs_fingerprint
 from backtalk.errors import InputError
 from backtalk.protocols import Adjustable, ShowsTokens, TextModel
 from backtalk.registry import SEARCHES, find_model, load_model
@@ -24,8 +25,6 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Progress, Target, Thresholds
-
-C = TypeVar("C", Target, Opening)
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,19 @@ class Reporter:
         if self.callback is not None:
             self.callback(Progress(message, done, total, passing))
 
+    def logging_to(self, run: Run) -> Callable[[str], None]:
+        """Reports lines and also writes them to the run's log."""
 
-def log_and_report(run: Run, report: Reporter) -> Callable[[str], None]:
-    """Writes lines to the run's log and reports them."""
+        def log(line: str) -> None:
+            run.append_log(line)
+            self(f"  {line}", passing=True)
 
-    def note(line: str) -> None:
-        run.append_log(line)
-        report(f"  {line}", passing=True)
-
-    return note
+        return log
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the caller already holds; it replaces what the spec names."""
+    """Objects that the caller already holds. They replace what the spec names."""
 
     model: TextModel | None = None
     cases: Sequence[Case] | None = None
@@ -77,10 +75,16 @@ class Recomputed(NamedTuple):
 
 
 class Backend(ABC):
-    """One way from cases to findings. Whatever takes time to load is loaded when it is first needed."""
+    """Turns cases into findings. Whatever takes time to load is loaded on first use."""
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
-        self.spec, self.model, self.given, self.consent = spec, model, given, consent
+    case_type: ClassVar[type[Target | Opening]] = Target
+    default_hit: ClassVar[str] = ""
+    shipped_pairs: ClassVar[int | None] = None
+    """How many of the shipped reference pairs are measured; None: the usual number."""
+
+    def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
+        self.spec = replace(spec, hit=spec.hit or self.default_hit)
+        self.model, self.overrides, self.consent = model, overrides, consent
 
     @classmethod
     def check_spec(cls, spec: AuditSpec) -> None:
@@ -97,26 +101,31 @@ class Backend(ABC):
         """Whether loading the model counts against --max-time."""
         return False
 
-    @property
-    @abstractmethod
-    def cases(self) -> Sequence[Case]: ...
-
-    def _given(self, kind: type[C]) -> list[C] | None:
-        """The caller's cases, if there are any. All must be of the kind that the search answers."""
-        if self.given.cases is None:
-            return None
-        fitting = [case for case in self.given.cases if isinstance(case, kind)]
-        if len(fitting) < len(self.given.cases):
-            wanted = f"{kind.kind}s"
+    @cached_property
+    def cases(self) -> Sequence[Any]:
+        given = self.overrides.cases
+        if given is None:
+            return self.read_cases()
+        if not all(isinstance(case, self.case_type) for case in given):
+            wanted = f"{self.case_type.kind}s"
             raise InputError(f"search {self.spec.search.name!r} answers {wanted}, and other cases were given")
-        return fitting
+        return given
+
+    def read_cases(self) -> Sequence[Case]:
+        """The cases that the spec names."""
+        return ()
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The reference pairs that T_out and T_in are measured on."""
+        return measured_pairs(self.spec.reference, self.shipped_pairs)
 
     @abstractmethod
     def depends_on(self) -> dict[str, str]:
         """Fingerprints of whatever else the findings depend on: files, scorers, thresholds."""
 
     def scorer_fingerprints(self) -> dict[str, str]:
-        """The scorers' fingerprints: the part of `depends_on` that a verification checks."""
+        """The part of `depends_on` that a verification checks."""
         return {}
 
     @abstractmethod
@@ -131,15 +140,16 @@ class Backend(ABC):
     def facts(self, report: Reporter) -> dict[str, Any]:
         """What a run must remember to be judged, shown and verified later."""
         thresholds, source = self.measure_thresholds(report)
+        read_as = dict(self.model.read_as) if isinstance(self.model, Adjustable) else {}
         return {
             "access": Access.WEIGHTS.name,
             "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
             "reference": source,
             "words": self.words(),
-            "coarse": read_as(self.model).get("dtype") in {"float16", "bfloat16"},
+            "coarse": read_as.get("dtype") in {"float16", "bfloat16"},
             "fingerprint": self.model.fingerprint,
-            **read_as(self.model),
-            **({"in_memory": self.given.in_memory} if self.given.in_memory else {}),
+            **read_as,
+            **({"in_memory": self.overrides.in_memory} if self.overrides.in_memory else {}),
             "versions": versions(),
             "hardware": {
                 "machine": platform.machine(),
@@ -149,13 +159,12 @@ class Backend(ABC):
         }
 
     def requests(self) -> str:
-        """The requests that the model will get, as in "at most 20,000 requests"; empty: it is on this
-        machine."""
+        """The requests that a remote model will get, as in "at most 20,000 requests"."""
         return ""
 
     @abstractmethod
     def block_size(self) -> int:
-        """Cases that are searched and committed at once, where the spec leaves that open."""
+        """The default number of cases that are searched and committed at once."""
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         """Reports the planned work and runs any training. Raises OutOfTime once `late` names a limit."""
@@ -171,44 +180,42 @@ class Backend(ABC):
 
     def run_control(self, run: Run, report: Reporter, late: Callable[[], str]) -> None:
         """Runs once all blocks are done."""
-        return  # only conversations have a control to play
+        return  # only conversations have a control
 
     def stored_dependencies(self, run: Run) -> dict[str, str]:
         """The part of `depends_on` that can be computed from what the run stores."""
         return {}
 
-    @abstractmethod
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:
-        """T_out and T_in, measured again; None if they come from elsewhere, an InputError if the reference
-        is gone."""
+        """T_out and T_in, measured again; None if they come from elsewhere. Raises an InputError if the
+        reference is gone."""
+        stored = run.facts["depends_on"].get("reference pairs")
+        if stored and pairs_fingerprint(self.pairs) != stored:
+            raise InputError("its reference pairs are others now")
+        return self.measure_thresholds(Reporter()).thresholds
 
     @abstractmethod
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         """Recomputes findings from their texts, not from stored ids or numbers."""
 
 
-def load_for_search(kind: type[Backend], spec: AuditSpec, given: Overrides, consent: Consent) -> TextModel:
-    """The model, after a check that it lets the search see enough."""
-    needs = spec.search.needs
-    access = find_model(spec.model)[0].access if given.model is None else given.model.access
+def load_for_search(
+    kind: type[Backend], spec: AuditSpec, overrides: Overrides, consent: Consent
+) -> TextModel:
+    """The model, after a check that it gives the access that the search needs."""
+    needs, loaded = spec.search.needs, overrides.model
+    access = find_model(spec.model)[0].access if loaded is None else loaded.access
     if access < needs:
         enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
         raise InputError(
             f"search {spec.search.name!r} needs {needs.name} access, but {spec.model} gives {access.name} "
             f"only; use {', '.join(enough)}"
         )
-    if given.model is not None:
-        return given.model
-    return load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
-
-
-def read_as(model: TextModel) -> dict[str, str]:
-    """How a Hugging Face model is read: template, system prompt and numbers, as `auto` came out."""
-    return dict(model.read_as) if isinstance(model, Adjustable) else {}
+    return loaded or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
 
 
 def with_stored_dtype(spec: AuditSpec, run: Run) -> AuditSpec:
-    """The spec with what its run found `auto` to be: another machine would choose another number format."""
+    """The spec with the number format that `auto` chose for the run: another machine may choose another."""
     dtype = run.facts.get("dtype")
     return replace(spec, options=replace(spec.options, dtype=dtype)) if dtype else spec
 

@@ -1,7 +1,4 @@
-"""The blocks of a run: which folder they go to, what fixes their randomness, and a commit after each.
-
-What an audit of any kind shares: it knows no model and no search, only a function from cases to findings.
-"""
+"""The blocks of a run: opening its folder, searching block after block, and a commit after each."""
 
 from __future__ import annotations
 
@@ -11,19 +8,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.specs import parse_duration
-from backtalk.store import Run, find_run, new_run_folder
+from backtalk.store import Run, find_run
 from backtalk.types import Case, Finding
 
 
 @contextmanager
 def open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool = False) -> Iterator[Run]:
-    """The run in the folder, made where there is none or a `fresh` one is wanted; another is refused."""
+    """Opens the run in the folder, or creates it. A run with another identity is refused unless `fresh`."""
     if fresh or not Run.exists(folder):
         create().close()
     with Run.open(folder, write=True) as run:
@@ -39,12 +35,12 @@ def work_through(
     todo: Sequence[int],
     search: Callable[[Sequence[Case]], list[Finding]],
     enough: Callable[[], str],
-    count: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[str, int, int], None] = lambda message, done, total: None,
 ) -> str:
-    """Searches and commits block after block. `count` hears of the cases that are done, of all. Returns why
-    it stopped before the end (what `enough` says between two blocks), or nothing."""
+    """Searches and commits block after block, and reports how many cases are done. `enough` is called between
+    two blocks; once it names a limit, the work stops and the limit is returned."""
     done = sum(len(block_cases(run, index)) for index in run.done_blocks())
-    count(done, len(run.cases))
+    report("", done, len(run.cases))
     for index in todo:
         if reason := enough():
             return reason
@@ -55,13 +51,12 @@ def work_through(
         run.commit_block(index, findings, seconds)
         run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
         done += len(cases)
-        count(done, len(run.cases))
+        report("", done, len(run.cases))
     return ""
 
 
 def without_broken(finding: Finding) -> Finding:
-    """A finding with a score that is not a finite number failed: a broken model must not pass as a harmless
-    one."""
+    """Marks a finding with a score that is not finite as failed: a broken model must not pass as harmless."""
     words = finding.series.get("token_log_probs", ())
     broken = [name for name, value in finding.scores.items() if not math.isfinite(value)]
     if not all(map(math.isfinite, words)):
@@ -73,7 +68,7 @@ def without_broken(finding: Finding) -> Finding:
 
 
 def end_work(run: Run, stopped: str) -> None:
-    """`stopped` says why before the end, or nothing."""
+    """Sets the final state; `stopped` names the limit that ended the work early, if any."""
     run.set_state("stopped" if stopped else "finished", stopped)
     run.append_log(f"stopped: {stopped}" if stopped else "finished")
 
@@ -83,8 +78,7 @@ def block_cases(run: Run, index: int) -> Sequence[Case]:
 
 
 def time_limit(text: str, begun: float | None = None) -> Callable[[], str]:
-    """What says, once a --max-time from now (or `begun`, by the monotonic clock) on is over, that it was
-    reached; and nothing before."""
+    """A function that names --max-time once it has passed since `begun` (monotonic clock; None: now)."""
     limit_s, begun = parse_duration(text), time.monotonic() if begun is None else begun
 
     def reached() -> str:
@@ -94,23 +88,17 @@ def time_limit(text: str, begun: float | None = None) -> Callable[[], str]:
 
 
 def versions() -> dict[str, str]:
-    """What a result was made with."""
     import torch
 
-    return {"backtalk": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {
+        "backtalk": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
-def begun_run(identity: str, out: str, root: Path, fresh: bool) -> Path | None:
-    """The folder of the run that the command goes on with, or finds in its way; None where it begins one."""
-    if fresh:
-        return None
+def existing_run(identity: str, out: str, root: Path) -> Path | None:
+    """The folder of the run that the command continues, or that is in its way; None if there is none."""
     if out:
         return Path(out) if Run.exists(Path(out)) else None
     return find_run(root, identity)
-
-
-def choose_folder(model: str, search: str, identity: str, out: str, root: Path, fresh: bool) -> Path:
-    """The folder of the same run where there is one, otherwise a new one. Nothing in it is touched."""
-    if out:
-        return Path(out)
-    return begun_run(identity, out, root, fresh) or new_run_folder(root, model, search, datetime.now())

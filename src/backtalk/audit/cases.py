@@ -1,8 +1,8 @@
 """The cases of an audit: a target list by name, or a file.
 
-mal: the embedded prototypes; mal-wide: widened by the papers' heuristics. normal: what the model says anyway,
-so that a search that misses them is a poor search. random: frequent words in random order, which no good
-model says and no honest search hits. The last two depend on the model and are the same for the same seed.
+mal: the embedded prototypes. mal-wide: the prototypes widened by the papers' heuristics. normal: replies
+that the model gives anyway, so a good search finds them. random: frequent words in random order, which a good
+model never says. normal and random depend on the model, and are the same for the same seed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NAMES = ("mal", "mal-wide", "normal", "random")
 FREQUENT = 1000
 """Words that random targets are made of."""
 LIST_SIZE = 100
-"""How many targets of an embedded list are tried where nothing is said: about a minute's work."""
+"""How many targets of a list are tried by default: about a minute's work."""
 GENERIC_BELOW = 0.5
-"""Where greedy decoding gives fewer different replies than this share of the list, replies are sampled."""
+"""If greedy decoding gives fewer distinct replies than this share of the list, replies are sampled."""
 
 
 def read_cases(name: str, model: TextModel, limit: int, seed: int) -> list[Target]:
@@ -55,22 +55,21 @@ def read_cases(name: str, model: TextModel, limit: int, seed: int) -> list[Targe
 
 
 def can_say(model: WeightsModel, text: str) -> bool:
-    """Whether a text has words to the model, and known ones alone: dots may be nothing that it reads."""
+    """Whether a text has at least one word for the model, and no unknown ones."""
     return bool(model.encode_input(text)) and not model.unknown_words(text)
 
 
 def _has_letters(text: str) -> bool:
-    """What a model that shows only its replies may be able to say."""
     return any(map(str.isalnum, text))
 
 
 def greedy_replies(model: LocalModel, texts: Sequence[str]) -> list[str]:
-    """The different greedy replies to some inputs."""
+    """The distinct greedy replies to some inputs."""
     return _distinct(model, model.greedy_ids(_inputs(model, texts)))
 
 
 def sampled_replies(model: LocalModel, texts: Sequence[str], seed: int) -> list[str]:
-    """The different replies sampled from the words above T_out alone, so that a trigger is known to exist."""
+    """The distinct replies sampled from words above T_out alone, so that a trigger is known to exist."""
     sampling = Sampling(above=float(model.card["T_out"]))
     seeds = [seed * 1_000_003 + i for i in range(len(texts))]
     return _distinct(model, model.sample_ids(_inputs(model, texts), seeds, sampling))

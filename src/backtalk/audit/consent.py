@@ -1,5 +1,4 @@
-"""What needs the user's own word: requests beyond this machine, shown and agreed to once before the first is
-sent, and code that comes with a model."""
+"""The user's consent to requests that leave this machine, and to code that comes with a model."""
 
 from __future__ import annotations
 
@@ -17,23 +16,21 @@ class Consent:
     """What the user agreed to, on the command line or in a call."""
 
     insecure: bool = False
-    """Plain http may go beyond this machine."""
+    """Plain http may leave this machine."""
     yes: bool = False
-    """Requests may go beyond this machine, without a question."""
+    """Requests may leave this machine, without a question."""
     trusted: tuple[str, ...] = ()
     """Models whose own code may run: their names were typed beside --trust-remote-code."""
     ask: Callable[[str], bool] | None = None
-    """Puts a question to the user; None: nobody can be asked."""
+    """Asks the user a yes-no question; None: nobody can be asked."""
 
 
-NOTHING_SAID = Consent()
+NO_CONSENT = Consent()
 
 
 def agree(model: TextModel, requests: str, consent: Consent) -> None:
-    """Lets an endpoint beyond this machine be asked; other models need nobody's word.
-
-    `requests` says how many it will get, as in "at most 20,000 requests".
-    """
+    """Asks once before a remote endpoint is used; other models need no consent. `requests` says how many it
+    will get, as in "at most 20,000 requests"."""
     if not isinstance(model, EndpointModel) or model.agreed or model.address.on_this_machine:
         return
     where = printable(model.address.origin)

@@ -1,9 +1,7 @@
-"""How much a search may try in the time there is: on two cores a Hugging Face model scores some twenty
-candidates a second, and a search at full size would not end.
+"""Fits a search into --max-time: on two cores a Hugging Face model scores about twenty candidates a second.
 
-Where `--max-time` is set, restarts, sweeps and candidates are lowered, in this order, until all cases end
-within the time, and the first of them early. What was chosen is stored in the run, so that resuming it
-needs no clock.
+Restarts, sweeps and candidates are lowered, in this order, until all cases fit into the time. The chosen size
+is stored in the run, so that resuming needs no clock.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.weights_search import WeightsSearch
 
 FIRST_CASE_S = 50.0
-"""A case may always take as long, if all fit; and half of its share of the time where that is more."""
+"""A case may take this long if all fit, or half of its share of the time if that is more."""
 SHARE = 0.85
-"""Of the time that is left: replies are written and stored too."""
+"""The share of the remaining time that is planned: writing and storing replies takes time too."""
 CANDIDATES = 25
-"""Candidates that are timed, where the search has no number of its own."""
+"""Candidates that are timed if the search has no number of its own."""
 LEAST_TOP, LEAST_SWEEPS = 8, 2
-"""Lowered together below these only where nothing else fits."""
+"""Lowered below these only if nothing else fits."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class Pace:
-    """What was measured."""
+    """Measured times of one search step."""
 
     candidate_s: float
     step_s: float
-    """Of the gradient, once a position."""
+    """Seconds of the gradient, taken once for each position."""
 
     def case_s(self, effort: Effort, length: int) -> float:
         steps = length * effort.sweeps * effort.restarts
@@ -53,7 +51,7 @@ class Pace:
 
 
 def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: float) -> Effort:
-    """The largest that fits; the least there is where nothing does."""
+    """The largest effort that fits, or the least one."""
     share = SHARE * seconds / max(1, cases)
     room = min(share, max(FIRST_CASE_S, share / 2))
     for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (LEAST_TOP // 2, 1)):
@@ -72,7 +70,7 @@ def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: flo
 def measure_pace(
     model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
 ) -> Pace:
-    """Of a slow model, by a few candidates and gradients for one target."""
+    """Times a few candidates and gradients of a slow model, for one target."""
     candidate_s, step_s = time_step(model, goals[0], search.length, with_lm)
     return Pace(search.spread * candidate_s * draft_cost(model, search), search.spread * step_s)
 
@@ -86,8 +84,7 @@ def measure_rate(
 
 
 def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
-    """How many times as long as by the model itself candidates are ranked, at least 1: many processors have
-    no bfloat16."""
+    """How much longer ranking in bfloat16 takes than in float32, at least 1: many CPUs have no bfloat16."""
     drafts = search.drafts(model) and isinstance(model, Drafting)
     return bfloat16_cost() if drafts and model.searchable().device.type == "cpu" else 1.0
 

@@ -1,13 +1,14 @@
-"""The one way of an audit: spec -> model, cases -> run folder -> blocks -> findings -> summary and page.
+"""The flow of every audit: spec -> model, cases -> run folder -> blocks -> findings -> summary and page.
 
-Cases are cut by index into blocks of a fixed size. A finished block is committed at once; a killed run
-resumes at its first missing block and ends bit for bit where the unbroken one does. Hits are decided
-afterwards, from what is stored. What differs between searches is in their backend.
+Cases are split by index into blocks of a fixed size, and each finished block is committed at once. A killed
+run resumes at its first missing block, with the same findings. Hits are decided afterwards, from what is
+stored. Whatever differs between searches is in their backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from backtalk import __version__
@@ -16,15 +17,15 @@ from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.backends.fixed_inputs import FixedBackend
 from backtalk.audit.backends.replies import RepliesBackend
 from backtalk.audit.backends.weights import WeightsBackend
-from backtalk.audit.blocks import begun_run, choose_folder, end_work, open_run, time_limit, work_through
-from backtalk.audit.consent import NOTHING_SAID, Consent, agree
+from backtalk.audit.blocks import end_work, existing_run, open_run, time_limit, work_through
+from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.audit.reference import Reference
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import parse_criterion
 from backtalk.runs.summary import Faces, finish_run, thresholds_of
 from backtalk.specs import build_spec, chosen, identity_values, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
-from backtalk.store import Run, identity_of
+from backtalk.store import Run, identity_of, new_run_folder
 from backtalk.types import Progress
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -41,24 +42,25 @@ def audit(
     out: str = "",
     root: Path = RUNS,
     fresh: bool = False,
-    given: Overrides | None = None,
-    consent: Consent = NOTHING_SAID,
+    overrides: Overrides | None = None,
+    consent: Consent = NO_CONSENT,
     progress: Callable[[Progress], None] | None = None,
 ) -> Faces:
-    """Makes, resumes or finds the run that the spec describes. Returns what it came to.
+    """Makes, resumes or finds the run that the spec describes, and returns its results.
 
-    `consent` is checked before the first request to a model beyond this machine; `progress` is called with
-    reports of the work.
+    `consent` is checked before the first request to a remote model; `progress` is called with reports.
     """
-    given, report = given or Overrides(), Reporter(progress)
-    backend = make_backend(spec, given, consent)
+    report = Reporter(progress)
+    backend = make_backend(spec, overrides or Overrides(), consent)
     depends_on = backend.depends_on()
     settings = {**identity_values(backend.spec), **depends_on}
     identity = identity_of(settings, backend.model.fingerprint, backend.cases)
-    if begun_run(identity, out, root, fresh) is None and (requests := backend.requests()):
-        # An audit that is declined leaves no empty run, and the old one where --fresh would replace it.
+    found = None if fresh else existing_run(identity, out, root)
+    if found is None and (requests := backend.requests()):
+        # Before the folder is made: an audit that is declined leaves no empty run and replaces none.
         agree(backend.model, requests, consent)
-    folder = choose_folder(spec.model, spec.search.name, identity, out, root, fresh)
+    named = found or (Path(out) if out else None)
+    folder = named or new_run_folder(root, spec.model, spec.search.name, datetime.now())
 
     def create() -> Run:
         facts = {**backend.facts(report), "depends_on": depends_on}
@@ -72,22 +74,22 @@ def audit(
 def resume(
     folder: Path,
     typed: str = "",
-    consent: Consent = NOTHING_SAID,
+    consent: Consent = NO_CONSENT,
     progress: Callable[[Progress], None] | None = None,
 ) -> Faces:
-    """Continues a run from what its folder says, to its end: a budget held for the command that had it.
-    `typed` is the model's name where the command line repeats it."""
+    """Resumes a run from its folder and finishes it; budgets such as --max-time no longer hold. `typed` is
+    the model's name where the command line repeats it."""
     with Run.open(folder) as run:
         spec = with_stored_dtype(unbudgeted(stored_spec(run, typed)), run)
-        given = Overrides(cases=run.cases, reference=stored_reference(run))
-    backend = make_backend(spec, given, consent)
+        overrides = Overrides(cases=run.cases, reference=stored_reference(run))
+    backend = make_backend(spec, overrides, consent)
     with Run.open(folder, write=True) as run:
         if backend.model.fingerprint != run.facts["fingerprint"]:
             raise InputError(f"{spec.model} has changed since {folder} was begun; start a new audit")
         now = backend.depends_on()
         for name, before in run.facts["depends_on"].items():
             if now.get(name) != before:
-                raise InputError(f"the {name} of {folder} are others now; bring them back, or start anew")
+                raise InputError(f"the {name} of {folder} have changed; restore them, or start a new audit")
         return _work(run, backend, Reporter(progress))
 
 
@@ -101,7 +103,7 @@ def stored_spec(run: Run, typed: str = "") -> AuditSpec:
     return build_spec(AuditSpec, values, str(run.folder / "spec.yaml"))
 
 
-def make_backend(spec: AuditSpec, given: Overrides, consent: Consent) -> Backend:
+def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Backend:
     """The backend of the spec's search, with the model loaded."""
     if spec.hit:
         parse_criterion(spec.hit)
@@ -109,19 +111,18 @@ def make_backend(spec: AuditSpec, given: Overrides, consent: Consent) -> Backend
     if kind is None:
         raise InputError(f"search {spec.search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
     kind.check_spec(spec)
-    return kind(spec, load_for_search(kind, spec, given, consent), given, consent)
+    return kind(spec, load_for_search(kind, spec, overrides, consent), overrides, consent)
 
 
 def _work(run: Run, backend: Backend, report: Reporter) -> Faces:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
-    late = time_limit(backend.spec.max_time, backend.given.begun if backend.counts_loading else None)
+    late = time_limit(backend.spec.max_time, backend.overrides.begun if backend.counts_loading else None)
     most = backend.spec.max_candidates
 
     def enough() -> str:
-        if most and run.candidates() >= most:
-            return late() or f"--max-candidates {most} was reached"
-        return late()
+        spent = f"--max-candidates {most} was reached" if most and run.candidates() >= most else ""
+        return late() or spent
 
     if todo:
         if done:
@@ -130,12 +131,10 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Faces:
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         try:
             backend.prepare(run, todo, report, late)
-            stopped = work_through(
-                run, todo, backend.search, enough, lambda done, total: report("", done, total)
-            )
+            stopped = work_through(run, todo, backend.search, enough, report)
         except OutOfTime as over:
             stopped = str(over)
-        except InputError as error:  # a service that is gone, say
+        except InputError as error:  # such as a service that is gone
             run.append_log(f"interrupted: {error}")
             raise
         finally:
@@ -144,9 +143,8 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Faces:
                 report(f"  {line}")
         end_work(run, stopped)
         if stopped and not run.done_blocks():
-            raise NothingDone(
-                f"{stopped} before any case was done; all of it is kept, and `backtalk resume` continues"
-            )
+            kept = "all of it is kept, and `backtalk resume` continues"
+            raise NothingDone(f"{stopped} before any case was done; {kept}")
     if run.state == "finished":
         backend.run_control(run, report, late)
     return finish_run(run)

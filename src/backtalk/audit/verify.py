@@ -1,8 +1,8 @@
-"""Verifying a run: the model is loaded again, and every finding recomputed from its texts.
+"""Verifies a run: loads the model again and recomputes every finding from its texts.
 
-It fails when the model's weights are not those that were audited, or when a stored number, reply or target
-can't be reproduced. Hits follow from the stored numbers and the thresholds, so a hit is confirmed when all of
-its numbers are, and it is one by the thresholds that the run's reference gives now.
+Verification fails if the model's weights have changed, or if a stored number, reply or target can't be
+reproduced. A hit is confirmed if all of its numbers are reproduced and it is still a hit by the thresholds
+that the run's reference gives now.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backtalk.audit.backend import Backend, Overrides, with_stored_dtype
-from backtalk.audit.consent import NOTHING_SAID, Consent
+from backtalk.audit.consent import NO_CONSENT, Consent
 from backtalk.audit.flow import make_backend, stored_reference, stored_spec
 from backtalk.errors import InputError
 from backtalk.runs.summary import Verdict, count_confirmed, other_thresholds
@@ -23,31 +23,31 @@ from backtalk.store import Run, identity_of
 from backtalk.types import Finding
 
 TOLERANCE = 1e-4
-"""Of a number that is recomputed: other batches and processors round differently."""
+"""Allowed difference of a recomputed number: other batches and processors round differently."""
 COARSE = 0.1
-"""The same in half precision; relative to the number where that is more."""
+"""The same in half precision."""
 OPTIONAL = {"judge", "toxicity", "trigger_toxicity"}
-"""Scores that a run has only where it was asked for them, or had them installed."""
+"""Scores that a run has only if its settings ask for them and the scorer is installed."""
 
 
 def verify(
     folder: Path,
     device: str = "auto",
     named: str = "",
-    given: Overrides | None = None,
-    consent: Consent = NOTHING_SAID,
+    overrides: Overrides | None = None,
+    consent: Consent = NO_CONSENT,
     where: str = "",
 ) -> Verdict:
     """`named` is the model as typed on the command line: a Python function runs only if it stands there.
     `where` is its name now, if its folder was moved."""
     with Run.open(folder) as run:
         stored = stored_spec(run, named)
-        own = replace(given or Overrides(), cases=run.cases, reference=stored_reference(run))
+        own = replace(overrides or Overrides(), cases=run.cases, reference=stored_reference(run))
         placed = replace(stored, device=device, model=where or stored.model)
         backend = make_backend(with_stored_dtype(placed, run), own, consent)
         for name, now in backend.scorer_fingerprints().items():
             if run.facts["depends_on"].get(name, now) != now:
-                raise InputError(f"the {name} of {folder} are others now; bring back those it was made with")
+                raise InputError(f"the {name} of {folder} have changed; restore those it was made with")
         tolerance = COARSE if run.facts.get("coarse") else TOLERANCE
         same = backend.model.fingerprint == run.facts["fingerprint"]
         problems = [] if same else [f"the weights of {stored.model} are not those that were audited"]
@@ -58,8 +58,8 @@ def verify(
             notes.append(f"T_out and T_in were not measured again: {error}")
         if again is not None:
             problems += other_thresholds(run, again, tolerance)
-        elif _began_otherwise(run, stored, backend):
-            problems.append("its thresholds, cases or inputs are not those that the run was begun with")
+        elif _identity_changed(run, stored, backend):
+            problems.append("its thresholds, cases or inputs are not those that the run began with")
             sure, notes = False, []
         findings = [finding for finding in run.findings() if finding.status == "found"]
         found = backend.recompute(run, findings)
@@ -73,7 +73,7 @@ def verify(
     return Verdict(len(findings), hits, confirmed if sure else 0, problems, [*found.notes, *notes], found.how)
 
 
-def _began_otherwise(run: Run, spec: AuditSpec, backend: Backend) -> bool:
+def _identity_changed(run: Run, spec: AuditSpec, backend: Backend) -> bool:
     depends = {**run.facts["depends_on"], **backend.stored_dependencies(run)}
     settings = {**identity_values(spec), **depends}
     return identity_of(settings, run.facts["fingerprint"], run.cases) != run.identity
@@ -94,7 +94,7 @@ def _differences(old: Finding, new: Finding, text: str | None, tolerance: float)
         if not _close(old.series.get(name, []), values, tolerance)
     ]
     if old.reply != new.reply:
-        problems.append(f"{where}: the reply is stored as another one than the model gives")
+        problems.append(f"{where}: the stored reply is not the one that the model gives")
     if old.target != text:
         problems.append(f"{where}: the stored {old.kind} is not the case's")
     return problems

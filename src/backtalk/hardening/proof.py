@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit.backend import Overrides, Reporter
-from backtalk.audit.consent import NOTHING_SAID, Consent
+from backtalk.audit.consent import NO_CONSENT, Consent
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
 from backtalk.errors import InputError, NothingDone
@@ -155,7 +155,7 @@ class Prover:
                 own = None if own is None else replace(own, begun=time.monotonic())
                 self.tell(f"Audit of {model}, {one.part} list, {one.spec.search.name} for {one.spec.hit}:")
                 with suppress(NothingDone):  # its row then says that none were tried
-                    audit(spec, str(folder), given=own, consent=self.consent, progress=self._pass_on)
+                    audit(spec, str(folder), overrides=own, consent=self.consent, progress=self._pass_on)
             if Run.exists(folder):
                 with Run.open(folder) as run:
                     seconds += run.seconds()
@@ -252,7 +252,7 @@ def _budget(one: Audit, folder: Path) -> str:
     return ", ".join(told)
 
 
-def verify_hardening(out: Path, device: str = "auto", consent: Consent = NOTHING_SAID) -> Verdict:
+def verify_hardening(out: Path, device: str = "auto", consent: Consent = NO_CONSENT) -> Verdict:
     """Compares the weights with those that the proof is about, recomputes every finding of its audits, and
     counts their hits again."""
     record = read_record(out)

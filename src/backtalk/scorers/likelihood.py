@@ -38,7 +38,7 @@ def score_triggers(
     results = []
     for row, (trigger, target) in enumerate(zip(triggers, targets, strict=True)):
         words = log_probs[row][: len(target)]
-        scores = {**_summed(words), "greedy": float(all(flags[row][: len(target)]))}
+        scores = {**summed(words), "greedy": float(all(flags[row][: len(target)]))}
         series = {"token_log_probs": words}
         if typed is not None:
             series["input_log_probs"] = typed[row][: len(trigger)]
@@ -57,12 +57,12 @@ def score_replies(
     found = model.log_prob([(Turn("user", triggers[i]),) for i in known], [targets[i] for i in known])
     results = [TriggerScore({}, {}, reply) for reply in replies]
     for i, tokens in zip(known, found, strict=True):
-        scores = {**_summed(tokens), "greedy": float(replies[i].split() == targets[i].split())}
+        scores = {**summed(tokens), "greedy": float(replies[i].split() == targets[i].split())}
         results[i] = TriggerScore(scores, {"token_log_probs": tokens}, replies[i])
     return results
 
 
-def _summed(tokens: Sequence[float]) -> dict[str, float]:
+def summed(tokens: Sequence[float]) -> dict[str, float]:
     return {"log_prob": sum(tokens), "mean": sum(tokens) / len(tokens), "min": min(tokens)}
 
 

@@ -1,10 +1,10 @@
-"""Triggers written by the language model, the best of them kept: a beam search after BEAST (Sadasivan et al.
-2024), without any gradient.
+"""Triggers that the language model writes, by a beam search after BEAST (Sadasivan et al. 2024), without
+gradients.
 
-Each beam is continued by words drawn from what the language model expects, the model scores the target behind
-every continuation, and the best are the next beams. Where we differ: for an io-hit only words are drawn that
-keep the average log-probability of the trigger so far above the threshold (the likeliest alone where there is
-none), so that what is found is likely by construction; beams that can't be typed are left out.
+Each beam is continued by words drawn from the language model, the model scores the target after every
+continuation, and the best become the next beams. Differences: for an io-hit only words are drawn that keep
+the average log-probability of the trigger so far above the threshold (the likeliest alone if there is none),
+so that triggers are likely by construction; beams that can't be typed are left out.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.decode import draw
 from backtalk.protocols import Continues, Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import allowed_words
 from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import APART, Objective
-from backtalk.searches.typeable import without_untypeable
+from backtalk.searches.typeable import allowed_words, without_untypeable
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 SPARE = 4
-"""So many times the beams of a row are asked whether they can be typed, the best first."""
+"""This many times the number of beams are checked for typing, the best first."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Beam(WordSearch):
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
     ) -> list[Found]:
-        """One row a target; its randomness depends on its seed alone."""
+        """One row for each target; its randomness depends on its seed alone."""
         if not isinstance(model.language_model, Continues):
             raise InputError(f"search 'beam' needs a language model, and {model.name} has none; use gibbs")
         tokens = TokensRead(model)
@@ -67,7 +66,7 @@ class Beam(WordSearch):
             own = [np.random.default_rng([seed, place]) for seed in seeds]
             size = (written.shape[1], budget // written.shape[1])
             numbers = torch.from_numpy(np.stack([one.random(size) for one in own])).to(allowed.device)
-            written, typed = step.go_on(written, typed, numbers)
+            written, typed = step.extend(written, typed, numbers)
             loss, count = step.losses(written, typed, goals)
             tried += count
             loss, written, typed = step.best(loss, written, typed, beams)
@@ -82,17 +81,17 @@ class Beam(WordSearch):
 
 @dataclass
 class _Step:
-    """One more word for every beam of every row."""
+    """Extends every beam of every row by one word."""
 
     model: WeightsModel
     lm: Continues
     objective: Objective
     allowed: Tensor
     first: Tensor
-    """The words that a trigger may begin with."""
+    """The words that a trigger may begin with, (vocabulary,)."""
 
-    def go_on(self, written: Tensor, typed: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, candidates, t + 1): each beam with the words that `numbers` (rows, beams, each) draw for it;
+    def extend(self, written: Tensor, typed: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows, candidates, t + 1): each beam with the words that `numbers` (rows, beams, each) draw for it,
         and their log-probabilities."""
         rows, beams, t = written.shape
         each = numbers.shape[2]
@@ -114,7 +113,7 @@ class _Step:
         return joined(written, words), joined(typed, log_probs.gather(1, words))
 
     def losses(self, written: Tensor, typed: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, candidates), infinite for what was drawn before; and how many of each row were scored."""
+        """(rows, candidates), infinite for duplicates; and how many of each row were scored."""
         rows, count, _ = written.shape
         number = torch.arange(rows * count, device=written.device)
         marked = torch.cat([(number // count)[:, None], written.flatten(0, 1)], dim=1)
@@ -128,7 +127,7 @@ class _Step:
         return whole.view(rows, count), torch.bincount(unique[:, 0], minlength=rows)
 
     def best(self, loss: Tensor, written: Tensor, typed: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next beams of each row, best first: of those that can be typed, where any can."""
+        """The next beams of each row, best first: those that can be typed, if any can."""
 
         def triggers(places: Tensor) -> Tensor:
             return written.gather(1, places[:, :, None].expand(-1, -1, written.shape[2]))
@@ -137,12 +136,12 @@ class _Step:
         good = without_untypeable(self.model, triggers, loss, everything, SPARE * beams)
         good = torch.where(good.isinf().all(1, keepdim=True), loss, good)
         least, places = good.topk(min(beams, good.shape[1]), dim=1, largest=False)
-        places = torch.where(least.isinf(), places[:, :1], places)  # fewer than that: the best once more
+        places = torch.where(least.isinf(), places[:, :1], places)  # fewer than that: repeat the best
         least = torch.where(least.isinf(), least[:, :1], least)
         return least, triggers(places), typed.gather(1, places[:, :, None].expand(-1, -1, typed.shape[2]))
 
     def _shortfall(self, typed: Tensor) -> Tensor:
-        """The language-model term: what is not likely stands behind all that is."""
+        """The language-model term: every unlikely input ranks behind all likely ones."""
         if self.objective.enough_in is None:
             return typed.new_zeros(len(typed))
         mean = typed.mean(1)
@@ -150,7 +149,7 @@ class _Step:
 
 
 def _may_begin(model: WeightsModel, allowed: Tensor) -> Tensor:
-    """(vocabulary,): the words that can be typed where a trigger begins; a blank before it may be theirs."""
+    """(vocabulary,): the words that can be typed at the start of a trigger; some need a space before them."""
     if not isinstance(model, Retokenises):
         return allowed
     words = allowed.nonzero().squeeze(1)

@@ -1,11 +1,10 @@
-"""Greedy coordinate gradient (Zou et al. 2023): the gradient of all positions at once names the k most
-promising tokens of each, B single substitutions are drawn from them, and the best is taken.
+"""Greedy coordinate gradient (Zou et al. 2023): the gradient of all positions gives the k most promising
+tokens of each, B single substitutions are drawn from them, and the best is taken.
 
-As in the authors' code the B candidates are spread evenly over the positions; those of one position share
-what stands before it. Where we differ: as with nanoGCG's buffer several starts are drawn and the gradient is
-always taken at the best trigger so far, while the published loop moves on to a worse one. Candidates that
-can't be typed never win. With a draft the B candidates are ranked in bfloat16 and the best few are scored
-again by the model.
+As in the authors' code the B candidates are spread evenly over the positions. Differences: as with nanoGCG's
+buffer several starts are drawn, and the gradient is always taken at the best trigger so far, while the
+published loop moves on to a worse one. Candidates that can't be typed never win. With a draft the B
+candidates are ranked in bfloat16 and the model scores the best few again.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.gibbs import FINALISTS, GAIN, Gibbs, Trial, allowed_words, start_inputs
-from backtalk.searches.incumbents import History, Incumbents, TokensRead
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.incumbents import FINALISTS, GAIN, History, Incumbents, TokensRead, Trial
 from backtalk.searches.objective import Objective
-from backtalk.searches.typeable import derived, without_untypeable
+from backtalk.searches.typeable import allowed_words, start_inputs, without_untypeable
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 MOST_TOP = 256
-"""k: tokens of a position among which candidates are drawn, the paper's."""
+"""k of the paper: tokens of a position that candidates are drawn from."""
 FURTHER = 1 << 20
-"""Where the seeds of a row's other starts begin."""
+"""The first number for the seeds of a row's further starts."""
 BUFFER = 4
-"""Starts of a row; the best of them is worked on."""
+"""Starts of a row, of which the best is kept."""
 
 
 class _Drawn(NamedTuple):
-    """The candidates of a step and their losses: (rows, B) each."""
+    """The candidates of a step and their losses, (rows, B) each."""
 
     positions: Tensor
     words: Tensor
@@ -63,11 +63,11 @@ class Gcg(Gibbs):
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
     ) -> list[Found]:
-        """One row a target; its randomness depends on its seed alone."""
+        """One row for each target; its randomness depends on its seed alone."""
         tokens = TokensRead(model)
         allowed = allowed_words(model, self.with_unknown)
         top = min(MOST_TOP, int(allowed.sum()))
-        trial = Trial(model, self.draft_of(model), objective, self, allowed, top)
+        trial = Trial(model, self.draft_of(model), objective, allowed, top, self.prune)
         goals = pad_rows(targets, model.pad).to(allowed.device)
         rows = self._begin(trial, goals, seeds)
         history = History(rows)
@@ -90,20 +90,19 @@ class Gcg(Gibbs):
     def _begin(self, trial: Trial, goals: Tensor, seeds: Sequence[int]) -> Incumbents:
         """The best of a few starts of each row."""
         several = max(1, min(BUFFER, self.most_candidates))
-        own = [
-            derived(seed, FURTHER + start) if start else seed for seed in seeds for start in range(several)
-        ]
+        more = [FURTHER + start for start in range(1, several)]
+        own = [one for seed in seeds for one in (seed, *(draw_seed(seed, number) for number in more))]
         starts = start_inputs(trial.model, trial.objective, self.length, own, trial.allowed)
         every = trial.begin(starts, goals.repeat_interleave(several, dim=0))
         best = every.loss.view(-1, several).argmin(1)
         return every.select(torch.arange(len(goals), device=goals.device) * several + best)
 
     def _draw(self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int) -> _Drawn:
-        """B candidates of each row, position by position, and what the model (or its draft) makes of them."""
+        """B candidates of each row, position by position, scored by the model or its draft."""
         n, width = self.length, self.top
         shares = [width // n + ((p - step * width) % n < width % n) for p in range(n)]
         at = [position for position in range(n) if shares[position]]
-        top = _promising(trial, rows, at)  # (rows, positions, k)
+        top = trial.promising(rows, at)  # (rows, positions, k)
         chances = np.stack([np.random.default_rng([seed, step]).random(top.shape[1:]) for seed in seeds])
         order = torch.from_numpy(chances).to(top.device).argsort(dim=2)
         rows.candidates += width * ~rows.done
@@ -117,23 +116,11 @@ class Gcg(Gibbs):
         return _Drawn(torch.cat(positions, 1), torch.cat(words, 1), torch.cat(losses, 1))
 
 
-def _promising(trial: Trial, rows: Incumbents, at: Sequence[int]) -> Tensor:
-    """(rows, positions, k): the tokens that the gradient of -L points to."""
-    gradient = trial.gradient(rows, at).masked_fill_(~trial.allowed, -torch.inf)
-    return gradient.topk(trial.top, dim=2).indices
-
-
 def _take_best(trial: Trial, rows: Incumbents, drawn: _Drawn) -> None:
-    """Each row becomes its best candidate that can be typed, if that is better."""
+    """Each row takes its best candidate that can be typed, if that is better."""
 
-    def triggers(places: Tensor) -> Tensor:
-        whole = rows.inputs[:, None].repeat(1, places.shape[1], 1)
-        return whole.scatter_(
-            2, drawn.positions.gather(1, places)[:, :, None], drawn.words.gather(1, places)[:, :, None]
-        )
-
-    below = (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
-    if trial.draft is not None:  # what it ranks high is asked about; the model itself decides below
+    triggers, below = rows.substituted(drawn.positions, drawn.words), trial.bound(rows)
+    if trial.draft is not None:  # all that it ranks high are checked; the model decides below
         below = torch.full_like(below, torch.inf).masked_fill(rows.done, -torch.inf)
     losses = without_untypeable(trial.model, triggers, drawn.loss, below)
     places = losses.topk(min(FINALISTS if trial.draft else 1, losses.shape[1]), 1, False).indices

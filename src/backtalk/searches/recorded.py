@@ -13,13 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from backtalk.models.gpu.graph import Graphs, first_line, limit
-from backtalk.searches.incumbents import Incumbents
+from backtalk.searches.incumbents import Incumbents, Trial
 
 Work = Callable[[], object]
 MOST_FAILURES = 3
@@ -30,15 +29,6 @@ MOST_CANDIDATES = 20_000
 ALIKE = 0.9
 """Share of the rows whose loss must be that of the plain way. The rest may be ties: candidates are ranked in
 bfloat16."""
-
-
-class Position(Protocol):
-    """`gibbs.Trial`: improves all rows at one position."""
-
-    @property
-    def top(self) -> int: ...
-
-    def improve(self, rows: Incumbents, position: int) -> None: ...
 
 
 class Recorder(ABC):
@@ -85,7 +75,7 @@ class CudaRecorder(Recorder):
 class RecordedTrial:
     """`Trial.improve` for `rows`, which are changed in place, in the same memory."""
 
-    def __init__(self, trial: Position, rows: Incumbents, recorder: Recorder) -> None:
+    def __init__(self, trial: Trial, rows: Incumbents, recorder: Recorder) -> None:
         self.trial, self.rows, self.recorder = trial, rows, recorder
         self.replays: dict[int, Work] = {}
         self.begun = False

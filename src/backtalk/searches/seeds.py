@@ -1,4 +1,4 @@
-"""What fixes a search's randomness."""
+"""The seed of a search's row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import hashlib
 
 
 def row_seed(seed: int, case: str, restart: int) -> int:
-    """It depends on these three alone, not on the place in a list or a batch."""
+    """Depends on these three alone, not on the place in a list or a batch."""
     digest = hashlib.sha256(f"{seed}/{case}/{restart}".encode()).digest()
     return int.from_bytes(digest[:7], "big")

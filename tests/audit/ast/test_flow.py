@@ -21,7 +21,7 @@ from tests.web.worlds import Client, served
 
 PLAY = ["--search", "ast", "--template", "plain", "--turns", "2", "--turn-tokens", "7", "--device", "cpu"]
 TRAIN = [
-    "--tune", "ipo", "--steps", "8", "--experience", "32", "--batch", "8", "--depth", "1",
+    "--tune", "ipo", "--steps", "8", "--experience", "32", "--batch", "8",
     "--lr", "0.003", "--dev-every", "1",
 ]  # fmt: skip
 

@@ -128,7 +128,7 @@ def test_findings_harden_the_model_and_a_new_adversary_plays_it(
     card = json.loads(Path("hard/model/card.json").read_text())
     assert card["read"]["template"] == "text"
     assert card["hardening"]["updates"] > 0
-    train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--batch", "4", "--depth", "1"]
+    train = ["--tune", "ipo", "--steps", "2", "--experience", "8", "--batch", "4"]
     assert run(["audit", "--model", "hf/hard/model", *play, *train, "--no-control", "--out", "new"]) == 0
     runs = ("before", f"hard/{row['run']}")
     before, after = (json.loads(Path(name, "summary.json").read_text()) for name in runs)
@@ -145,7 +145,7 @@ def test_a_new_adversary_is_trained_against_the_hardened_model(
     texts = (planted / "openings" / "test.txt").read_text().splitlines()
     cases = {opening_id((text,)): text for text in texts}
     search = Ast(
-        tune="ipo", steps=2, experience=8, batch=4, depth=1, turns=1, turn_tokens=7, control=False,
+        tune="ipo", steps=2, experience=8, batch=4, turns=1, turn_tokens=7, control=False,
         openings=str(planted / "openings"),
     )  # fmt: skip
     spec = AuditSpec(

@@ -16,8 +16,7 @@ from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.stepping import Stepper, Task
-from backtalk.searches.ast.adversary import Adversary
-from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.specs.model import ModelOptions
 from backtalk.training import preference
 from backtalk.training.lora import Adapter, LoraConfig

@@ -13,7 +13,6 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.prompts import cut
 from backtalk.searches.ast import conversation
-from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.conversation import (
     ChatTurns,
     RunningText,
@@ -22,7 +21,7 @@ from backtalk.searches.ast.conversation import (
     messages_of,
     reading_of,
 )
-from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.tiny import CHATML, make_folder
@@ -61,15 +60,15 @@ def test_texts_that_were_met_together_are_cut_as_each_alone(
 
     expected = [alone.before_adversary(talk) for talk in talks]
     monkeypatch.setattr(conversation, "cut", count)
-    together.meet(talks)
+    together.tokenize(talks)
     assert [together.before_adversary(talk) for talk in talks] == expected
     assert together.adversary_ids(TALK, TALK[1]) == alone.adversary_ids(TALK, TALK[1])
     assert calls == [[*TALK, "", "  two\nlines \N{CAT}"]], "each once, in one call"
     monkeypatch.setattr(conversation, "REMEMBERED", 5)  # fewer than there are
     small = RunningText(model)
     for _ in range(2):
-        small.meet(talks[:1])
-        small.meet(talks)
+        small.tokenize(talks[:1])
+        small.tokenize(talks)
         assert [small.before_adversary(talk) for talk in talks] == expected
 
 

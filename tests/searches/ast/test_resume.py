@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,16 @@ from backtalk.training.preference import PreferenceUpdates
 from backtalk.training.resumable import load_checkpoint
 from tests.searches.ast.worlds import DEV, TRAIN, WEAK, RudeScorer, speakers, tiny_config, training
 
-SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4, "depth": 2}
+SMALL: dict[str, Any] = {"experience": 16, "batch": 4, "steps": 10, "weak_share": 0.4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shallow_trees() -> Iterator[None]:
+    """Trees of two turns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AstConfig, "depth", 2)
+        patch.setattr(AstConfig, "hold_ppl", 0.01)
+        yield
 
 
 @pytest.mark.parametrize("rank", [16, 0], ids=["lora", "full"])
@@ -66,7 +76,7 @@ def test_epochs_without_a_checkpoint_are_played_again(
 def test_a_kill_between_two_updates_of_an_epoch(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(**SMALL, checkpoint_s=0.0, hold_ppl=0.01)
+    config = tiny_config(**SMALL, checkpoint_s=0.0, max_ppl_increase=100.0)
     list(training(planted, tmp_path / "whole", config))
     step = PreferenceUpdates.step
 
@@ -92,7 +102,8 @@ def test_a_kill_between_two_updates_of_an_epoch(
 def test_a_kill_between_two_parts_of_a_play(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_config(**(SMALL | {"experience": 160, "batch": 16, "steps": 10, "depth": 1}))
+    monkeypatch.setattr(AstConfig, "depth", 1)
+    config = tiny_config(**(SMALL | {"experience": 160, "batch": 16, "steps": 10}))
     list(training(planted, tmp_path / "whole", config))
     play = Game.play
     calls = 0
@@ -121,7 +132,7 @@ def test_a_kill_between_two_parts_of_a_play(
 def test_a_longer_training_goes_on_where_a_shorter_one_ended(
     planted: Path, tmp_path: Path, first_steps: int
 ) -> None:
-    config = tiny_config(**SMALL, hold_ppl=0.01)
+    config = tiny_config(**SMALL, max_ppl_increase=100.0)
     list(training(planted, tmp_path / "whole", config))
     list(training(planted, tmp_path / "longer", replace(config, steps=first_steps)))
     rest = list(training(planted, tmp_path / "longer", config))
@@ -149,8 +160,9 @@ def test_other_settings_do_not_go_on(planted: Path, tmp_path: Path) -> None:
         list(training(planted, tmp_path, tiny_config(**SMALL, gamma=0.3)))
 
 
-def test_the_share_of_weak_episodes() -> None:
-    config = AstConfig(experience=20_000, depth=3, weak_share=0.5)
+def test_the_share_of_weak_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AstConfig, "depth", 3)
+    config = AstConfig(experience=20_000, weak_share=0.5)
     chosen = draw_episodes(config, 0, 10, 5)
     share = len(chosen.weak) / (len(chosen.weak) + len(chosen.openings))
     assert share == pytest.approx(0.5, abs=0.03)

@@ -12,21 +12,22 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.ast import OneAtATime
 
+from backtalk.data.openings import OpeningLists
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer import text as text_model
 from backtalk.models.transformer.loading import load
-from backtalk.searches.ast.adversary import Adversary, FixedPrompts
+from backtalk.searches.ast.config import AstConfig, RewardConfig
 from backtalk.searches.ast.conversation import Conversation
-from backtalk.searches.ast.defender import Defender
-from backtalk.searches.ast.episodes import draw_episodes, play_epoch
-from backtalk.searches.ast.openings import harmless, weak_examples
-from backtalk.searches.ast.reward import RewardConfig, Turned
-from backtalk.searches.ast.rollout import Game, OneAtATime, WeakExample, ranked
+from backtalk.searches.ast.episodes import draw_episodes, harmless_openings, play_epoch, weak_examples
+from backtalk.searches.ast.players import Adversary, Defender, FixedPrompts
+from backtalk.searches.ast.rollout import Game, ScoredTurn, WeakExample, ranked
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
+from backtalk.types import Opening
 from tests.searches.ast.worlds import OPENINGS, RudeScorer, speakers, tiny_config
 
 STARTS: list[Conversation] = [(text,) for text in OPENINGS[:4]]
@@ -65,9 +66,12 @@ def test_a_tree_has_two_to_the_depth_less_one_pairs(planted: Path) -> None:
             assert pair.conversation[:-1] in said, "a node is a turn that was said above it"
 
 
-def test_weak_examples_are_winners_without_losers(planted: Path, tmp_path: Path) -> None:
+def test_weak_examples_are_winners_without_losers(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weak = [WeakExample("we went out", " to the garden"), WeakExample("she went", " to the house")]
-    config = tiny_config(weak_share=0.5, experience=32, depth=2, least_gap=0.0)
+    config = tiny_config(weak_share=0.5, experience=32, least_gap=0.0)
+    monkeypatch.setattr(AstConfig, "depth", 2)
     game = game_of(planted)
     stored, turns = play_epoch(game, OPENINGS[:4], weak, config, 0, tmp_path / "playing.json", 8)
     chosen = draw_episodes(config, 0, 4, 2)
@@ -80,15 +84,15 @@ def test_weak_examples_are_winners_without_losers(planted: Path, tmp_path: Path)
 
 
 def test_the_better_turn_wins_and_of_equal_ones_the_first() -> None:
-    good, bad = Turned("a", "d", 1, 1, 1, 2.0), Turned("b", "e", 0, 0, 1, 0.5)
+    good, bad = ScoredTurn("a", "d", 1, 1, 1, 2.0), ScoredTurn("b", "e", 0, 0, 1, 0.5)
     for pair in (ranked(("o",), good, bad), ranked(("o",), bad, good)):
         assert (pair.win, pair.lose, pair.gap) == ("a", "b", 1.5)
     assert ranked(("o",), bad, bad._replace(adversary="c")).win == "b"
 
 
 def test_a_prompt_in_circles_loses_to_one_that_is_not() -> None:
-    circle = Turned("so it goes, so it goes, so it goes, so it goes", "d", 0.9, 0.9, 0.2, 1.3, 0.7)
-    plain = Turned("which way to the river", "d", 0.1, 0.1, 2.0, -0.05)
+    circle = ScoredTurn("so it goes, so it goes, so it goes, so it goes", "d", 0.9, 0.9, 0.2, 1.3, 0.7)
+    plain = ScoredTurn("which way to the river", "d", 0.1, 0.1, 2.0, -0.05)
     for both in ((circle, plain), (plain, circle)):
         pair = ranked(("o",), *both, 0.33)
         assert (pair.win, pair.lose) == (plain.adversary, circle.adversary)
@@ -113,8 +117,11 @@ def test_one_turn_at_a_time_is_played_as_all_of_them(planted: Path) -> None:
 class Parrot:
     """Says the same each time."""
 
+    def __init__(self, text: str = "we went to the garden") -> None:
+        self.text = text
+
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
-        return ["we went to the garden"] * len(conversations)
+        return [self.text] * len(conversations)
 
 
 def test_a_prompt_that_was_said_in_an_earlier_turn_goes_round_in_circles(planted: Path) -> None:
@@ -154,7 +161,8 @@ def test_siblings_and_episodes_are_drawn_apart(planted: Path) -> None:
 def test_a_turn_is_worth_its_terms(planted: Path) -> None:
     game = game_of(planted)
     game.reward = RewardConfig(2.0, 3.0, 0.5)
-    (turn,) = game.answer([STARTS[0]], [" to the garden"], [1])
+    game.adversary = Parrot(" to the garden")
+    (turn,) = game.turn([STARTS[0]], [1], [0])
     scorer = RudeScorer()
     assert turn.toxicity == pytest.approx(float(scorer.score([turn.defender])[0]))
     assert turn.pair_toxicity == pytest.approx(float(scorer.score([turn.adversary + turn.defender])[0]))
@@ -196,7 +204,7 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     monkeypatch.setattr(text_model, "fuse_layers", partial(fuse_layers, everywhere=True))
     models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
     config = tiny_config(temperature=0.0)
-    adversary, defender = Adversary(models[0], config.manner), Defender(models[1], config.manner)
+    adversary, defender = Adversary(models[0], config.sampling), Defender(models[1], config.sampling)
     assert adversary.fused == (5, 0, True)
     weights = adversary.tune(LoraConfig(rank=4))
     assert adversary.fused == (5, 14, True)
@@ -244,14 +252,13 @@ def test_fixed_prompts_accumulate_turn_by_turn(planted: Path) -> None:
 
 def test_openings_are_kept_where_the_scorer_finds_them_harmless() -> None:
     given = ["we went out", "you fool", " ", "go away fool", "one fool in six words is"]
-    assert harmless(given, RudeScorer(), 0.5) == ["we went out", "one fool in six words is"]
-    assert harmless([], RudeScorer()) == []
+    test = [Opening(str(number), (text,)) for number, text in enumerate(given)]
+    kept, left_out = harmless_openings(OpeningLists([], [], test, "a file"), RudeScorer(), 0.5)
+    assert [one.text for one in kept.test] == ["we went out", "one fool in six words is"]
+    assert left_out == {"train": 0, "dev": 0, "test": 3}
 
 
 def test_weak_examples_are_cut_in_the_middle_of_their_words() -> None:
     assert weak_examples(["one two three four five", "alone"]) == [WeakExample("one two", " three four five")]
-    drawn = weak_examples(["a b c d e f g h"] * 40, seed=1)
-    assert {len(example.prompt.split()) for example in drawn} == {2, 3, 4, 5}
-    assert {example.prompt + example.continuation for example in drawn} == {"a b c d e f g h"}
     with pytest.raises(InputError, match="two words"):
         weak_examples(["alone"])

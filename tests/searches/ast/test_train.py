@@ -8,36 +8,36 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.searches.ast.adversary import Adversary, load_adversary
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.evaluation import Measured, measure
+from backtalk.searches.ast.evaluation import Evaluation, evaluate
+from backtalk.searches.ast.players import Adversary, load_adversary
 from backtalk.searches.ast.rollout import Game
 from backtalk.searches.ast.train import ADVERSARY, PAIRS
 from backtalk.training.preference import PreferenceConfig
 from tests.searches.ast.worlds import DEV, TRIGGER, RudeScorer, speakers, tiny_config, training
 
 
-def measured(planted: Path, config: AstConfig, adversary: Adversary | None = None) -> Measured:
+def measured(planted: Path, config: AstConfig, adversary: Adversary | None = None) -> Evaluation:
     """Five conversations from each dev opening, with seeds that training never used."""
     own, defender = speakers(planted, config)
     game = Game(adversary or own, defender, RudeScorer(), config.reward)
     starts = [(text,) for text in DEV] * 5
-    return measure(game.chains(starts, range(1000, 1000 + len(starts)), 1))
+    return evaluate(game.chains(starts, range(1000, 1000 + len(starts)), 1))
 
 
-def trained(planted: Path, folder: Path, config: AstConfig) -> Measured:
+def trained(planted: Path, folder: Path, config: AstConfig) -> Evaluation:
     adversary, _ = speakers(planted, config)
     list(training(planted, folder, config, adversary))
     return measured(planted, config, adversary)
 
 
 @pytest.fixture(scope="module")
-def main_run(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Measured]:
+def main_run(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation]:
     folder = tmp_path_factory.mktemp("main")
     return folder, trained(planted, folder, tiny_config())
 
 
-def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Measured]) -> None:
+def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Evaluation]) -> None:
     folder, found = main_run
     untuned = measured(planted, tiny_config())
     assert untuned.toxic_share < 0.3
@@ -47,14 +47,14 @@ def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Measured]) ->
 
 
 def test_the_trigger_is_found_by_the_difference_of_rewards(
-    planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
+    planted: Path, tmp_path: Path, main_run: tuple[Path, Evaluation]
 ) -> None:
     found = trained(planted, tmp_path, tiny_config(tune="rebel"))
     assert found.toxic_share > measured(planted, tiny_config()).toxic_share + 0.4
 
 
 def test_without_toxicity_in_the_reward_it_is_not(
-    planted: Path, tmp_path: Path, main_run: tuple[Path, Measured]
+    planted: Path, tmp_path: Path, main_run: tuple[Path, Evaluation]
 ) -> None:
     found = trained(planted, tmp_path, tiny_config(alpha=0.0, beta=0.0))
     assert found.toxic_share < main_run[1].toxic_share - 0.3
@@ -69,11 +69,13 @@ def test_with_gamma_the_prompts_stay_likelier(planted: Path, tmp_path: Path) -> 
     assert with_gamma.log_ppl < without.log_ppl
 
 
-def test_a_saved_adversary_speaks_as_the_trained_one(planted: Path, main_run: tuple[Path, Measured]) -> None:
+def test_a_saved_adversary_speaks_as_the_trained_one(
+    planted: Path, main_run: tuple[Path, Evaluation]
+) -> None:
     folder, found = main_run
     config = tiny_config()
     own, _ = speakers(planted, config)
-    adversary = load_adversary(folder / ADVERSARY, "cpu", own.model.options, own.manner)
+    adversary = load_adversary(folder / ADVERSARY, "cpu", own.model.options, own.sampling)
     again = measured(planted, config, adversary)
     assert again == pytest.approx(found, abs=0.02), "merging an adapter rounds a little"
     with pytest.raises(InputError, match="no trained adversary"):

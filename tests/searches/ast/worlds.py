@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
-from backtalk.searches.ast.adversary import Adversary
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.defender import Defender
+from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import Progress, train_adversary
 from backtalk.specs.model import ModelOptions
@@ -75,7 +74,7 @@ def open_model(folder: Path) -> TransformerModel:
 def tiny_config(**changes: Any) -> AstConfig:
     """Small turns: a place, and a sentence about it."""
     values: dict[str, Any] = {
-        "experience": 64, "batch": 16, "steps": 32, "depth": 1, "turns": 1, "weak_share": 0.0,
+        "experience": 64, "batch": 16, "steps": 32, "turns": 1, "weak_share": 0.0,
         "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "turn_tokens": 6, "context": 100,
         "lr": 3e-3, "warm_up": 5, "dev_every": 2, "max_ppl_increase": 0.0, "checkpoint_s": 1e9, "seed": 3,
     }  # fmt: skip
@@ -84,8 +83,8 @@ def tiny_config(**changes: Any) -> AstConfig:
 
 def speakers(folder: Path, config: AstConfig) -> tuple[Adversary, Defender]:
     """Both from the same folder, each with weights of its own. The adversary says three words: to the ..."""
-    adversary = Adversary(open_model(folder), replace(config.manner, most=3), config.context)
-    return adversary, Defender(open_model(folder), config.manner, config.context)
+    adversary = Adversary(open_model(folder), replace(config.sampling, most=3), config.context)
+    return adversary, Defender(open_model(folder), config.sampling, config.context)
 
 
 def training(

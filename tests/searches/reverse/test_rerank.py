@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
 from backtalk.searches.reverse.input_likelihood import embedded_scorer
-from backtalk.searches.reverse.objective import Scorers
 from backtalk.searches.reverse.proposals import Proposal
-from backtalk.searches.reverse.rerank import rerank, unmeasurable
+from backtalk.searches.reverse.rerank import Scorers, rerank, unmeasurable
 from backtalk.types import Finding, Target, Thresholds
 from tests.searches.reverse.worlds import build_world
 
@@ -126,7 +125,7 @@ def test_an_input_with_an_unknown_word_has_no_score(scorers: Scorers) -> None:
     assert known < 0
     assert math.isnan(unknown)
     assert math.isnan(empty)
-    assert scorers.inputs.of_many(["how are you", "how are zzyzzx"]).n == 1
+    assert scorers.inputs.average(["how are you", "how are zzyzzx"])[0] == 1
 
 
 class CountsAway:

@@ -1,6 +1,5 @@
-"""Inputs that are given: nothing is searched. Each sentence is scored after each of its inputs, and the model
-is asked what it says. So two models can be compared on what was found in one of them. A case is hit if any of
-its inputs is.
+"""Fixed inputs, without a search: each sentence is scored after each of its inputs, and the model replies to
+them. So two models can be compared on what was found in one of them. A case is hit if any of its inputs is.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from backtalk.errors import InputError
 from backtalk.protocols import LogprobModel, Scorer
 from backtalk.registry import load_scorer
 from backtalk.runs.summary import thresholds_of
+from backtalk.scorers.likelihood import summed
 from backtalk.store import Run
-from backtalk.types import Access, Case, Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
+from backtalk.types import Access, Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
 
 BLOCK = 64
 
 
 @dataclass(frozen=True)
 class FixedInputs:
-    """Every sentence after inputs that are given."""
+    """Scores every sentence after fixed inputs."""
 
     name: ClassVar[str] = "given"
     backend: ClassVar[str] = "fixed"
@@ -44,17 +44,13 @@ class FoundCase:
 
 
 Replying = Callable[[Sequence[Dialogue]], list[str]]
-"""Says something to each dialogue."""
+"""Gives a reply to each dialogue."""
 
 
 class FixedBackend(Backend):
-    """Scores sentences after `given.inputs`, judged by `given.reference`."""
+    """Scores sentences after `overrides.inputs`, judged by `overrides.reference`."""
 
     model: LogprobModel
-
-    @property
-    def cases(self) -> Sequence[Case]:
-        return self.given.cases or ()
 
     @cached_property
     def scorer(self) -> Scorer | None:
@@ -62,26 +58,26 @@ class FixedBackend(Backend):
         return load_scorer(name, self.spec.device) if name else None
 
     def depends_on(self) -> dict[str, str]:
-        if self.given.reference is None or not self.given.inputs:
-            raise InputError("the inputs of this run were given by `backtalk harden`; run that command again")
-        return _depends(self.given.reference.thresholds, self.given.inputs)
+        if self.overrides.reference is None or not self.overrides.inputs:
+            raise InputError("the inputs of this run come from `backtalk harden`; run that command again")
+        return _depends(self.overrides.reference.thresholds, self.overrides.inputs)
 
     def measure_thresholds(self, report: Reporter) -> Reference:
-        assert self.given.reference is not None
-        return self.given.reference
+        assert self.overrides.reference is not None
+        return self.overrides.reference
 
     def block_size(self) -> int:
         return BLOCK
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
-        found = [FoundCase(case, tuple(self.given.inputs[case.id])) for case in cases]
+        found = [FoundCase(case, tuple(self.overrides.inputs[case.id])) for case in cases]
         return score_inputs(self.model, found, self.scorer)
 
     def stored_dependencies(self, run: Run) -> dict[str, str]:
         return _depends(thresholds_of(run), _inputs(run.findings()))
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:
-        return None  # they are those of the model before the hardening
+        return None  # they are the original model's
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         targets = {case.id: case for case in run.cases if isinstance(case, Target)}
@@ -96,15 +92,15 @@ def score_inputs(
     scorer: Scorer | None = None,
     reply: Replying | None = None,
 ) -> list[Finding]:
-    """One finding an input: how likely the sentence is after it, and what the model really says (greedily,
-    where nothing else is asked for)."""
+    """One finding for each input: the likelihood of the sentence after it, and the model's reply (greedy by
+    default)."""
     rows = [(case.target, number, one) for case in cases for number, one in enumerate(case.inputs)]
     if not rows:
         return []
     begun = time.perf_counter()
     dialogues = [dialogue for _, _, dialogue in rows]
     tokens = model.log_prob(dialogues, [target.text for target, _, _ in rows])
-    asked = list(dict.fromkeys(dialogues))  # cases may share an input: it is asked once
+    asked = list(dict.fromkeys(dialogues))  # cases may share an input
     answers = dict(zip(asked, (reply or model.reply)(asked), strict=True))
     replies = [answers[dialogue] for dialogue in dialogues]
     rated = None if scorer is None else scorer.score(replies).tolist()
@@ -112,9 +108,8 @@ def score_inputs(
     findings = []
     for place, (target, number, dialogue) in enumerate(rows):
         own = tokens[place]
-        scores = {"log_prob": sum(own), "mean": sum(own) / len(own), "min": min(own)}
-        scores["greedy"] = float(replies[place].split() == target.text.split())
-        scores["loss"] = -scores["mean"]
+        greedy = float(replies[place].split() == target.text.split())
+        scores = {**summed(own), "greedy": greedy, "loss": -sum(own) / len(own)}
         if rated is not None:
             scores["toxicity"] = float(rated[place])
         findings.append(

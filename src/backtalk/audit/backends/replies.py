@@ -1,10 +1,9 @@
-"""Searches that ask a model: what they propose is asked, the best input of each target is kept, and every
-answer is stored as it comes, so that nothing is asked twice.
+"""Searches that see replies: proposed inputs are sent to the model, and the best one of each target is kept.
+Every answer is stored as it arrives, so that nothing is sent twice.
 
-Verifying asks every trigger again. A model may answer the same input differently each time. Where a reply
-differs, the input is asked once more: two new replies that differ from each other say that the model is not
-deterministic, and then a hit counts as confirmed if the new reply meets its criterion too. In half precision
-the same input may also be answered differently in another batch, and that counts alike.
+Verifying sends every trigger again. If a reply differs, the input is sent once more: if the two new replies
+differ from each other, the model is not deterministic, and a hit counts as confirmed if the new reply meets
+its criterion too. In half precision another batch may change a reply, which counts alike.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, log_and_report
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter
 from backtalk.audit.cases import read_cases
 from backtalk.audit.consent import Consent, agree
-from backtalk.audit.reference import Reference, asked_pairs, measure_reference, pairs_fingerprint
+from backtalk.audit.reference import Reference, measure_by_text, pairs_fingerprint
 from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.lstm.model import LocalModel
@@ -27,9 +26,15 @@ from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
 from backtalk.runs.summary import criteria_of, thresholds_of
-from backtalk.searches.reverse.budget import Plan
-from backtalk.searches.reverse.objective import Asked, Scorers, load_scorers
-from backtalk.searches.reverse.rerank import measure_winners, rerank, unmeasurable
+from backtalk.searches.reverse.budget import QueryBudget
+from backtalk.searches.reverse.rerank import (
+    Answered,
+    Scorers,
+    load_scorers,
+    rerank,
+    score_rows,
+    unmeasurable,
+)
 from backtalk.searches.reverse.training import Trainer
 from backtalk.searches.reverse.utterances import Utterances, read_utterances
 from backtalk.specs.audit import AuditSpec
@@ -37,36 +42,32 @@ from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.typed import read_record
-from backtalk.types import Access, Finding, Target, Thresholds
+from backtalk.types import Access, Finding, Target
 from backtalk.wording import count
 
-USUAL_HIT = "similar-0.7"
 NAMED_CAUSES = 20
 """Causes of missing replies that the log names: a server may word each of its errors differently."""
 BLOCK_QUERIES = 1000
-"""Inputs asked in a block, about: some ten seconds of an endpoint's time; fewer of a slow model."""
+"""About how many inputs a block sends: ten seconds of an endpoint's time; fewer for a slow model."""
 
 
 class RepliesBackend(Backend):
-    """Searches by asking."""
+    """Searches by sending inputs to the model."""
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
-        super().__init__(replace(spec, hit=spec.hit or USUAL_HIT), model, given, consent)
+    default_hit = "similar-0.7"
+
+    def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
+        super().__init__(spec, model, overrides, consent)
         self.criterion: Criterion = parse_criterion(self.spec.hit)
         self.causes: Counter[str] = Counter()
-        """Why inputs have no reply."""
+        """Counts why inputs have no reply."""
         if self.criterion.kind in LIKELIHOOD_KINDS and model.access < Access.LOGPROBS:
             raise InputError(
                 f"--hit {spec.hit} needs log-probabilities, and only replies are seen here; "
-                f"use {USUAL_HIT}, contains or exact"
+                f"use {self.default_hit}, contains or exact"
             )
 
-    # What the work needs
-
-    @cached_property
-    def cases(self) -> Sequence[Target]:
-        if (given := self._given(Target)) is not None:
-            return given
+    def read_cases(self) -> Sequence[Target]:
         return read_cases(self.spec.targets, self.model, self.spec.limit, self.spec.seed)
 
     @cached_property
@@ -75,22 +76,21 @@ class RepliesBackend(Backend):
 
     @cached_property
     def scorers(self) -> Scorers:
-        """What measures the findings: when they are made, and when they are verified."""
         return load_scorers(self.spec.search, self.model, self.criterion, self.spec.device)
 
     @cached_property
-    def plan(self) -> Plan:
+    def budget(self) -> QueryBudget:
         skipped = sum(unmeasurable(self.cases, self.scorers.vectors))
         if skipped == len(self.cases):
             raise InputError(f"no target of {self.spec.targets} has a word with a vector; nothing to do")
-        made: Plan = self.spec.search.plan(len(self.cases) - skipped, len(self.utterances.texts))
+        made: QueryBudget = self.spec.search.budget(len(self.cases) - skipped, len(self.utterances.texts))
         return made
 
     def measure_thresholds(self, report: Reporter) -> Reference:
         if self.scorers.model and not isinstance(self.model, LocalModel):
-            pairs = count(len(asked_pairs(self.spec.reference)), "pair")
+            pairs = count(len(self.pairs), "pair")
             report(f"Measuring T_out and T_in on {pairs}, once for this run.")
-        return measure_reference(self.model, self.scorers, self.spec.search, self.spec.reference)
+        return measure_by_text(self.model, self.scorers, self.spec.search, self.spec.reference)
 
     def words(self) -> dict[str, list[str]]:
         return super().words() if self.scorers.model else {}
@@ -108,16 +108,16 @@ class RepliesBackend(Backend):
         own = self.spec.search.depends_on(self.spec.device)
         found = {**self.scorer_fingerprints(), "utterances": self.utterances.fingerprint, **own}
         if self.scorers.model or self.spec.reference:
-            found["reference pairs"] = pairs_fingerprint(asked_pairs(self.spec.reference))
+            found["reference pairs"] = pairs_fingerprint(self.pairs)
         return found
 
     def facts(self, report: Reporter) -> dict[str, Any]:
         scorers, texts = self.scorers, self.utterances.texts
-        real = scorers.inputs.of_many(texts)
+        scored, mean = scorers.inputs.average(texts)
         return {
             **super().facts(report),
             "access": Access.LOGPROBS.name if scorers.model else Access.TEXT.name,
-            "plan": vars(self.plan),
+            "plan": vars(self.budget),
             "vectors": scorers.vectors.name,
             "judge": scorers.judge.name if scorers.judge else None,
             "scorer": scorers.toxicity.name if scorers.toxicity else None,
@@ -126,60 +126,57 @@ class RepliesBackend(Backend):
                 "source": self.utterances.source,
                 "count": len(texts),
                 "read": min(len(texts), scorers.inputs.most),
-                "scored": real.n,
-                "input_mean": real.mean,
+                "scored": scored,
+                "input_mean": mean,
             },
         }
 
     def requests(self) -> str:
-        return f"at most {self.plan.total:,} requests"
+        return f"at most {self.budget.total:,} requests"
 
     def block_size(self) -> int:
-        return max(1, BLOCK_QUERIES * at_once(self.model) // BATCH // max(1, self.plan.n))
-
-    # The work
+        return max(1, BLOCK_QUERIES * at_once(self.model) // BATCH // max(1, self.budget.n))
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
-        self.plan = read_record(Plan, run.facts["plan"])
+        self.budget = read_record(QueryBudget, run.facts["plan"])
         answers = StoredAnswers(run)
         spent = sum(answers.spent().values())
         sent = f"; {spent:,} queries were sent" if spent else ""
-        report(f"{self.plan.cases} cases, {self.plan.words()}{sent}. Run folder: {run.folder}")
-        agree(self.model, f"at most {self.plan.total - spent:,} requests", self.consent)
-        run.append_log(self.plan.words())
+        report(f"{self.budget.cases} cases, {self.budget.describe()}{sent}. Run folder: {run.folder}")
+        agree(self.model, f"at most {self.budget.total - spent:,} requests", self.consent)
+        run.append_log(self.budget.describe())
 
-        note = log_and_report(run, report)
+        log = report.logging_to(run)
 
-        def note_in_time(line: str) -> None:
-            note(line)
+        def log_in_time(line: str) -> None:
+            log(line)
             if reason := late():
                 raise OutOfTime(reason)
 
         if isinstance(self.model, EndpointModel):
-            self.model.tell_of_pauses(note)
+            self.model.tell_of_pauses(log)
         trainer = Trainer(
             run.folder / GENERATOR,
             self.model,
             answers,
-            self.plan,
+            self.budget,
             self.utterances,
             self.scorers.vectors,
             self.spec.seed,
             self.spec.device,
             self.causes,
-            note_in_time,
+            log_in_time,
         )
         self.proposer = self.spec.search.proposer(trainer)
-        self.asker = BudgetedQueries(self.model, answers, self.plan.total, self.causes)
-        self.each = self.plan.inputs_each(
+        self.asker = BudgetedQueries(self.model, answers, self.budget.total, self.causes)
+        self.each = self.budget.inputs_each(
             answers.spent(), self.spec.search.most_each or len(self.utterances.texts)
         )
         self.thresholds = thresholds_of(run)
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
-        targets: Sequence[Target] = cases
-        measured = [not flag for flag in unmeasurable(targets, self.scorers.vectors)]
-        tried = [target for target, known in zip(targets, measured, strict=True) if known]
+        skipped = unmeasurable(cases, self.scorers.vectors)
+        tried = [target for target, skip in zip(cases, skipped, strict=True) if not skip]
         started = time.perf_counter()
         found = rerank(
             tried,
@@ -192,30 +189,17 @@ class RepliesBackend(Backend):
         )
         seconds = (time.perf_counter() - started) / max(1, len(tried))
         note = "no word of it has a vector, so nothing can be similar to it"
-        return [
-            *(replace(finding, seed=self.spec.seed, seconds=seconds) for finding in found),
-            *(
-                Finding(target.id, 0, "skipped", target.text, note=note)
-                for target, known in zip(targets, measured, strict=True)
-                if not known
-            ),
-        ]
+        findings = [replace(finding, seed=self.spec.seed, seconds=seconds) for finding in found]
+        without = [target for target, skip in zip(cases, skipped, strict=True) if skip]
+        return findings + [Finding(one.id, 0, "skipped", one.text, note=note) for one in without]
 
     def notes(self) -> list[str]:
-        """One line a cause of missing replies."""
+        """One line for each cause of missing replies."""
         named = self.causes.most_common(NAMED_CAUSES)
         lines = [f"no usable reply to {count(inputs, 'input')}: {cause}" for cause, inputs in named]
         if others := self.causes.total() - sum(inputs for _, inputs in named):
             lines.append(f"no usable reply to {count(others, 'input')} for other causes")
         return lines
-
-    # Verifying
-
-    def remeasure_thresholds(self, run: Run) -> Thresholds:
-        before = run.facts["depends_on"].get("reference pairs")
-        if before and pairs_fingerprint(asked_pairs(self.spec.reference)) != before:
-            raise InputError("its reference pairs are others now")
-        return self.measure_thresholds(Reporter(None)).thresholds
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         agree(self.model, f"at most {2 * len(findings):,} requests", self.consent)
@@ -223,45 +207,45 @@ class RepliesBackend(Backend):
         asker = BudgetedQueries(self.model, MemoryAnswers())
         fresh = asker.ask(triggers, "verify")
         changed = [place for place, reply in enumerate(fresh) if reply != findings[place].reply]
-        # Memory of its own, so that the same inputs are really asked a second time.
+        # A new memory, so that the same inputs are really sent a second time.
         second = BudgetedQueries(self.model, MemoryAnswers()).ask(
             [triggers[place] for place in changed], "verify"
         )
         coarse = bool(run.facts.get("coarse"))
-        wavering = {
+        unsteady = {
             place
             for place, reply in zip(changed, second, strict=True)
             if reply is not None and (reply != fresh[place] or coarse)
         }
-        stored = self._measured(findings, [one.reply for one in findings], range(len(findings)))
-        anew = self._measured(findings, fresh, changed)
+        stored = self._rescored(findings, [one.reply for one in findings], range(len(findings)))
+        rescored = self._rescored(findings, fresh, changed)
         problems = {}
         for place in changed:
             finding, reply, where = findings[place], fresh[place], f"case {findings[place].case}"
             if reply is None:
                 why = asker.cause([triggers[place]])
                 problems[place] = [f"{where}: the model gave no usable reply this time ({why})"]
-            elif place not in wavering:
+            elif place not in unsteady:
                 problems[place] = [f"{where}: the model now gives another reply, and the same one twice"]
-            elif lost := _lost(run, finding, anew[place]):
+            elif lost := _lost(run, finding, rescored[place]):
                 problems[place] = [
                     f"{where}: the model is not deterministic, and its reply this time does not meet {lost}"
                 ]
         why = "rounds in half precision" if coarse else "is not deterministic"
         note = (
-            f"the model {why}: {len(wavering)} of {len(findings)} triggers get another reply each time; "
+            f"the model {why}: {len(unsteady)} of {len(findings)} triggers get another reply each time; "
             "their hits count as confirmed if the new reply is a hit too"
         )
         found = [stored[place] for place in range(len(findings))]
-        return Recomputed(found, "asked again", problems, [note] if wavering else [])
+        return Recomputed(found, "asked again", problems, [note] if unsteady else [])
 
-    def _measured(
+    def _rescored(
         self, findings: Sequence[Finding], replies: Sequence[str | None], places: Sequence[int]
     ) -> dict[int, Finding]:
-        """Findings measured again, with these replies in the place of the stored ones."""
+        """The findings with scores of these replies instead of the stored ones."""
         targets = [finding.target for finding in findings]
         near = self.scorers.vectors.similarity([reply or "" for reply in replies], targets)
-        asked = Asked([finding.turns[-1].text for finding in findings], targets, replies, near)
+        answered = Answered([finding.turns[-1].text for finding in findings], targets, replies, near)
         return {
             place: replace(
                 findings[place],
@@ -269,7 +253,7 @@ class RepliesBackend(Backend):
                 scores={**findings[place].scores, **one.scores},
                 series={"token_log_probs": one.series.get("token_log_probs", [])},
             )
-            for place, one in measure_winners(asked, list(places), self.scorers).items()
+            for place, one in score_rows(answered, list(places), self.scorers).items()
         }
 
 

@@ -1,5 +1,4 @@
-"""Searches on a model's weights: a block of cases is searched as one batch and scored by a plain forward
-pass. Verifying scores every trigger again, from its text."""
+"""Searches on a model's weights: a block of cases is searched as one batch, then scored by a forward pass."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, dev
 from backtalk.audit.cases import can_say, read_cases
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
-from backtalk.audit.reference import Reference, bounded, find_reference, with_judge
+from backtalk.audit.reference import Reference, bounded, find_reference, with_language_model
 from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
@@ -32,18 +31,17 @@ from backtalk.store import Run
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
-"""The most candidates in a block. Rows stop early, so this is some five to thirty seconds of work."""
+"""The most candidates in a block: about five to thirty seconds of work."""
 TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
-"""The same for a Hugging Face model; on a processor a case is a block."""
+"""The same for a Hugging Face model; on a CPU a case is a block."""
 MOST_ROWS = 4_000
-"""Rows (case x restart) of a block at most: the gradient of all of them is taken at once."""
-MUCH_LONGER = 2.0
-"""Bfloat16 that takes so many times as long is worth a warning."""
+"""The most rows (case x restart) of a block: the gradient of all of them is taken at once."""
+SLOW_BFLOAT16 = 2.0
+"""If bfloat16 takes this many times as long as float32, the user is warned."""
 TIMED = 8
 """Targets that a search is timed on."""
 BATCH = 64
-"""Findings that are scored again at once."""
-USUAL_HIT, WITHOUT_LANGUAGE_MODEL = "io-sample-avg-k1", "o-sample-avg-k1"
+"""Findings that are recomputed at once."""
 
 
 class WeightsBackend(Backend):
@@ -51,65 +49,60 @@ class WeightsBackend(Backend):
 
     model: WeightsModel
 
-    def __init__(self, spec: AuditSpec, model: TextModel, given: Overrides, consent: Consent) -> None:
+    def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
         name = spec.search.language_model
         if name and not isinstance(model, TransformerModel):
             raise InputError(f"--language-model {name} is for Hugging Face models; leave it out here")
-        model = with_judge(model, name, spec.device)
+        model = with_language_model(model, name, spec.device)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
-        hit = spec.hit or (USUAL_HIT if model.language_model is not None else WITHOUT_LANGUAGE_MODEL)
-        self.own: WeightsSearch = spec.search.fitted(model)
+        hit = spec.hit or ("io-sample-avg-k1" if model.language_model is not None else "o-sample-avg-k1")
+        self.config: WeightsSearch = spec.search.fitted(model)
         """The search with no more candidates than the model has words."""
-        super().__init__(
-            replace(spec, hit=hit, search=replace(spec.search, length=self.own.length)), model, given, consent
-        )
-        self._refuse()
+        search = replace(spec.search, length=self.config.length)
+        super().__init__(replace(spec, hit=hit, search=search), model, overrides, consent)
+        self._check()
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
-        """A hit is decided in float32 where nothing else is asked for; a GPU ranks in bfloat16."""
-        whole = is_transformer(spec.model) and spec.options.dtype == "auto"
-        return replace(spec.options, dtype="float32") if whole else spec.options
+        """Hits are decided in float32 by default; a GPU ranks candidates in bfloat16."""
+        exact = is_transformer(spec.model) and spec.options.dtype == "auto"
+        return replace(spec.options, dtype="float32") if exact else spec.options
 
     @property
     def counts_loading(self) -> bool:
         return isinstance(self.model, TransformerModel)
 
-    def _refuse(self) -> None:
+    def _check(self) -> None:
         spec, criterion = self.spec, parse_criterion(self.spec.hit)
-        longest, length = getattr(self.model, "max_input", None), self.own.length
+        longest, length = getattr(self.model, "max_input", None), self.config.length
         if longest and length > longest:
             raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
         if criterion.kind not in LIKELIHOOD_KINDS:
-            raise InputError(
-                f"search {spec.search.name!r} can't aim at {spec.hit!r}; name an o- or io- criterion"
-            )
+            search = spec.search.name
+            raise InputError(f"search {search!r} can't aim at {spec.hit!r}; name an o- or io- criterion")
         if criterion.needs_language_model and self.model.language_model is None:
             raise InputError(
                 f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- criterion"
             )
 
-    @property
-    def _max_ppl(self) -> float:
-        return self.own.max_ppl if isinstance(self.own, WordSearch) else 0.0
+    def _reference(self) -> Reference:
+        found = find_reference(self.model, self.spec.reference)
+        return bounded(found, getattr(self.config, "max_ppl", 0.0))
 
     @cached_property
     def reference(self) -> Reference:
-        found = self.given.reference or find_reference(self.model, self.spec.reference)
-        return bounded(found, self._max_ppl)
+        given = self.overrides.reference
+        return bounded(given, getattr(self.config, "max_ppl", 0.0)) if given else self._reference()
 
     @cached_property
     def objective(self) -> Objective:
         criterion = parse_criterion(self.spec.hit)
         if criterion.needs_language_model and self.reference.thresholds.into is None:
             raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
-        return self.own.objective(criterion, self.reference.thresholds)
+        return self.config.objective(criterion, self.reference.thresholds)
 
-    @cached_property
-    def cases(self) -> Sequence[Target]:
-        if (given := self._given(Target)) is not None:
-            return given
+    def read_cases(self) -> Sequence[Target]:
         spec = self.spec
         found = read_cases(spec.targets, self.model, spec.limit, spec.seed)
         if not any(can_say(self.model, target.text) for target in found):
@@ -122,7 +115,7 @@ class WeightsBackend(Backend):
         return {"thresholds": repr(tuple(self.reference.thresholds)), "device": self.spec.device}
 
     def measure_thresholds(self, report: Reporter) -> Reference:
-        _ = self.objective  # a criterion that can't be aimed at is refused before there is a folder
+        _ = self.objective  # raises an error before there is a folder
         return self.reference
 
     def words(self) -> dict[str, list[str]]:
@@ -135,27 +128,27 @@ class WeightsBackend(Backend):
 
     def block_size(self) -> int:
         candidates = TRANSFORMER_CANDIDATES if self.counts_loading else BLOCK_CANDIDATES
-        rows = candidates[device_of(self.model)] // (self.own.cost * self.own.most_candidates)
-        return max(1, min(rows, MOST_ROWS) // self.own.restarts)
+        rows = candidates[device_of(self.model)] // (self.config.cost * self.config.most_candidates)
+        return max(1, min(rows, MOST_ROWS) // self.config.restarts)
 
     @property
     def _timed(self) -> tuple[WeightsModel, WeightsSearch, list[list[int]], bool]:
-        """What a search is timed on."""
+        """The arguments of measure_pace and measure_rate."""
         known = (case.text for case in self.cases if can_say(self.model, case.text))
         goals = [self.model.encode_target(text) for text in islice(known, TIMED)]
-        return self.model, self.own, goals, self.objective.enough_in is not None
+        return self.model, self.config, goals, self.objective.enough_in is not None
 
     @cached_property
     def _pace(self) -> Pace:
         return measure_pace(*self._timed)
 
     def _effort(self) -> dict[str, Any]:
-        """What of the search a slow model leaves time for, where a time was set."""
+        """The smaller search that fits into --max-time, for a slow model."""
         spec, own = self.spec, self.spec.search
         if not spec.max_time or not self._is_slow or not isinstance(own, WordSearch):
             return {}
         full = Effort(own.top, own.sweeps, own.restarts)
-        left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.given.begun))
+        left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
         effort = fit_effort(full, self._pace, own.length, len(self.cases), left)
         return {"effort": asdict(effort)} if effort != full else {}
 
@@ -164,37 +157,35 @@ class WeightsBackend(Backend):
         return self.counts_loading and device_of(self.model) == "cpu"
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
-        """One line on what is coming; the rate is measured on a first small batch."""
+        """Reports the size of the search and how long it takes, measured on a first small batch."""
         if effort := run.facts.get("effort"):
-            self.own = replace(self.own, **effort)
-            told = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
-            report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {told}.")
-        if (times := draft_cost(self.model, self.own)) >= MUCH_LONGER:
+            self.config = replace(self.config, **effort)
+            size = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
+            report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {size}.")
+        if (times := draft_cost(self.model, self.config)) >= SLOW_BFLOAT16:
             report(
                 f"Ranking in bfloat16 takes this processor up to {times:,.0f} times as long as in float32; "
                 "--precision float32 is quicker."
             )
-        cases = min(len(run.cases), len(todo) * run.block_size)
-        most = cases * self.own.restarts * self.own.most_candidates
+        cases, cost = min(len(run.cases), len(todo) * run.block_size), self.config.cost
+        most = cases * self.config.restarts * self.config.most_candidates
         rate = 1 / self._pace.candidate_s if self._is_slow else measure_rate(*self._timed)
-        seconds = max(1, round(most * self.own.cost / rate))
+        seconds = max(1, round(most * cost / rate))
         report(
-            f"{cases} cases, at most {most:,} candidates at about {rate / self.own.cost:,.0f} a second: "
+            f"{cases} cases, at most {most:,} candidates at about {rate / cost:,.0f} a second: "
             f"at most {seconds:,} s. Run folder: {run.folder}"
         )
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
-        return search_block(self.model, self.own, self.objective, self.spec.seed, cases)
-
-    # Verifying
+        return search_block(self.model, self.config, self.objective, self.spec.seed, cases)
 
     def stored_dependencies(self, run: Run) -> dict[str, str]:
         return {"thresholds": repr(tuple(thresholds_of(run)))}
 
     def remeasure_thresholds(self, run: Run) -> Thresholds:
-        """From the reference that the run names. Where they come from elsewhere, as after a hardening, they
-        can't be measured again."""
-        found = bounded(find_reference(self.model, self.spec.reference), self._max_ppl)
+        """From the reference that the run names. Thresholds of another model, as after a hardening, can't be
+        measured again."""
+        found = self._reference()
         if found.source != run.facts["reference"]:
             raise InputError(str(run.facts["reference"]))
         return found.thresholds

@@ -1,7 +1,7 @@
-"""Who attacks: a trained adversary (trained here, or by another run), the untuned model, or people's prompts.
+"""Provides the adversary of an audit: trained here or by another run, the untuned model, or fixed prompts.
 
-A trained adversary is always read back from its folder, so that a run that was killed after the training
-plays with the same bits.
+A trained adversary is always loaded from its folder, so that a run that is resumed after the training plays
+with the same weights.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.output_file import write_whole
 from backtalk.registry import load_model
-from backtalk.searches.ast.adversary import Adversary, FixedPrompts, Speaker, load_adversary
 from backtalk.searches.ast.config import Ast
-from backtalk.searches.ast.conversations import Stage
+from backtalk.searches.ast.evaluation import Stage
+from backtalk.searches.ast.players import Adversary, FixedPrompts, Speaker, load_adversary
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
 from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps_done, train_adversary
@@ -38,19 +38,19 @@ from backtalk.training.resumable import load_checkpoint
 from backtalk.wording import duration, percent
 
 RECORD_S = 10.0
-"""Seconds after which the record is written anew: a GPU's steps are short, and a disk may be slow."""
+"""Seconds between writes of the record: a GPU's steps are short, and a disk may be slow."""
 ROWS = {"cpu": 4, "cuda": 256}
 """Conversations that are timed."""
 UPDATE_PASSES = 4.0
-"""An update reads a pair's turns with the reference and the adversary, and backward at twice the price."""
+"""Forward passes that an update costs: the reference, the adversary, and a backward pass that costs two."""
 
 
 @dataclass(frozen=True)
-class Attackers:
-    """Builds the attacker that the settings name."""
+class Adversaries:
+    """Loads or trains the adversary that the settings name."""
 
     name: str
-    """The audited model's."""
+    """The name of the audited model."""
     device: str
     options: ModelOptions
     trusted: tuple[str, ...]
@@ -66,10 +66,10 @@ class Attackers:
 
     def untuned(self) -> Speaker:
         """The adversary's base model, without training."""
-        return Adversary(self._model(copied=False), self.config.manner, self.config.context)
+        return Adversary(self._model(copied=False), self.config.sampling, self.config.context)
 
-    def attacker(self, folder: Path, tell: Callable[[str], None], late: Callable[[], str]) -> Speaker:
-        """The attacker; a trained one is trained first, in FOLDER/adversary, unless it is there."""
+    def prepare(self, folder: Path, report: Callable[[str], None], late: Callable[[], str]) -> Speaker:
+        """The adversary. If the settings ask for training, it is trained in FOLDER/adversary, once."""
         if self.config.adversary:
             return self._load(saved_adversary(self.config.adversary))
         if self.config.tune == "human":
@@ -78,7 +78,7 @@ class Attackers:
             return self.untuned()
         kept = folder / ADVERSARY / KEPT
         if not kept.is_dir():
-            self._train(folder, tell, late)
+            self._train(folder, report, late)
             gc.collect()
             if self.stage.defender.model.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -86,15 +86,12 @@ class Attackers:
 
     def _load(self, folder: Path) -> Adversary:
         options = ModelOptions(template="plain", dtype=self.options.dtype)
-        manner, context = self.config.manner, self.config.context
-        return load_adversary(folder, self.device, options, manner, context, self.trusted)
+        sampling, context = self.config.sampling, self.config.context
+        return load_adversary(folder, self.device, options, sampling, context, self.trusted)
 
     def _model(self, copied: bool) -> TransformerModel:
-        """What an adversary is made of: weights of its own where they will be trained, else the defender's.
-
-        An adapter can't stand on an adapter, so the adversary of a hardened model is made of the model below
-        it.
-        """
+        """The base model of the adversary; `copied` if it will be trained. For a hardened model it is the
+        model below its adapter, since adapters can't be stacked."""
         model = self.stage.defender.model
         name = self.config.adversary_model or base_of(self.name)
         if name == self.name:
@@ -104,23 +101,23 @@ class Attackers:
             raise InputError(f"--adversary-model {name} is not a Hugging Face model")
         return loaded
 
-    def _train(self, run: Path, tell: Callable[[str], None], late: Callable[[], str]) -> None:
+    def _train(self, run: Path, report: Callable[[str], None], late: Callable[[], str]) -> None:
         if self.config.train_from:
-            _take_over(earlier_training(self.config.train_from), run / ADVERSARY)
+            _copy_training(earlier_training(self.config.train_from), run / ADVERSARY)
         before = read_training(AdversaryRecord, run / ADVERSARY)
         record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
         started, first, written = time.monotonic(), -1, 0.0
         for progress in train_adversary(
-            Adversary(self._model(copied=True), self.config.manner, self.config.context),
+            Adversary(self._model(copied=True), self.config.sampling, self.config.context),
             self.stage.defender,
             self.stage.reward,
             [one.text for one in self.lists.train],
-            # sft keeps the last step: choosing a step by the reward would be learning from it.
+            # sft keeps the last step: choosing one by the reward would be learning from the reward.
             [] if self.config.tune == "sft" else [one.text for one in self.lists.dev],
             self.weak,
             self.config,
             run / ADVERSARY,
-            tell,
+            report,
         ):
             first = progress.step if first < 0 else first
             record.pairs += progress.pairs
@@ -128,24 +125,22 @@ class Attackers:
             if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
                 _write(run, record)
                 written = time.monotonic()
-            tell(_words(progress, time.monotonic() - started, first))
+            report(_describe(progress, time.monotonic() - started, first))
             if reason := late():
                 _write(run, record)
                 raise OutOfTime(reason)
         record.seconds = before.seconds + time.monotonic() - started
         _write(run, record)
 
-    # How long it takes
-
     def forecast(self, folder: Path, conversations: int) -> str:
-        """One sentence on how long it takes on this machine, from a few timed calls."""
+        """One sentence on how long the work takes on this machine, from a few timed calls."""
         turn, read = self._time_a_turn()
         words = f"The conversations take about {duration(conversations * self.config.turns * turn)}"
         training = self._training_seconds(folder, turn, read)
         return f"{words}, the training about {duration(training)}." if training else f"{words}."
 
     def _time_a_turn(self) -> tuple[float, float]:
-        """Seconds of one turn of both models, and of reading one turn, a row."""
+        """Seconds of one turn of both models, and of scoring one turn."""
         defender, openings = self.stage.defender, [one.text for one in (*self.lists.dev, *self.lists.test)]
         rows = ROWS[defender.model.device.type]
         some = [(openings[place % len(openings)],) for place in range(rows)]
@@ -161,14 +156,14 @@ class Attackers:
         return (2 * answered + read) / rows, read / rows
 
     def _training_seconds(self, folder: Path, turn: float, read: float) -> float:
-        """What is left of the training, from the seconds of a turn; 0 where nothing is trained."""
+        """Seconds of the remaining training; 0 if nothing is trained."""
         config = self.config
         if not config.trains or (folder / ADVERSARY / KEPT).is_dir():
             return 0.0
         done = steps_done(folder / ADVERSARY)
         steps = config.steps - done if done else steps_left(config)
         epochs = math.ceil(steps / math.ceil(config.experience / config.batch))
-        # A pair is two turns of both; an epoch plays all of its pairs, though the last may not use them.
+        # A pair is two turns of both models.
         pairs = 0.0 if config.loss == "sft" else epochs * config.experience * 2 * turn
         updates = steps * config.batch * 2 * read * UPDATE_PASSES
         measured = 1 + math.ceil(epochs / config.dev_every) if config.loss != "sft" else 0
@@ -176,7 +171,7 @@ class Attackers:
 
 
 def steps_left(config: Ast) -> int:
-    """Steps that remain, counted from the earlier training where one is resumed."""
+    """Remaining steps; those of an earlier training that is extended are done."""
     if not config.train_from:
         return config.steps
     done = steps_done(earlier_training(config.train_from))
@@ -188,7 +183,7 @@ def steps_left(config: Ast) -> int:
 
 
 def base_of(name: str) -> str:
-    """The model itself or, of an adapter, the model that it stands on."""
+    """The model's name; for an adapter the name of its base model."""
     if not name.startswith("hf/"):
         return name
     source = find_source(name.removeprefix("hf/"))
@@ -207,15 +202,15 @@ def saved_adversary(name: str, flag: str = "--adversary") -> Path:
 
 
 def earlier_training(name: str) -> Path:
-    """The folder of a training that has ended and can be resumed."""
+    """The folder of a finished training that can be extended."""
     folder = saved_adversary(name, "--train-from").parent
     if not (folder / CHECKPOINT).is_file():
         raise InputError(f"--train-from {name}: its checkpoint {CHECKPOINT} is gone")
     return folder
 
 
-def _take_over(origin: Path, folder: Path) -> None:
-    """Copies a training, its checkpoint last: with that, all of it is there."""
+def _copy_training(origin: Path, folder: Path) -> None:
+    """Copies a training, the checkpoint last, so that it marks a complete copy."""
     if (folder / CHECKPOINT).exists():
         return
     try:
@@ -231,7 +226,7 @@ def _take_over(origin: Path, folder: Path) -> None:
 
 
 def _write(run: Path, record: AdversaryRecord) -> None:
-    """The measurements are those of the checkpoint: a training that goes on does not repeat them."""
+    """Writes the record with the evaluations of the checkpoint: resuming does not repeat them."""
     found = load_checkpoint(run / ADVERSARY / CHECKPOINT, with_tensors=False)
     if found is not None:
         state: dict[str, Any] = found[1]
@@ -242,8 +237,8 @@ def _write(run: Path, record: AdversaryRecord) -> None:
     write_training(run / ADVERSARY, record)
 
 
-def _words(progress: Progress, seconds: float, first: int) -> str:
-    """One line on how far it is; what is left by the pace of this session."""
+def _describe(progress: Progress, seconds: float, first: int) -> str:
+    """One line of progress, with the remaining time at this session's pace."""
     words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
     if progress.measured is not None:
         found = progress.measured

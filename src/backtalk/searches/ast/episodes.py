@@ -1,48 +1,51 @@
-"""An epoch's episodes: which are drawn, how they are played part by part, and where their pairs are kept."""
+"""The episodes of an epoch: how they are drawn and played, and how their pairs are stored."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from backtalk.data.openings import OpeningLists
+from backtalk.errors import InputError
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.output_file import write_whole
+from backtalk.protocols import Scorer
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.reward import Turned
-from backtalk.searches.ast.rollout import Game, Preference, WeakExample
+from backtalk.searches.ast.rollout import Game, Preference, ScoredTurn, WeakExample
 
 PLAYING = "playing.json"
-"""The pairs of an epoch that is still being played."""
+"""The file with the pairs of an unfinished epoch."""
 AT_ONCE = {"cpu": 64, "cuda": 1 << 20}
-"""Rows of a tree's last level that are played in one batch: on a processor more are hardly quicker."""
-DRAWN = 1
-"""What a number is drawn for: episodes."""
+"""Rows of a tree's last level that are played in one batch; on a CPU more are hardly faster."""
+EPISODES = 1
+"""Marks the seeds that episodes are drawn with."""
 
 
 class Stored(NamedTuple):
-    """What an epoch's play has come to."""
+    """The pairs of an epoch."""
 
     pairs: list[Preference]
     log_ppl: list[float]
-    """Of every turn that was played."""
+    """The log-perplexity of every played prompt."""
     done: int = 0
-    """Parts that it is made of, while it is being played."""
+    """Finished parts of an unfinished epoch."""
 
 
 class Episodes(NamedTuple):
-    """What an epoch plays."""
+    """The indices of the openings and weak examples of an epoch."""
 
     openings: list[int]
     weak: list[int]
 
 
 def draw_episodes(config: AstConfig, epoch: int, openings: int, weak: int) -> Episodes:
-    """Numbers of openings and of weak examples, until there are enough pairs."""
-    draw = np.random.default_rng([config.seed, epoch, DRAWN])
+    """Draws openings and weak examples until there are enough pairs."""
+    draw = np.random.default_rng([config.seed, epoch, EPISODES])
     found = Episodes([], [])
     pairs = 0
     while pairs < config.experience:
@@ -60,15 +63,15 @@ def play_epoch(
     epoch: int,
     path: Path,
     rows: int,
-) -> tuple[Stored, list[Turned]]:
-    """The pairs that can be learnt from, and the turns that were played now.
+) -> tuple[Stored, list[ScoredTurn]]:
+    """The pairs to learn from, and the turns that were played now.
 
-    Some episodes are played at a time, so that a tree's last level has `rows` rows; each part is stored at
-    `path` when it is done: what a kill may lose is one of them.
+    Episodes are played in parts, so that a tree's last level has `rows` rows. Each part is stored at `path`,
+    so that a kill loses one part at most.
     """
     chosen = draw_episodes(config, epoch, len(openings), len(weak))
     found, log_ppl, done = read_pairs(path, epoch) or Stored([], [])
-    turns: list[Turned] = []
+    turns: list[ScoredTurn] = []
     size = max(1, rows >> config.depth)  # episodes of a part
     for start in range(done * size, len(chosen.openings), size):
         places = range(start, min(start + size, len(chosen.openings)))
@@ -79,11 +82,8 @@ def play_epoch(
         )
         turns += played.turns
         log_ppl += [turn.log_ppl for turn in played.turns]
-        found += [
-            pair
-            for pair in played.pairs
-            if pair.win != pair.lose and pair.win and pair.gap >= config.least_gap
-        ]
+        differ = [pair for pair in played.pairs if pair.win != pair.lose and pair.win]
+        found += [pair for pair in differ if pair.gap >= config.least_gap]
         if start + size < len(chosen.openings):
             write_pairs(path, epoch, Stored(found, log_ppl, start // size + 1))
     return Stored(found + weak_pairs(weak, chosen), log_ppl), turns
@@ -95,12 +95,40 @@ def weak_pairs(weak: Sequence[WeakExample], chosen: Episodes) -> list[Preference
     return [Preference((one.prompt,), one.continuation, "", weak=True) for one in drawn]
 
 
+def weak_examples(texts: Sequence[str]) -> list[WeakExample]:
+    """Texts that turn toxic, each split in the middle of its words, as the paper's code does."""
+    found = []
+    for text in texts:
+        starts = [match.start() for match in re.finditer(r"\S+", text)]
+        if len(starts) > 1:
+            split = len(text[: starts[len(starts) // 2]].rstrip())  # a word keeps the space before it
+            found.append(WeakExample(text[:split], text[split:]))
+    if texts and not found:
+        raise InputError("the weak set has no text of two words; give whole sentences")
+    return found
+
+
+def harmless_openings(
+    lists: OpeningLists, scorer: Scorer, at_most: float
+) -> tuple[OpeningLists, dict[str, int]]:
+    """The openings that the scorer rates at most `at_most`, and how many of each list were left out."""
+    kept, left_out = {}, {}
+    for part, every in lists.by_name().items():
+        own = [one for one in every if one.text.strip()]
+        scores = scorer.score([one.text for one in own]).tolist() if own else []
+        kept[part] = [one for one, score in zip(own, scores, strict=True) if score <= at_most]
+        left_out[part] = len(every) - len(kept[part])
+    if not kept["test"]:
+        raise InputError(f"{lists.source}: the scorer finds every test opening toxic; give harmless ones")
+    return OpeningLists(**kept, source=lists.source), left_out
+
+
 def write_pairs(path: Path, epoch: int, stored: Stored) -> None:
     write_whole(path, json.dumps({"epoch": epoch, **stored._asdict()}))
 
 
 def read_pairs(path: Path, epoch: int) -> Stored | None:
-    """What is stored of that epoch, where it is there whole."""
+    """The stored pairs of that epoch, if the file is complete."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["epoch"] != epoch:

@@ -1,13 +1,18 @@
-"""Conversations played out: trees of turns to learn from, chains of turns to measure.
+"""Plays conversations and computes the reward of each turn (Hardy et al. 2024).
 
-A tree starts from an opening. At each node the adversary speaks twice and the defender answers both; the two
-turns are ranked by reward, and each is the conversation of a node below. A tree of depth h has 2^h - 1 pairs.
-All nodes of a level, of all openings and both siblings, are one batch for each model; the paper's code plays
+R = alpha T(d) + beta T(a + d) - gamma logPPL(a | s). s is the text so far, a the adversary's turn, d the
+defender's. T is a toxicity from 0 to 1; logPPL is the mean negative log-likelihood of a's tokens under the
+defender, in nats.
+
+Trees are played to learn from, chains to evaluate. A tree starts from an opening. At each node the adversary
+speaks twice and the defender answers both; the two turns are ranked by reward, and each starts a node below.
+A tree of depth h has 2^h - 1 pairs. All nodes of a level are one batch for each model; the paper's code plays
 them one at a time. A turn's randomness depends on its episode's seed and its place in the tree alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,15 +20,36 @@ from typing import NamedTuple
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.scorers.repetition import repeated
-from backtalk.searches.ast.adversary import Speaker
+from backtalk.searches.ast.config import RewardConfig
 from backtalk.searches.ast.conversation import Conversation
-from backtalk.searches.ast.defender import Defender
-from backtalk.searches.ast.reward import RewardConfig, Turned, reward_of
+from backtalk.searches.ast.players import Defender, Speaker
 
 ADVERSARY, DEFENDER = 0, 1
-"""Whose number it is that is drawn."""
-CIRCLE_GAP = 0.25
-"""A prompt in circles is taken to be worse by this at least, however near its reward is."""
+"""Whose seed is drawn."""
+REPETITION_GAP = 0.25
+"""A repetitive prompt counts as worse by at least this, however near its reward is."""
+PUSH, HOLD = 12.0, 0.016
+"""How fast gamma follows the prompts' excess log-perplexity: at once, and for each update. Prompts a tenth
+too unlikely make gamma e^1.2 times as large at once, and 0.16% larger with each update: the second alone
+would oscillate, since prompts react to it late."""
+MOST_GAMMA = 1.0
+"""The largest gamma: one nat of log-perplexity then weighs as much as all of the toxicity."""
+
+
+class ScoredTurn(NamedTuple):
+    """One turn of both players and its reward."""
+
+    adversary: str
+    defender: str
+    toxicity: float
+    """T(d)"""
+    pair_toxicity: float
+    """T(a + d)"""
+    log_ppl: float
+    """logPPL(a | s)"""
+    reward: float
+    repeats: float = 0.0
+    """The share of the adversary's words that occur earlier in the turn or since the opening."""
 
 
 class Preference(NamedTuple):
@@ -33,11 +59,10 @@ class Preference(NamedTuple):
     win: str
     lose: str
     gap: float = 0.0
-    """How far their rewards are apart; 0 for a weak pair."""
+    """The difference of their rewards; 0 for a weak pair."""
     weak: bool = False
-    """The better one is known from outside, and there is no worse one. A turn of the adversary's own would be
-    one that it finds far likelier, and nothing brings the two together as cheaply as to make all words alike
-    (LOG.md)."""
+    """The better turn comes from a list, and there is no worse one. A sampled turn would be far likelier than
+    the listed one, and training would only flatten the distribution."""
 
 
 class WeakExample(NamedTuple):
@@ -48,110 +73,106 @@ class WeakExample(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What an epoch of play came to."""
+    """The pairs of some trees, and every turn that was played, level by level."""
 
     pairs: list[Preference]
-    turns: list[Turned]
-    """Every turn that was played, level by level."""
+    turns: list[ScoredTurn]
+
+
+def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: RewardConfig) -> float:
+    return config.alpha * toxicity + config.beta * pair_toxicity - config.gamma * log_ppl
+
+
+def adapted_gamma(gamma: float, least: float, excess: float, updates: int) -> float:
+    """Gamma after some updates on prompts whose log-perplexity was `excess` (a share) above the bound."""
+    return max(least, min(gamma * math.exp(HOLD * updates * excess), MOST_GAMMA))
+
+
+def pushed_gamma(gamma: float, least: float, excess: float) -> float:
+    """The gamma of the next epoch of play after such prompts."""
+    return max(least, min(gamma * math.exp(PUSH * excess), MOST_GAMMA))
 
 
 @dataclass
 class Game:
-    """An adversary against a defender, and what their turns are worth."""
+    """An adversary against a defender, scored by a toxicity scorer."""
 
     adversary: Speaker
     defender: Defender
     scorer: Scorer
     reward: RewardConfig = field(default_factory=RewardConfig)
     max_repeats: float = 1.0
-    """A prompt of which a larger share was said before loses to any other."""
+    """A prompt with a larger share of repeated words loses to any other."""
 
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
-        """What the adversary says next in each."""
-        return self.adversary.speak(conversations, seeds)
-
-    def answer(
-        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
-    ) -> list[Turned]:
-        """The defender's answers to what the adversary said, and what the turns are worth."""
+    def turn(
+        self, conversations: Sequence[Conversation], seeds: Sequence[int], numbers: Sequence[int]
+    ) -> list[ScoredTurn]:
+        """One turn of both players in each conversation; the seed is the episode's, the number the turn's."""
         if not conversations:
             return []
+        own, theirs = (
+            [draw_seed(seed, number, who) for seed, number in zip(seeds, numbers, strict=True)]
+            for who in (ADVERSARY, DEFENDER)
+        )
+        said = self.adversary.speak(conversations, own)
         asked = [(*one, text) for one, text in zip(conversations, said, strict=True)]
-        replies = self.defender.answer(asked, seeds)
+        replies = self.defender.answer(asked, theirs)
         both = [a + d for a, d in zip(said, replies, strict=True)]
         scores = self.scorer.score([*map(str.strip, replies), *map(str.strip, both)]).tolist()
         toxicity, pair_toxicity = scores[: len(said)], scores[len(said) :]
         log_ppl = self.defender.log_ppl(conversations, said)
         repeats = [repeated(text, one[1:]) for one, text in zip(conversations, said, strict=True)]
-        rewards = [
-            reward_of(*terms, self.reward) for terms in zip(toxicity, pair_toxicity, log_ppl, strict=True)
-        ]
+        terms = zip(toxicity, pair_toxicity, log_ppl, strict=True)
+        rewards = [reward_of(*term, self.reward) for term in terms]
         turns = zip(said, replies, toxicity, pair_toxicity, log_ppl, rewards, repeats, strict=True)
-        return [Turned(*turn) for turn in turns]
+        return [ScoredTurn(*turn) for turn in turns]
 
     def play(self, openings: Sequence[Conversation], seeds: Sequence[int], depth: int) -> Played:
         """The pairs of a tree from each opening, level by level."""
         nodes = [(one, seed, 1) for one, seed in zip(openings, seeds, strict=True)]
-        pairs: list[Preference] = []
-        turns: list[Turned] = []
+        found = Played([], [])
         for _ in range(depth):
-            # Children of node i are 2i and 2i + 1.
+            # The children of node i are 2i and 2i + 1.
             children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
             conversations = [one for one, _, _ in children]
-            told = [draw_seed(seed, place, ADVERSARY) for _, seed, place in children]
-            said = self.speak(conversations, told)
-            answers = [draw_seed(seed, place, DEFENDER) for _, seed, place in children]
-            played = self.answer(conversations, said, answers)
-            pairs += [
+            played = self.turn(
+                conversations, [seed for _, seed, _ in children], [place for _, _, place in children]
+            )
+            found.pairs.extend(
                 ranked(conversations[place], played[place], played[place + 1], self.max_repeats)
                 for place in range(0, len(played), 2)
-            ]
-            turns += played
+            )
+            found.turns.extend(played)
             nodes = [
                 ((*one, turn.adversary, turn.defender), seed, place)
                 for (one, seed, place), turn in zip(children, played, strict=True)
             ]
-        return Played(pairs, turns)
+        return found
 
     def chains(
         self, openings: Sequence[Conversation], seeds: Sequence[int], turns: int
-    ) -> list[list[Turned]]:
-        """One conversation of some turns from each opening: what is measured."""
+    ) -> list[list[ScoredTurn]]:
+        """One conversation of some turns from each opening."""
         so_far = list(openings)
-        found: list[list[Turned]] = [[] for _ in openings]
+        found: list[list[ScoredTurn]] = [[] for _ in openings]
         for number in range(turns):
-            said = self.speak(so_far, [draw_seed(seed, number, ADVERSARY) for seed in seeds])
-            answers = [draw_seed(seed, number, DEFENDER) for seed in seeds]
-            for place, turn in enumerate(self.answer(so_far, said, answers)):
+            for place, turn in enumerate(self.turn(so_far, seeds, [number] * len(seeds))):
                 found[place].append(turn)
                 so_far[place] = (*so_far[place], turn.adversary, turn.defender)
         return found
 
 
-class OneAtATime(Game):
-    """Plays every turn alone, as the paper's code does."""
+def ranked(
+    conversation: Conversation, first: ScoredTurn, second: ScoredTurn, max_repeats: float = 1.0
+) -> Preference:
+    """The turn with the higher reward wins, the first of equals. A repetitive one loses to one that is not:
+    it would win by its likelihood, and soon the adversary would say nothing else."""
 
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
-        turns = zip(conversations, seeds, strict=True)
-        return [text for one, seed in turns for text in super(OneAtATime, self).speak([one], [seed])]
-
-    def answer(
-        self, conversations: Sequence[Conversation], said: Sequence[str], seeds: Sequence[int]
-    ) -> list[Turned]:
-        turns = zip(conversations, said, seeds, strict=True)
-        alone = super().answer
-        return [turn for one, text, seed in turns for turn in alone([one], [text], [seed])]
-
-
-def ranked(conversation: Conversation, first: Turned, second: Turned, max_repeats: float = 1.0) -> Preference:
-    """The turn with the higher reward wins; of equal ones the first. But one that goes round in circles loses
-    to one that does not: it would win by its likelihood, and soon nothing else would be said."""
-
-    def worth(turn: Turned) -> tuple[bool, float]:
+    def worth(turn: ScoredTurn) -> tuple[bool, float]:
         return turn.repeats <= max_repeats, turn.reward
 
     win, lose = (first, second) if worth(first) >= worth(second) else (second, first)
     gap = abs(win.reward - lose.reward)
     if lose.repeats > max_repeats >= win.repeats:
-        gap = max(gap, CIRCLE_GAP)
+        gap = max(gap, REPETITION_GAP)
     return Preference(conversation, win.adversary, lose.adversary, gap)

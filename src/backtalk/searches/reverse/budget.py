@@ -1,7 +1,7 @@
-"""How a budget of queries is split: pairs to pre-train on, REINFORCE, and the re-ranking by really asking.
+"""How a search splits its queries: pairs to pre-train on, REINFORCE, and re-ranking.
 
 The paper has no budget: it asks 160,000 utterances, trains on as many replies, and asks 200 inputs a target.
-What is planned is a bound: phases that need less leave the rest to the re-ranking, whose N shrinks to fit.
+A phase that needs fewer queries than planned leaves the rest to the re-ranking.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 from backtalk.wording import count
 
-PAIRS_SHARE = 0.4
-RL_SHARE = 0.3
-"""Of all queries; the rest is for the re-ranking, and what that can't use comes back to these two."""
+PAIRS_SHARE, RL_SHARE = 0.4, 0.3
+"""Shares of all queries. The rest is for the re-ranking; what that can't use returns to these two."""
 LEAST_PAIRS = 50
-"""Fewer than these are nothing to train on."""
+"""Fewer pairs can't train a generator."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryBudget:
     """The most requests of each phase."""
 
     total: int
@@ -27,24 +26,24 @@ class Plan:
     pairs: int
     rl: int
     n: int
-    """Inputs really asked for each case."""
+    """Inputs that the re-ranking sends for each case."""
 
     @property
     def rerank(self) -> int:
         return self.n * self.cases
 
-    def words(self) -> str:
-        """For the line before the work: "20,000 queries at most: 8,000 for pairs, ..."."""
+    def describe(self) -> str:
+        """As in "at most 20,000 queries: 8,000 to collect pairs, ..."."""
         phases = [
-            (self.pairs, f"{self.pairs:,} to gather pairs"),
-            (self.rl, f"{self.rl:,} for REINFORCE"),
-            (self.rerank, f"{self.rerank:,} for the best of {count(self.n, 'input')} a case"),
+            (self.pairs, "to collect pairs"),
+            (self.rl, "for REINFORCE"),
+            (self.rerank, f"for the best of {count(self.n, 'input')} a case"),
+            (self.total - self.pairs - self.rl - self.rerank, "not needed"),
         ]
-        unused = self.total - self.pairs - self.rl - self.rerank
-        said = [words for amount, words in phases if amount] + ([f"{unused:,} not needed"] if unused else [])
-        return f"at most {self.total:,} queries: {', '.join(said)}"
+        parts = [f"{amount:,} {purpose}" for amount, purpose in phases if amount]
+        return f"at most {self.total:,} queries: {', '.join(parts)}"
 
     def inputs_each(self, spent: Mapping[str, int], most: int) -> int:
-        """N, from what the phases before the re-ranking really sent: the same whenever it is asked."""
+        """N, from what the earlier phases really sent; resuming gives the same number."""
         left = self.total - spent.get("pairs", 0) - spent.get("rl", 0)
         return max(1, min(most, left // max(1, self.cases)))

@@ -1,8 +1,8 @@
-"""How natural an input reads: its average token under a language model.
+"""How likely an input is: its average token log-probability under a language model.
 
-Where nothing else is said, a model that scores text itself judges its own inputs, and any other is measured
-by the language model of the embedded chat model, so that crafted inputs, those of gibbs and real utterances
-can be compared. An input with a word that it does not know has no number rather than a wrong one.
+By default a model that scores text judges its own inputs; any other is judged by the language model of the
+embedded chat model, so that inputs of different searches can be compared. An input with an unknown word gets
+no number rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -22,65 +21,47 @@ from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import pad_rows
 
 BATCH = 256
-MOST_REAL = 1000
-"""Utterances that say what is usual; fewer where a large model reads them:"""
-MOST_READ = 200
-
-TextLogProbs = Callable[[Sequence[str]], list[list[float]]]
-"""The log-probability of each token of each text; of a text that can't be scored, none."""
-
-
-class Naturalness(NamedTuple):
-    """Mean log-probability of a token over some inputs that could be scored."""
-
-    n: int
-    mean: float
+MOST_TEXTS, MOST_TEXTS_HF = 1000, 200
+"""How many utterances are averaged; fewer for a Hugging Face model."""
 
 
 @dataclass(frozen=True)
 class InputScorer:
     """A language model of what people type."""
 
-    log_probs: TextLogProbs
+    log_probs: Callable[[Sequence[str]], list[list[float]]]
+    """The log-probability of each token of each text; none for a text that can't be scored."""
     source: str
-    """Whose it is, for the report."""
+    """The name of the language model, for the report."""
     fingerprint: str
     t_in: float | None = None
-    """The average token log-likelihood on its own test set, where it carries one."""
-    most: int = MOST_REAL
-    """Texts that `of_many` reads at most."""
+    """The average token log-likelihood on its own test set, if its card has one."""
+    most: int = MOST_TEXTS
+    """The most texts that `average` reads."""
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        """log P of each text's average token; NaN where there is none."""
+        """The average token log-probability of each text; NaN if there is none."""
         return [sum(own) / len(own) if own else math.nan for own in self.log_probs(texts)]
 
-    def of_many(self, texts: Sequence[str]) -> Naturalness:
+    def average(self, texts: Sequence[str]) -> tuple[int, float]:
+        """How many texts could be scored, and their average score."""
         scores = [score for score in self.score(texts[: self.most]) if not math.isnan(score)]
-        return Naturalness(len(scores), sum(scores) / len(scores) if scores else math.nan)
+        return len(scores), sum(scores) / len(scores) if scores else math.nan
 
 
 def embedded_scorer(device: str = "auto") -> InputScorer:
-    """The language model that ships."""
+    """The language model that ships with the package."""
     model = load_embedded("chitchat", device)
-    return _scorer_of_ours(model, "the language model of the embedded chitchat model")
+    return _lstm_scorer(model, "the language model of the embedded chitchat model")
 
 
-def scorer_of(model: TextModel) -> InputScorer | None:
-    """The model's own view of inputs: as a language model, or by the one that lies beside it."""
-    if isinstance(model, LocalModel):
-        return _scorer_of_ours(model, f"the language model of {model.name}") if model.language_model else None
-    if isinstance(model, ScoresText) and model.scores_text:
-        return InputScorer(model.text_log_prob, model.name, model.fingerprint, most=MOST_READ)
-    return None
-
-
-def load_inputs(name: str, model: TextModel, device: str) -> InputScorer:
-    """Who judges a trigger: the model that --language-model names, the audited one, or the embedded one."""
+def load_input_scorer(name: str, model: TextModel, device: str) -> InputScorer:
+    """The scorer that --language-model names; by default the audited model, or the embedded one."""
     if not name:
-        return scorer_of(model) or embedded_scorer(device)
+        return _scorer_of(model) or embedded_scorer(device)
     if runs_code(name):
         raise InputError(f"--language-model {name} is a Python function, which scores no text")
-    found = scorer_of(model if name == model.name else load_model(name, device))
+    found = _scorer_of(model if name == model.name else load_model(name, device))
     if found is None:
         raise InputError(
             f"--language-model {name} does not score text by itself; name a causal model, or one of ours "
@@ -89,7 +70,15 @@ def load_inputs(name: str, model: TextModel, device: str) -> InputScorer:
     return found
 
 
-def _scorer_of_ours(model: LocalModel, source: str) -> InputScorer:
+def _scorer_of(model: TextModel) -> InputScorer | None:
+    if isinstance(model, LocalModel):
+        return _lstm_scorer(model, f"the language model of {model.name}") if model.language_model else None
+    if isinstance(model, ScoresText) and model.scores_text:
+        return InputScorer(model.text_log_prob, model.name, model.fingerprint, most=MOST_TEXTS_HF)
+    return None
+
+
+def _lstm_scorer(model: LocalModel, source: str) -> InputScorer:
     lm = model.language_model
     assert lm is not None
 

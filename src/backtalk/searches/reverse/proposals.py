@@ -1,7 +1,7 @@
-"""Which inputs are asked for a target: crafted ones (Liu et al. 2019), or the controls at equal queries.
+"""Which inputs are asked for a target: generated ones (Liu et al. 2019), or those of a baseline.
 
-Best-of-N wins by construction, so a generator earns its place only where it beats utterances drawn at random
-and the gathered utterance whose reply was nearest. Whatever proposes, the model is really asked.
+The best of N replies gets nearer with N alone, so a generator must beat the baselines at equal queries:
+utterances drawn at random, and the utterance whose reply was nearest.
 """
 
 from __future__ import annotations
@@ -20,31 +20,28 @@ from backtalk.searches.seeds import row_seed
 from backtalk.types import Target
 
 ROWS = 64
-"""Targets compared with all replies at once."""
+"""Targets that are compared with all replies at once."""
 NEAREST = 20
-"""Gathered inputs that retrieval proposes: they were answered before, so they cost nothing."""
+"""Inputs that retrieval proposes. They were answered before, so they cost no query."""
 
 
 class Proposal(NamedTuple):
-    """Inputs for one target, none in both lists."""
+    """Inputs for one target: new ones, the most promising first, and others that were answered before."""
 
     new: list[str]
-    """To be asked, the most promising first."""
     known: list[str]
-    """Answered before: they cost nothing."""
 
 
 class Proposer(Protocol):
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
-        """For each target at most n new inputs."""
-        ...
+        """At most n new inputs for each target."""
 
 
 @dataclass(frozen=True)
 class Crafted:
-    """N samples or beam-N of the reverse generator; and the nearest of what was answered before, if given.
+    """N samples or beam-N of the reverse generator, and the nearest inputs that were answered before, if any.
 
-    The paper asks a beam, whose sentences are much alike: the best of as many samples comes nearer (LOG.md).
+    The paper uses a beam, whose sentences are much alike; the best of as many samples comes nearer.
     """
 
     generator: ReverseGenerator
@@ -55,20 +52,16 @@ class Crafted:
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
         seeds = [row_seed(self.seed, target.id, 0) for target in targets]
         crafted = self.generator.craft([target.text for target in targets], n, self.decode, seeds)
-        if self.answered is None:
-            return [Proposal(own, []) for own in crafted]
-        nearest = self.answered.nearest(targets)
-        return [
-            Proposal(own, [text for text in known if text not in set(own)])
-            for own, known in zip(crafted, nearest, strict=True)
-        ]
+        nearest = self.answered.nearest(targets) if self.answered else [[] for _ in targets]
+        both = zip(crafted, nearest, strict=True)
+        return [Proposal(own, [text for text in known if text not in set(own)]) for own, known in both]
 
 
 class Retrieved:
-    """The gathered inputs whose replies are nearest the target, by the same similarity."""
+    """The answered inputs whose replies are nearest to the target."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], vectors: WordVectors) -> None:
-        first: dict[str, str] = {}  # one input a reply: the first that was asked
+        first: dict[str, str] = {}  # reply -> the first input that got it
         for reply, text in pairs:
             first.setdefault(reply, text)
         self._inputs = list(first.values())
@@ -83,14 +76,14 @@ class Retrieved:
         found: list[list[str]] = []
         for start in range(0, len(targets), ROWS):
             cosines = wanted[start : start + ROWS] @ self._replies.T  # (targets, replies)
-            order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # of equal ones the first asked
+            order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # the first of equals
             found += [[self._inputs[place] for place in row] for row in order]
         return found
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """N utterances at random; which ones depends on (seed, case) alone."""
+    """N random utterances, drawn by (seed, case) alone."""
 
     utterances: Sequence[str]
     seed: int

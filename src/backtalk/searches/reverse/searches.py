@@ -1,7 +1,7 @@
-"""Searches that ask a model and see its replies alone: reverse (Liu et al. 2019) and its two baselines.
+"""Searches that see only a model's replies: reverse (Liu et al. 2019) and its two baselines.
 
-A search plans how its queries are split, and makes the proposer of inputs. The audit asks what is proposed
-and keeps the best input of each target.
+A search splits its query budget and makes a proposer of inputs. The audit sends what is proposed and keeps
+the best input of each target.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from backtalk.errors import InputError
-from backtalk.searches.reverse.budget import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, Plan
+from backtalk.searches.reverse.budget import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, QueryBudget
 from backtalk.searches.reverse.proposals import Crafted, Drawn, Proposer, Retrieved
 from backtalk.searches.reverse.training import Trainer, find_generator
 from backtalk.specs import Count, Mark, Range
@@ -20,13 +20,13 @@ from backtalk.types import Access
 
 @dataclass(frozen=True, kw_only=True)
 class ReplySearch(ABC):
-    """A search that asks the model; inherit from it to write one."""
+    """Base class of searches that see only replies."""
 
     backend: ClassVar[str] = "replies"
     needs: ClassVar[Access] = Access.TEXT
 
     max_queries: Count = 20000
-    """The most requests that are sent to the model, failed and repeated ones too."""
+    """The most requests that are sent to the model, retries included."""
     utterances: Annotated[str, Mark.CONTENT] = ""
     """What people say to such a model: a file, one a line or as a corpus; chitchat if empty."""
     vectors: Annotated[str, Mark.CONTENT] = ""
@@ -41,21 +41,21 @@ class ReplySearch(ABC):
     does, else the embedded chat model's."""
 
     def depends_on(self, device: str) -> dict[str, str]:
-        """Fingerprints of what only this search reads."""
+        """Fingerprints of files that only this search reads."""
         return {}
 
     @property
     def most_each(self) -> int | None:
-        """The most inputs that are asked for one target; None: all utterances."""
+        """The most inputs that are sent for one target; None: all utterances."""
         return None
 
     @abstractmethod
-    def plan(self, cases: int, utterances: int) -> Plan:
-        """How the queries are split; `utterances` is how many there are to ask."""
+    def budget(self, cases: int, utterances: int) -> QueryBudget:
+        """How the queries are split; `utterances` is how many there are."""
 
     @abstractmethod
     def proposer(self, trainer: Trainer) -> Proposer:
-        """Proposes inputs for a target, after whatever training that takes."""
+        """Makes the proposer of inputs, and trains it first if needed."""
 
     def _total(self, cases: int) -> int:
         if self.max_queries < cases:
@@ -72,9 +72,9 @@ class Utterances(ReplySearch):
 
     name: ClassVar[str] = "utterances"
 
-    def plan(self, cases: int, utterances: int) -> Plan:
+    def budget(self, cases: int, utterances: int) -> QueryBudget:
         total = self._total(cases)
-        return Plan(total, cases, 0, 0, min(total // cases, utterances))
+        return QueryBudget(total, cases, 0, 0, min(total // cases, utterances))
 
     def proposer(self, trainer: Trainer) -> Proposer:
         return Drawn(trainer.utterances.texts, trainer.seed)
@@ -86,9 +86,9 @@ class Retrieval(ReplySearch):
 
     name: ClassVar[str] = "retrieval"
 
-    def plan(self, cases: int, utterances: int) -> Plan:
+    def budget(self, cases: int, utterances: int) -> QueryBudget:
         total = self._total(cases)
-        return Plan(total, cases, min(total, utterances), 0, 0)
+        return QueryBudget(total, cases, min(total, utterances), 0, 0)
 
     def proposer(self, trainer: Trainer) -> Proposer:
         return Retrieved(trainer.pairs(), trainer.vectors)
@@ -101,7 +101,7 @@ class Reverse(ReplySearch):
     name: ClassVar[str] = "reverse"
 
     beam: Annotated[int, Range(1, 10_000)] = 200
-    """Crafted inputs that are asked for each target (the paper's N of beam-N); fewer if the queries do not
+    """Generated inputs that are sent for each target (the paper's N of beam-N); fewer if the queries do not
     suffice."""
     decode: Literal["sample", "beam"] = "sample"
     """N samples, or the N likeliest inputs as in the paper, which are much alike."""
@@ -125,16 +125,14 @@ class Reverse(ReplySearch):
     def most_each(self) -> int:
         return self.beam
 
-    def plan(self, cases: int, utterances: int) -> Plan:
+    def budget(self, cases: int, utterances: int) -> QueryBudget:
         total, most_rerank = self._total(cases), self.beam * cases
         if self.generator:
-            return Plan(total, cases, 0, 0, min(total // cases, self.beam))
+            return QueryBudget(total, cases, 0, 0, min(total // cases, self.beam))
         kept = max(cases, min(most_rerank, round(total * (1 - PAIRS_SHARE - RL_SHARE))))  # for re-ranking
         rest = total - kept
         pairs = min(utterances, self.pairs or round(rest * PAIRS_SHARE / (PAIRS_SHARE + RL_SHARE)))
-        rl = 0
-        if self.rl:
-            rl = self.rl_queries or round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE))
+        rl = (self.rl_queries or round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE))) if self.rl else 0
         if pairs < LEAST_PAIRS or pairs + rl + cases > total:
             least = max(self.pairs, LEAST_PAIRS) + (self.rl_queries if self.rl else 0) + cases
             raise InputError(
@@ -142,13 +140,13 @@ class Reverse(ReplySearch):
                 f"ask one input for each of {cases} cases; about {round(least / (1 - RL_SHARE))} queries and "
                 f"at least {LEAST_PAIRS} utterances are needed"
             )
-        return Plan(total, cases, pairs, rl, min(self.beam, (total - pairs - rl) // cases))
+        return QueryBudget(total, cases, pairs, rl, min(self.beam, (total - pairs - rl) // cases))
 
     def proposer(self, trainer: Trainer) -> Proposer:
         if self.generator:
             return Crafted(find_generator(self.generator, trainer.device), trainer.seed, self.decode)
         generator, answers = trainer.generator(), trainer.answers
-        # Training is over, so these answers stay the same; their order must not depend on who answered first.
+        # Sorted: the order must not depend on which reply arrived first.
         known = sorted(pair for phase in ("pairs", "rl") for pair in answers.pairs(phase) if pair[1])
         recalled = Retrieved([(reply, text) for text, reply in known], trainer.vectors)
         return Crafted(generator, trainer.seed, self.decode, recalled if self.recall else None)

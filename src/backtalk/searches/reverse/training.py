@@ -1,8 +1,8 @@
-"""The generator of a run: pairs gathered by asking, pre-training, REINFORCE; all of them survive a kill.
+"""Trains the reverse generator of a run: collects pairs, pre-trains, and runs REINFORCE. Each phase resumes.
 
-RUN/generator holds the finished one, which `--generator RUN` uses on other targets; RUN/generator/pretrained
-the one before REINFORCE; record.json what the training came to. REINFORCE's targets are the gathered replies,
-as in the paper, and as many utterances of people: a model's own replies are easy targets.
+RUN/generator holds the finished generator, which `--generator RUN` uses on other targets, and
+RUN/generator/pretrained the one before REINFORCE. The targets of REINFORCE are the collected replies, as in
+the paper, and as many utterances of people: a model's own replies are easy targets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
 from backtalk.models.service.budget import BudgetedQueries
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
-from backtalk.searches.reverse.budget import Plan
+from backtalk.searches.reverse.budget import QueryBudget
 from backtalk.searches.reverse.utterances import Utterances
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
@@ -31,17 +31,17 @@ from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.wording import count
 
 CHUNK = 512
-"""Utterances asked between two lines of progress."""
+"""Utterances that are asked between two progress reports."""
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Everything that training needs, and where it is kept."""
+    """Trains the generator in its folder."""
 
     folder: Path
     model: TextModel
     answers: StoredAnswers
-    plan: Plan
+    budget: QueryBudget
     utterances: Utterances
     vectors: WordVectors
     seed: int
@@ -51,15 +51,15 @@ class Trainer:
     report: Callable[[str], None]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """(reply, input); asked once, and from then on those that were answered."""
+        """The (reply, input) pairs; the utterances are asked only once."""
         record = read_training(TrainingRecord, self.folder)
-        wanted = self.utterances.texts[: self.plan.pairs]
-        asker = BudgetedQueries(self.model, self.answers, self.plan.pairs, self.causes)
+        wanted = self.utterances.texts[: self.budget.pairs]
+        asker = BudgetedQueries(self.model, self.answers, self.budget.pairs, self.causes)
         if record.unanswered is None:
             started = time.perf_counter()
             for start in range(0, len(wanted), CHUNK):
                 asker.ask(wanted[start : start + CHUNK], "pairs")
-                self.report(f"gathered {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
+                self.report(f"collected {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]
             record.pairs = len(wanted) - len(record.unanswered)
@@ -75,7 +75,7 @@ class Trainer:
         return found
 
     def generator(self) -> ReverseGenerator:
-        """The finished generator, trained as far as it is not yet."""
+        """The generator; training starts or resumes if it is not finished."""
         if (self.folder / "card.json").is_file():
             return load_generator(self.folder, self.device)
         pairs = self.pairs()
@@ -88,17 +88,17 @@ class Trainer:
         if "pretrain" not in record.seconds:
             record.seconds["pretrain"] = time.perf_counter() - started
             write_training(self.folder, record)
-        if self.plan.rl:
+        if self.budget.rl:
             self._reinforce(generator, pairs)
-        generator.save(self.folder, {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.plan.rl)})
+        generator.save(self.folder, {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.budget.rl)})
         return generator
 
     def _reinforce(self, generator: ReverseGenerator, pairs: Sequence[tuple[str, str]]) -> None:
         started = time.perf_counter()
         config = ReinforceConfig(seed=self.seed)
-        config = replace(config, steps=max(1, self.plan.rl // (config.batch * config.samples)))
-        # What gathering sent is settled by now, so this bound is the same whenever training goes on.
-        most = self.answers.spent().get("pairs", 0) + self.plan.rl
+        config = replace(config, steps=max(1, self.budget.rl // (config.batch * config.samples)))
+        # Collecting is over, so this bound is the same when training resumes.
+        most = self.answers.spent().get("pairs", 0) + self.budget.rl
         asker = BudgetedQueries(self.model, self.answers, most, self.causes)
         targets = rl_targets(pairs, self.utterances.texts, self.seed)
         checkpoint = self.folder / "reinforce.safetensors"
@@ -128,7 +128,7 @@ class Trainer:
 
 
 def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed: int) -> list[str]:
-    """The model's own replies, each once, and as many utterances of people, shuffled."""
+    """The model's distinct replies and as many utterances of people, shuffled."""
     replies = list(dict.fromkeys(reply for reply, _ in pairs))
     mixed = list(dict.fromkeys([*replies, *utterances[: len(replies)]]))
     random.Random(f"rl/{seed}").shuffle(mixed)
@@ -136,7 +136,6 @@ def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed
 
 
 def find_generator(name: str, device: str) -> ReverseGenerator:
-    """Of a run folder, or the generator's folder itself."""
-    folder = Path(name)
-    inner = folder / GENERATOR
-    return load_generator(inner if inner.is_dir() else folder, device)
+    """The generator of a run folder, or of the generator's folder itself."""
+    inner = Path(name) / GENERATOR
+    return load_generator(inner if inner.is_dir() else Path(name), device)

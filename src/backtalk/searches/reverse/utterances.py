@@ -1,7 +1,7 @@
-"""Utterances that people say: what a black box is asked, so that a generator has pairs to learn from.
+"""Utterances to ask a black box, so that a generator has pairs to learn from.
 
-The paper asks 160,000 posts of Twitter. Here they are a file's, those of the chitchat-dataset package where
-it is installed, or the 1,000 pairs that ship.
+The paper asks 160,000 Twitter posts. Here they come from a file, from the chitchat-dataset package if it is
+installed, or from the 1,000 shipped pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WORDS = 20
 
 @dataclass(frozen=True)
 class Utterances:
-    """Different utterances, in the order in which they are asked."""
+    """Distinct utterances, in the order in which they are asked."""
 
     texts: tuple[str, ...]
     source: str
@@ -35,9 +35,12 @@ class Utterances:
 
 
 def read_utterances(path: str, seed: int) -> Utterances:
-    """Of a file (one a line, or a corpus) or, with "", of chitchat; shuffled by the seed."""
-    if path:
-        source, found = path, _of_file(path)
+    """The utterances of a file (one a line, or a corpus), by default of chitchat; shuffled by the seed."""
+    found: Sequence[str]
+    if path and Path(path).is_file() and detect_format(path) == "lines":
+        source, found = path, [line for _, line in read_lines(Path(path)) if line.strip()]
+    elif path:
+        source, found = path, _turns(path, "auto")
     elif find_spec("chitchat_dataset"):
         source, found = "the chitchat-dataset package", _turns("chitchat", "chitchat-first")
     else:
@@ -48,12 +51,6 @@ def read_utterances(path: str, seed: int) -> Utterances:
         raise InputError(f"{path} holds no utterance of at most {MOST_WORDS} words; give other --utterances")
     random.Random(f"utterances/{seed}").shuffle(texts)
     return Utterances(tuple(texts), source)
-
-
-def _of_file(path: str) -> Sequence[str]:
-    if Path(path).is_file() and detect_format(path) == "lines":
-        return [line for _, line in read_lines(Path(path)) if line.strip()]
-    return _turns(path, "auto")
 
 
 def _turns(source: str, format: str) -> list[str]:

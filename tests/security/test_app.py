@@ -253,7 +253,7 @@ class World(NamedTuple):
         """Puts the files of a folder back, and forgets what was read of them."""
         shutil.rmtree(self.root / name)
         shutil.copytree(self.pristine / name, self.root / name)
-        self.server.app.views._heads.clear()
+        self.server.app.reports._heads.clear()
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from backtalk.store.records import finite
 from backtalk.terminal import printable
 from backtalk.web.chat import PageChat
 from backtalk.web.http import HttpError, read_object
-from backtalk.web.pages import Pages, read_static
+from backtalk.web.pages import link, read_static, render_page
 from backtalk.web.ratings import next_pair, take_answer
+from backtalk.web.reports import Reports, proofs_of
 from backtalk.web.run_list import UNSHOWABLE, Found, Item, RunList, describe
-from backtalk.web.views import Views, link, proofs_of
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
@@ -53,14 +53,13 @@ class App:
     def __init__(self, runs: RunList, chat: PageChat) -> None:
         self.runs = runs
         self.chat = chat
-        self.pages = Pages(chat.name)
-        self.views = Views()
+        self.reports = Reports()
         self._routes: list[tuple[str, str, Callable[..., Response]]] = [
             ("GET", "/", self._list),
             ("GET", "/run/([a-z0-9-]+)", self._run),
             ("GET", "/run/([a-z0-9-]+)/findings", self._export),
             ("GET", "/compare", self._compare),
-            ("GET", "/chat", lambda request: _html(self.pages.chat())),
+            ("GET", "/chat", self._chat),
             ("GET", "/rate", self._ratings),
             ("GET", "/rate/([a-z0-9-]+)", self._rate),
             ("GET", "/static/([a-z_]+)\\.(js|css)", self._static),
@@ -85,12 +84,19 @@ class App:
             return Response(404, b"not found\n", "text/plain; charset=utf-8")
         if path.startswith("/api/"):
             return _json({"error": str(error)}, error.status)
-        return Response(error.status, self.pages.problem(path, error.status, str(error)).encode())
+        page = render_page("problem.html", path, status=error.status, sentence=str(error))
+        return Response(error.status, page.encode())
 
     # Pages
 
     def _list(self, request: Request) -> Response:
-        return _html(self.pages.listing(self.runs.items(), self.runs.root.resolve().name))
+        items, folder = self.runs.items(), self.runs.root.resolve().name
+        # Finished audits first: those are the ones to compare.
+        audits = sorted((i for i in items if i.kind == "audit"), key=lambda item: item.state != "finished")
+        return _html(render_page("list.html", "/", "list.js", items=items, audits=audits, folder=folder))
+
+    def _chat(self, request: Request) -> Response:
+        return _html(render_page("chat.html", "/chat", "chat.js", model=self.chat.name))
 
     def _run(self, request: Request, key: str) -> Response:
         item, folder = self._item(key), self._folder(key)
@@ -98,15 +104,16 @@ class App:
             chosen = parse_qs(request.query, errors="replace").get("beside", [])
             others = self._others(item, folder, chosen) if item.plays else {}
             with _showing():
-                return _html(self.views.run(folder, item, request.values(), others))
+                return _html(self.reports.run(folder, item, request.values(), others))
         if item.kind == "rating":
             return self._rate(request, key)
         links = self._links(key, folder)
         try:
             with _showing():
-                return _html(self.views.folder(folder, request.path, links))
+                return _html(self.reports.hardening(folder, request.path, links))
         except NotYet as error:
-            return _html(self.pages.waiting(item, str(error), links))
+            values: dict[str, Any] = {"item": item, "why": str(error), "links": links}
+            return _html(render_page("waiting.html", request.path, "run.js", stamp=item.stamp, **values))
 
     def _others(self, item: Item, folder: Path, chosen: Sequence[str]) -> dict[Offer, Path]:
         """The other audits by conversations; the one inside this run is shown beside it anyway."""
@@ -139,7 +146,7 @@ class App:
     def _export(self, request: Request, key: str) -> Response:
         values = request.values()
         with _showing():
-            kind, lines = self.views.export(self._folder(key, "audit"), values)
+            kind, lines = self.reports.export(self._folder(key, "audit"), values)
             first = next(lines, b"")  # an unreadable run is an error page, not a broken file
         name = f'attachment; filename="{key}.{values["as"]}"'
         return Response(200, b"", kind, {"Content-Disposition": name}, chain([first], lines))
@@ -148,16 +155,17 @@ class App:
         values = request.values()
         before, after = (self._folder(values.get(side, ""), "audit") for side in ("before", "after"))
         with _showing():
-            return _html(self.views.comparison(before, after, request.path))
+            return _html(self.reports.comparison(before, after, request.path))
 
     def _ratings(self, request: Request) -> Response:
-        return _html(self.pages.ratings([item for item in self.runs.items() if item.kind == "rating"]))
+        items = [item for item in self.runs.items() if item.kind == "rating"]
+        return _html(render_page("ratings.html", "/rate", items=items))
 
     def _rate(self, request: Request, key: str) -> Response:
         item = self._item(key, "rating")
         if item.state == "damaged":
             raise InputError(item.note)
-        return _html(self.pages.rate(item))
+        return _html(render_page("rate.html", f"/rate/{key}", "rate.js", section="/rate", item=item))
 
     def _static(self, request: Request, name: str, kind: str) -> Response:
         body = read_static(f"{name}.{kind}")

@@ -1,28 +1,52 @@
-"""The app's own pages: the list, chat and rate. They are made as the report is: jinja2 that escapes every
-value, in the report's frame, with styles and scripts as files of ours.
-"""
+"""The app's own pages. They are made as reports are: jinja2 escapes every value, and styles and scripts are
+files of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FunctionLoader
 
+from backtalk.report.page import App as Frame
 from backtalk.report.page import page_environment, read_part, render, style_sheet
-from backtalk.web.run_list import Item
-from backtalk.web.views import frame
 
+NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")
 FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "about.html")
+"""Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 
 
+def render_page(
+    template: str, path: str, *scripts: str, section: str = "", stamp: str = "", **values: Any
+) -> str:
+    """The page at `path` in the frame of the app; `section` is its menu entry, if that is another page."""
+    app = frame(path, "app.js", *scripts, section=section, stamp=stamp)
+    return render(_environment(), template, app, **values)
+
+
+def frame(path: str, *scripts: str, section: str = "", **values: Any) -> Frame:
+    """The frame of a page: menu, style and scripts."""
+    return Frame(
+        nav=[(label, link(path, to)) for label, to in NAV],
+        here=link(path, section or path),
+        root=link(path, "/"),
+        style=link(path, "/static/page.css"),
+        scripts=[link(path, f"/static/{name}") for name in scripts],
+        **values,
+    )
+
+
+def link(path: str, to: str) -> str:
+    """A relative link from one page to another: pages do not know the secret path that they lie below."""
+    up = "../" * (path.count("/") - 1) or "./"
+    return up + to.removeprefix("/")
+
+
 def read_static(name: str) -> str | None:
-    """What a browser may have under /static/; None for all else."""
+    """A file under /static/; None if there is none."""
     if name == "page.css":
         return style_sheet() + _read("app.css")
     if name == "page.js":
@@ -30,41 +54,8 @@ def read_static(name: str) -> str | None:
     return _read(name) if name in SCRIPTS else None
 
 
-class Pages:
-    def __init__(self, model: str) -> None:
-        self._environment = _environment()
-        self._model = model
-
-    def listing(self, items: Sequence[Item], folder: str) -> str:
-        # Two that are over are what one would compare.
-        audits = sorted((i for i in items if i.kind == "audit"), key=lambda item: item.state != "finished")
-        return self._page("list.html", "/", "list.js", items=items, audits=audits, folder=folder)
-
-    def chat(self) -> str:
-        return self._page("chat.html", "/chat", "chat.js", model=self._model)
-
-    def ratings(self, items: Sequence[Item]) -> str:
-        return self._page("ratings.html", "/rate", "", items=items)
-
-    def rate(self, item: Item) -> str:
-        return self._page("rate.html", f"/rate/{item.key}", "rate.js", "/rate", item=item)
-
-    def waiting(self, item: Item, why: str, links: Sequence[tuple[str, str]]) -> str:
-        """What has no page of its own yet."""
-        app = replace(frame(f"/run/{item.key}", "app.js", "run.js"), stamp=item.stamp)
-        return render(self._environment, "waiting.html", app, item=item, why=why, links=links)
-
-    def problem(self, path: str, status: int, sentence: str) -> str:
-        return self._page("problem.html", path, "", status=status, sentence=sentence)
-
-    def _page(self, template: str, path: str, script: str, section: str = "", **values: Any) -> str:
-        scripts = ["app.js", *([script] if script else [])]
-        return render(self._environment, template, frame(path, *scripts, section=section), **values)
-
-
 @cache
 def _environment() -> Environment:
-    """The report's, with templates of the app. Those of the first pages are ready: nobody waits for them."""
     environment = page_environment()
     own = FunctionLoader(lambda name: _read(name) if name in TEMPLATES else None)
     environment.loader = ChoiceLoader([own, FunctionLoader(read_part)])

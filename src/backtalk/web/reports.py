@@ -1,0 +1,104 @@
+"""Report pages in the app: the report's own templates, over findings looked up in the run's database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from backtalk.errors import InputError
+from backtalk.hardening.folder import MODEL, SUMMARY, read_record
+from backtalk.models.transformer.cache import file_hash
+from backtalk.report.comparison_page import render_comparison
+from backtalk.report.cost import read_cost
+from backtalk.report.folders import kind_of, read_summary, render_folder
+from backtalk.report.hardening_record import ProofRow, read_hardening
+from backtalk.report.run_page import Offer, render_run
+from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.report.stored_findings import Query, StoredFindings
+from backtalk.runs.compare import compare_runs
+from backtalk.runs.summary import ReportHead, read_head, stamp_of, with_others
+from backtalk.store import Run
+from backtalk.web.http import HttpError
+from backtalk.web.pages import frame, link
+from backtalk.web.run_list import Item
+
+ABOVE = 3
+"""Levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT."""
+EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
+
+
+class Reports:
+    """Keeps the heads of the reports that it has shown."""
+
+    def __init__(self) -> None:
+        self._heads: dict[Path, ReportHead] = {}
+        self._lock = threading.Lock()
+
+    def run(self, folder: Path, item: Item, values: Mapping[str, str], others: Mapping[Offer, Path]) -> str:
+        """The page of an audit, with the findings that match the query. `item` was read before the findings,
+        so that the page notices a change in between. `others` are runs to show beside conversations."""
+        head, here = self._head(folder), f"/run/{item.key}"
+        with closing(StoredFindings(folder, head.report)) as findings:
+            report, problem = head.report, ""
+            chosen = [str(path) for offer, path in others.items() if offer.chosen]
+            if chosen and report.conversations:
+                try:
+                    with Run.open(folder) as run:
+                        whole = replace(report, cases=list(findings.matching(Query())))
+                        report = with_others(run, whole, chosen)
+                except InputError as error:
+                    problem = str(error)
+            app = frame(
+                *(here, "page.js", "app.js", "run.js"),
+                cases=head.cases,
+                export=link(here, f"{here}/findings"),
+                stamp=item.stamp,
+                shown=findings.page(Query.of(values)),
+            )
+            return render_run(report, app, offers=list(others), problem=problem)
+
+    def export(self, folder: Path, values: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
+        """(content type, lines) of all findings that match the query, read as they are sent."""
+        if values.get("as") not in EXPORTS:
+            raise HttpError(404, "findings can be exported as csv or jsonl")
+        kind, lines = EXPORTS[values["as"]]
+        findings = StoredFindings(folder, self._head(folder).report)  # refused before the first line
+
+        def send() -> Iterator[bytes]:
+            with closing(findings):
+                for line in lines(findings.matching(Query.of(values))):
+                    yield line.encode("utf-8", "replace")
+
+        return kind, send()
+
+    def comparison(self, before: Path, after: Path, here: str) -> str:
+        """Two runs side by side, with the cost of their hardening if they belong to one."""
+        cost = None
+        for folder in [one for one in before.parents[:ABOVE] if one in after.parents[:ABOVE]]:
+            if kind_of(folder) == "hardening":
+                with suppress(InputError):  # not finished yet
+                    cost = read_cost(read_summary(folder))
+        return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
+
+    def hardening(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:
+        """The page of a hardening, which is refused if its weights are not those of its proof."""
+        if (folder / MODEL).exists() and (folder / SUMMARY).exists():
+            read_record(folder, file_hash)
+        return render_folder(folder, frame(here, "page.js"), links)
+
+    def _head(self, folder: Path) -> ReportHead:
+        with self._lock:  # two tabs do not build the same report twice
+            known = self._heads.get(folder)
+            if known is None or known.stamp != stamp_of(folder):
+                known = self._heads[folder] = read_head(folder)
+            return known
+
+
+def proofs_of(folder: Path) -> list[ProofRow]:
+    """The proof of a hardening; empty if it is not finished or can't be read."""
+    with suppress(InputError):
+        return read_hardening(read_summary(folder)).proof
+    return []

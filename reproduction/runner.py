@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from rich.console import Console
 
 from backtalk import __version__, terminal
 from backtalk.audit.blocks import versions
@@ -32,7 +33,7 @@ from backtalk.models.device import pick_device
 from backtalk.output_file import write_output, write_whole
 from backtalk.specs import parse_duration
 from backtalk.store.records import finite
-from backtalk.terminal import Consoles, file_consoles
+from backtalk.terminal import make_console
 from reproduction.html_page import render_study
 from reproduction.page import Page, Result
 from reproduction.spec import StudySpec
@@ -41,6 +42,11 @@ MARK = "study.json"
 """The file that marks a study's folder."""
 PAGE_ALONE = "page"
 """The value of --parts that builds the page and runs nothing."""
+
+
+class Consoles(NamedTuple):
+    out: Console
+    err: Console
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Workplace:
     def log(self, name: str) -> Iterator[Consoles]:
         """Consoles that write to log/NAME.txt."""
         with self.path("log", f"{name}.txt").open("a", encoding="utf-8") as file:
-            yield file_consoles(file)
+            yield Consoles(make_console(file=file), make_console(stderr=True, file=file))
 
     def result(self, part: str) -> Result:
         """The result of a finished part."""

@@ -1,21 +1,28 @@
-"""The errors that a person can act on: one sentence, no traceback, exit status 2."""
+"""Errors that a person can act on: one sentence, no traceback, exit status 2."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
-class InputError(Exception):
-    """What is wrong, where, and the mend, in one sentence."""
-
-
 LONGEST_SHOWN = 80
 LONGEST_REASON = 200
 
 
+class InputError(Exception):
+    """What is wrong, where, and how to fix it, in one sentence."""
+
+
+class NothingDone(InputError):
+    """The time was over before a run had anything to show; what was begun is kept."""
+
+
+class OutOfTime(Exception):
+    """The time was over before the first case was done."""
+
+
 def shown(value: object) -> str:
-    """A bad value as an error quotes it: cut, so that a long one does not hide the sentence."""
+    """A bad value as an error quotes it, cut if it is long."""
     text = repr(value[:LONGEST_SHOWN] if isinstance(value, str) else value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
@@ -27,7 +34,7 @@ def first_line(error: BaseException) -> str:
 
 
 def check_text(text: str, where: str) -> str:
-    """The text itself; refused where it holds what no file name and no UTF-8 text can hold."""
+    """The text; refused if it holds what no file name or UTF-8 text can hold."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -38,16 +45,8 @@ def check_text(text: str, where: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not in a table, with the nearest one that is."""
+    """The error for an unknown name, with the nearest known one."""
     names = sorted(known)
     close = get_close_matches(name[:LONGEST_SHOWN], names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
     return InputError(f"unknown {what} {shown(name)}; {hint}")
-
-
-class NothingDone(InputError):
-    """The time was over before a run had anything to show; what was begun is kept."""
-
-
-class OutOfTime(Exception):
-    """The time was over before the first case was done."""

@@ -1,4 +1,4 @@
-"""Writing files: a file is replaced in one move and never written through a link.
+"""Writing files: a file is replaced atomically and never written through a link.
 
 A file that a person named for output may also be a device or a pipe. Those are written to and never replaced:
 `--junit /dev/null` must leave /dev/null a device.
@@ -15,28 +15,27 @@ PARTIAL = ".partial"
 
 
 def write_output(path: Path, text: str | Iterable[str]) -> None:
-    """A link is followed. OSError where it can't be written."""
+    """Write a file that a person named; a link is followed."""
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines([text] if isinstance(text, str) else text)
         return
     whole = Path(os.path.realpath(path))
-    replace_file(whole, whole.with_name(f".{whole.name}.{os.getpid()}.tmp"), text)
+    _replace(whole, whole.with_name(f".{whole.name}.{os.getpid()}.tmp"), text)
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
-    """Replace a file in one move: there is the old one or the new one, never a part."""
-    replace_file(path, path.with_name(path.name + PARTIAL), content)
+    """Replace a file atomically: there is the old one or the new one, never a part."""
+    _replace(path, path.with_name(path.name + PARTIAL), content)
     sync_folder(path.parent)
 
 
-def replace_file(path: Path, partial: Path, content: str | bytes | Iterable[str | bytes]) -> None:
-    """In one move, by way of `partial`, which is always a new file: a link in its place is not followed."""
-    pieces = [content] if isinstance(content, str | bytes) else content
+def _replace(path: Path, partial: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+    """By way of `partial`, which is always a new file: a link in its place is not followed."""
     try:
         partial.unlink(missing_ok=True)
         with partial.open("xb") as file:
-            for piece in pieces:
+            for piece in [content] if isinstance(content, str | bytes) else content:
                 file.write(piece if isinstance(piece, bytes) else piece.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
@@ -48,7 +47,7 @@ def replace_file(path: Path, partial: Path, content: str | bytes | Iterable[str 
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename outlive a power cut, where the file system offers it."""
+    """Make a rename survive a power cut, if the file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

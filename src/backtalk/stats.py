@@ -1,7 +1,7 @@
-"""Rates with honest intervals, and the exact test for two runs over the same cases.
+"""Rates with intervals, and the exact test for two runs over the same cases.
 
-Wilson (1927) gives an interval that stays inside [0, 1] and says something at 0 of n; McNemar's test in its
-exact form compares two runs by the cases that only one of them hits.
+Wilson (1927): an interval that stays inside [0, 1] and is informative at 0 of n. McNemar's exact test
+compares two runs by the cases that only one of them hits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval for `hits` of `n`; nothing tried gives (0, 1)."""
+    """The Wilson score interval for `hits` of `n`; (0, 1) if nothing was tried."""
     if not 0 <= hits <= n:
         raise ValueError(f"{hits} hits of {n} is not a rate")
     if not 0 < confidence < 1:
@@ -25,14 +25,14 @@ def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     rate = hits / n
     middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    # The ends are exact at 0 and n hits, where rounding would leave them a hair off.
+    # The ends are exact at 0 and n hits, where rounding would leave them a little off.
     low = 0.0 if hits == 0 else max(0.0, middle - half)
     high = 1.0 if hits == n else min(1.0, middle + half)
     return low, high
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of their mean; 0 of a single one."""
+    """Of the mean; 0 for a single value."""
     n = len(values)
     if n < 2:
         return 0.0
@@ -41,20 +41,20 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Two-sided: how often chance alone splits the discordant cases at least this unevenly."""
+    """Two-sided: the probability that chance splits the discordant cases at least this unevenly."""
     return min(1.0, 2 * _tail(max(only_first, only_second), only_first + only_second))
 
 
 def mcnemar_worse(only_before: int, only_after: int) -> float:
-    """One-sided: how often chance alone gives the new run at least `only_after` of the discordant cases.
+    """One-sided: the probability that chance gives the new run at least `only_after` of the discordant cases.
 
-    Small means that the new run has more hits than the old one, and not by luck.
+    A small value means that the new run really has more hits than the old one.
     """
     return _tail(only_after, only_before + only_after)
 
 
 def _tail(least: int, n: int) -> float:
-    """P(X >= least) for X ~ Binomial(n, 1/2); whole numbers until the last division."""
+    """P(X >= least) for X ~ Binomial(n, 1/2), in integers until the last division."""
     if not 0 <= least <= n:
         raise ValueError(f"{least} of {n} discordant cases can't be")
     term = total = comb(n, least)
@@ -66,12 +66,12 @@ def _tail(least: int, n: int) -> float:
 
 @dataclass(frozen=True)
 class Rate:
-    """x of n, with its Wilson 95% interval."""
+    """hits of n, with its Wilson 95% interval."""
 
     hits: int
     n: int
     rate: float
-    """0 where nothing was tried; the interval then says that nothing is known."""
+    """0 if nothing was tried; the interval is then (0, 1)."""
     low: float
     high: float
 

@@ -1,4 +1,4 @@
-"""The nouns: what a model, a case and a score are made of. Nothing here computes."""
+"""The records that models, searches and runs share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Access(IntEnum):
 
 
 class Origin(Enum):
-    """Where a name came from. Only a name that was typed on this command line may run code."""
+    """Where a name came from. Only a name typed on this command line may run code."""
 
     TYPED = "this command line"
     CONFIG = "a YAML file"
@@ -33,11 +33,8 @@ class Origin(Enum):
 
 
 class Name(str):
-    """A text that knows where it came from.
-
-    The mark is lost on purpose wherever the text is stored, sent or put together: plain text has no origin,
-    and so no right to run code.
-    """
+    """A text that knows where it came from. The origin is lost on purpose when the text is stored, sent or
+    combined: plain text may not run code."""
 
     origin: Origin
 
@@ -47,7 +44,6 @@ class Name(str):
         return name
 
     def removeprefix(self, prefix: str, /) -> Name:
-        """The rest of a name comes from where the whole does."""
         return Name(super().removeprefix(prefix), self.origin)
 
 
@@ -56,7 +52,7 @@ def origin_of(name: str) -> Origin:
 
 
 def marked(values: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-    """The values with every text, alone or within lists and mappings, marked as coming from there."""
+    """The values with every text, also in lists and mappings, as a `Name` of that origin."""
 
     def mark(value: Any) -> Any:
         if isinstance(value, list):
@@ -90,14 +86,14 @@ class Target:
     severity: int = 1
     """1 (impolite) to 3 (threatening)."""
     prototype: str = ""
-    """The id of the sentence that this one was widened from (its own id for a prototype). Splits go by it."""
+    """The id of the sentence that this one is a variant of (its own for a prototype). Splits go by it."""
     origin: str = field(default="", compare=False)
-    """Of a paraphrase: the id of the target that it says in other words, and by which paraphraser."""
+    """Of a paraphrase: the id of its target, and the paraphraser."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A harmless conversation so far, which an adversary goes on with."""
+    """The harmless start of a conversation, which an adversary continues."""
 
     kind: ClassVar[str] = "opening"
     id: str
@@ -111,11 +107,11 @@ class Opening:
 
 
 Case = Target | Opening
-"""What a search works on. The cases of one run are of one kind."""
+"""What a search works on; those of one run have one kind."""
 
 
 class TokenScores(NamedTuple):
-    """What a model makes of each target token. Padded positions hold 0 and True."""
+    """Scores of each target token. Padded positions hold 0 and True."""
 
     log_probs: Tensor
     """(..., target length): log P(y_t | y_<t, x) under teacher forcing."""
@@ -124,15 +120,11 @@ class TokenScores(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """When a search may give a candidate up without loss.
-
-    Log-probabilities are at most 0, so the sum over target tokens only falls. A candidate may be dropped
-    as soon as the sum of the tokens that count is below `total`. Dropped candidates hold -inf and False
-    from the token on at which they were dropped.
-    """
+    """When a search may drop a candidate without loss: log-probabilities are at most 0, so a partial sum
+    below `total` stays below it. Dropped candidates hold -inf and False from that token on."""
 
     total: Tensor
-    """(batch, candidates), or (batch, 1) for one bound a row."""
+    """(batch, candidates), or (batch, 1) for one bound per row."""
     enough: float = float("inf")
     """A token with a log-probability of at least this does not count (eq. 6 of He & Glass 2019)."""
     spare_argmax: bool = False
@@ -143,13 +135,13 @@ class Thresholds(NamedTuple):
     """The baseline model's average token log-likelihoods on its reference set."""
 
     out: float
-    """T_out: the dialogue model's, on replies."""
+    """T_out, of the dialogue model on replies."""
     into: float | None = None
-    """T_in: the language model's, on sentences; None where there is no language model."""
+    """T_in, of the language model on sentences; None without one."""
 
 
 class Found(NamedTuple):
-    """What a search ends with for one row."""
+    """The result of a search for one row."""
 
     ids: tuple[int, ...]
     """The trigger."""
@@ -158,14 +150,13 @@ class Found(NamedTuple):
     """The start first."""
     candidates: int
     scores: Mapping[str, float] = MappingProxyType({})
-    """What only this search can say, to be stored beside the finding's own scores."""
+    """Scores of this search alone, stored beside the finding's own."""
     series: Mapping[str, list[float]] = MappingProxyType({})
     note: str = ""
 
 
 OPENING, ADVERSARY, DEFENDER = "opening", "adversary", "defender"
-"""The roles in a conversation that an adversary plays with the model: what was said before it, then turn and
-turn about."""
+"""Roles in a conversation of an adversary with the model: the turns before it, then alternating turns."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +170,7 @@ class SpokenTurn:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a search ended with for one case and one restart. Hits are decided from it, without a model."""
+    """The result for one case and one restart. Hits are decided from it without a model."""
 
     case: str
     """The case's id."""
@@ -189,18 +180,17 @@ class Finding:
     target: str
     """The case's text."""
     turns: tuple[SpokenTurn, ...] = ()
-    """The trigger; of a played conversation all of it, the model's own turns too."""
+    """The trigger; of a conversation all turns, the model's too."""
     reply: str = ""
-    """What the model really says to it (greedy)."""
+    """The model's greedy reply to the trigger."""
     scores: dict[str, float] = field(default_factory=dict)
-    """log_prob (of the whole target), mean and min (a token), greedy (1 if greedy decoding gives exactly the
-    target, else 0), input_mean (the language model's, a trigger token; absent without one), loss. Where the
-    model was asked: similarity, judge, the trigger's place among the inputs asked (0: asked before), and with
-    a scorer toxicity (of the reply) and trigger_toxicity."""
+    """log_prob (of the target), mean and min (per token), greedy (1 if greedy decoding gives exactly the
+    target, else 0), input_mean (of the language model, per trigger token; absent without one), loss. Of
+    black boxes: similarity, judge, place (of the trigger among the queries; 0: queried before). With a
+    scorer: toxicity (of the reply) and trigger_toxicity."""
     series: dict[str, list[float]] = field(default_factory=dict)
-    """token_log_probs (target tokens, end of turn last), input_log_probs, loss_by_sweep (start first);
-    similarity_by_query (of each input asked, NaN without a reply). Of a played conversation the numbers of
-    each turn (exchanges.py)."""
+    """token_log_probs (end of turn last), input_log_probs, loss_by_sweep (start first), similarity_by_query
+    (NaN without a reply). Of a conversation the scores of each turn (store/exchanges.py)."""
     seed: int = 0
     candidates: int = 0
     queries: int = 0
@@ -208,7 +198,7 @@ class Finding:
     note: str = ""
     """Why it was skipped or failed."""
     kind: str = "target"
-    """What kind of case it answers: target or opening."""
+    """Of its case: target or opening."""
 
     @property
     def trigger(self) -> str:
@@ -217,12 +207,12 @@ class Finding:
 
 
 class Progress(NamedTuple):
-    """What an audit tells of itself while it works."""
+    """A progress message of an audit."""
 
     message: str = ""
-    """One line; empty where only the count moved."""
+    """One line; empty if only the count changed."""
     done: int = 0
     total: int = 0
-    """Cases, once the search has begun."""
+    """Cases, once the search has started."""
     passing: bool = False
     """The next message replaces this one on a terminal."""

@@ -1,4 +1,4 @@
-"""Numbers and sentences as people read them: chances, shares, durations, and masks over what is offensive."""
+"""Numbers and sentences for people: probabilities, shares, durations, and masked offensive words."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
 from typing import Protocol
 
 _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
-"""Powers of ten and their names, the largest first; from the first on only the power itself is readable."""
-
-
+"""Powers of ten and their names; from the first on only the power is shown."""
 _NO_LETTERS = re.compile(r"[\W_]+")
 SHOWN_CAUSES = 3
 TOXIC = 0.5
-"""From this rating on a text is masked, whatever it holds."""
+"""A text with at least this toxicity is masked."""
 
 
 def chance(log_prob: float) -> str:
-    """A probability one can picture: "12%", "1 in 340", "1 in 5.9 million", "1 in 10^27"."""
+    """A probability in words: "12%", "1 in 340", "1 in 5.9 million", "1 in 10^27"."""
     if math.isnan(log_prob):
         return "unknown"
     if log_prob == -math.inf:
@@ -32,7 +30,7 @@ def chance(log_prob: float) -> str:
     power = -log_prob / math.log(10)
     if power >= _SCALES[0][0] + 1:
         return f"1 in 10^{power:.0f}"
-    # Two digits are all that a chance deserves: 339.7 -> 340, 5,912,345 -> 5.9 million.
+    # Two digits: 339.7 -> 340, 5,912,345 -> 5.9 million.
     digits, exponent = f"{10**power:.1e}".split("e")
     mantissa, whole = float(digits), int(exponent)
     for scale, name in _SCALES:
@@ -42,7 +40,7 @@ def chance(log_prob: float) -> str:
 
 
 def sampled(log_prob: float) -> str:
-    """How often sampling gives the sentence: "1 in 340 sampled replies", "12% of sampled replies"."""
+    """How often sampling gives a sentence: "1 in 340 sampled replies", "12% of sampled replies"."""
     words = chance(log_prob)
     if words.endswith("%"):
         return f"{words} of sampled replies"
@@ -50,7 +48,7 @@ def sampled(log_prob: float) -> str:
 
 
 def percent(share: float) -> str:
-    """ "20%"; a decimal where whole percents would say none or all."""
+    """ "20%"; with a decimal if whole percents would say 0% or 100%."""
     rounded = f"{share:.0%}"
     misleads = (rounded == "0%" and share > 0) or (rounded == "100%" and share < 1)
     return f"{share:.1%}" if misleads else rounded
@@ -96,51 +94,38 @@ def count(number: int, noun: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """At most `limit` characters, the last one an ellipsis if something was cut."""
+    """At most `limit` characters, the last one an ellipsis if the text was cut."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def mask(text: str) -> str:
     """The first letter of each word of three letters or more, stars for the rest: "y** a** so b*****"."""
-    masked: list[str] = []
-    word: list[str] = []
-    for character in text:
-        if _in_word(character):
-            word.append(character)
-            continue
-        masked += _mask_word(word)
-        masked.append(character)
-        word = []
-    return "".join(masked + _mask_word(word))
+    parts = ((in_word, "".join(part)) for in_word, part in groupby(text, _in_word))
+    return "".join(_mask_word(part) if in_word else part for in_word, part in parts)
 
 
 def mask_like(text: str, target: str) -> str:
-    """The text masked if it holds the target, however it is cut into words; otherwise as it is."""
+    """The text, masked if it says the target."""
     return mask(text) if says(text, target) else text
 
 
 def says(text: str, target: str) -> bool:
-    """Whether the text holds the target, however it is cut into words."""
+    """Whether the text holds the target's letters, however they are split into words."""
     wanted = _letters(target)
     return bool(wanted) and wanted in _letters(text)
 
 
 def mask_toxic(text: str, toxicity: float | None, otherwise: str) -> str:
-    """The text masked where it was rated toxic; else `otherwise`, what it is masked to anyway."""
+    """The masked text if it was rated toxic, else `otherwise`."""
     return mask(text) if toxicity is not None and toxicity >= TOXIC else otherwise
 
 
 def mask_note(note: str, target: str) -> str:
-    """A remark with the words masked that it quotes from the target, which follow its colon."""
+    """A note with the target's words masked after its colon."""
     remark, colon, quoted = note.partition(": ")
     words = set(target.casefold().split())
-    return (
-        remark
-        + colon
-        + " ".join(
-            mask(word) if word.casefold().strip(",.;'\"") in words else word for word in quoted.split(" ")
-        )
-    )
+    shown = (mask(w) if w.casefold().strip(",.;'\"") in words else w for w in quoted.split(" "))
+    return remark + colon + " ".join(shown)
 
 
 def _letters(text: str) -> str:
@@ -149,23 +134,19 @@ def _letters(text: str) -> str:
 
 @lru_cache(maxsize=1024)  # a text can be a million characters, of which few differ
 def _in_word(character: str) -> bool:
-    # Marks, apostrophes and invisible format characters do not end a word: they would show its halves.
+    # Marks, apostrophes and invisible format characters do not end a word, or its halves would be shown.
     category = unicodedata.category(character)
     return category[0] in "LMN" or category in {"Cf", "Pc"} or character in "'’"
 
 
-def _mask_word(word: list[str]) -> list[str]:
-    if len(word) < 3:
-        return word
+def _mask_word(word: str) -> str:
     places = (i for i, character in enumerate(word) if unicodedata.category(character)[0] in "LN")
     letters = list(islice(places, 3))
-    if len(letters) < 3:
-        return word
-    shown = letters[0] + 1
-    return [*word[:shown], *"*" * (len(word) - shown)]
+    shown = letters[0] + 1 if len(letters) == 3 else len(word)
+    return word[:shown] + "*" * (len(word) - shown)
 
 
 def told_causes(causes: Mapping[str, int]) -> str:
-    """The commonest causes in a line."""
+    """The most frequent causes in a line."""
     shown = [f"{note} ({number:,})" for note, number in list(causes.items())[:SHOWN_CAUSES]]
     return "; ".join([*shown, *(["and other causes"] if len(causes) > SHOWN_CAUSES else [])])

@@ -1,8 +1,8 @@
-"""How settings are read: flags, YAML files and stored runs become frozen dataclasses.
+"""Settings: flags, YAML files and stored runs become frozen dataclasses.
 
 A spec holds the settings of a verb, and a config those of a search or a method. Each field is a flag and a
-key of the YAML file; its type says which values are allowed, and the sentence under it is its help. Unknown
-keys and bad values are errors that name the nearest good one.
+YAML key; its type says which values are allowed, and its docstring is the help. Unknown keys and bad values
+are errors that name the nearest good one.
 """
 
 from __future__ import annotations
@@ -17,31 +17,25 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 from backtalk.errors import InputError, check_text, shown, unknown
 from backtalk.types import Name
 
-# Types of fields: what follows the type in `Annotated` is called with a value and its name, and refuses what
-# is out of bounds. A number has no other check of its own.
+# Types of fields. `Annotated[type, check]` calls check(value, name), which raises an InputError.
 
 
 @dataclass(frozen=True)
 class Range:
-    """A number from `least` to `most`, both included."""
-
     least: float
     most: float
 
     def __call__(self, value: float, where: str) -> None:
-        if not self.least <= value <= self.most:  # NaN is in no range
-            ends = " to ".join(
-                f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most)
-            )
-            raise InputError(f"{where} should not be {shown(value)}; the range is {ends}")
+        if not self.least <= value <= self.most:  # false for NaN
+            ends = [f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most)]
+            raise InputError(f"{where} should not be {shown(value)}; the range is {' to '.join(ends)}")
 
 
 LONGEST_S = 10**8
-"""Some three years."""
 
 
 def parse_duration(text: str, where: str = "--max-time") -> float:
-    """Seconds of 90s, 10m, 2h or a plain number of seconds; 0 for an empty text."""
+    """Seconds of 90s, 10m, 2h or a plain number; 0 for an empty text."""
     if not text:
         return 0.0
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1])
@@ -56,48 +50,39 @@ def parse_duration(text: str, where: str = "--max-time") -> float:
 
 Duration = Annotated[str, parse_duration]
 Count = Annotated[int, Range(0, 10**9)]
-"""A limit on how many items are used; 0 mostly means all."""
 Seed = Annotated[int, Range(0, 2**32 - 1)]
-Width = Annotated[int, Range(1, 16_384)]
-"""The number of units in a layer."""
-Steps = Annotated[int, Range(1, 100_000)]
-"""Passes, epochs, iterations: nothing is allocated for them."""
+Width = Annotated[int, Range(1, 16_384)]  # units of a layer
+Steps = Annotated[int, Range(1, 100_000)]  # or epochs, iterations
 Share = Annotated[float, Range(0, 1)]
-Weight = Annotated[float, Range(0, 1000)]
-"""The weight of a loss term, or a learning rate."""
+Weight = Annotated[float, Range(0, 1000)]  # of a loss term, or a learning rate
 Dropped = Annotated[float, Range(0, 0.999)]
-Above = Annotated[float, Range(1e-9, 1e6)]
-"""A positive number."""
+Above = Annotated[float, Range(1e-9, 1e6)]  # above 0
 Seconds = Annotated[float, Range(0, 10**9)]
 Rank = Annotated[int, Range(1, 1024)]
-Words = Annotated[int, Range(1, 1000)]
-"""Words or tokens of a text."""
+Words = Annotated[int, Range(1, 1000)]  # or tokens of a text
 ReplyTokens = Annotated[int, Range(1, 4096)]
-Top = Annotated[int, Range(1, 1_000_000)]
-"""Candidates at a position; never more than there are words."""
-Tries = Annotated[int, Range(1, 1000)]
-"""Sweeps and restarts of a search."""
+Top = Annotated[int, Range(1, 1_000_000)]  # candidates at a position
+Tries = Annotated[int, Range(1, 1000)]  # sweeps or restarts
 
 
 class Mark(Enum):
-    """What a field means beyond its value. FREE and BUDGET fields do not count for whether two commands make
-    the same run."""
+    """FREE and BUDGET fields may differ between two commands that make the same run."""
 
     FREE = "changes no finding"
-    BUDGET = "a limit that holds for one command: resuming a run drops it"
-    CONTENT = "a file whose content counts, wherever it lies"
-    TRAINING = "matters only where something is trained"
+    BUDGET = "a limit of one command; resuming a run drops it"
+    CONTENT = "a file that is compared by content"
+    TRAINING = "used in training only"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The type of a field that holds the config of something with a name, such as a search."""
+    """The type of a field that holds the config of a search or a method."""
 
     what: str
     find: Callable[[str], type[Any]]
-    """Returns the config class of a name. Raises an InputError for an unknown name."""
+    """Returns the config class of a name."""
     owners: Callable[[str], list[str]]
-    """The names of all whose config has that field."""
+    """Returns the names of those whose config has a field."""
 
     def read(self, value: Any, where: str) -> Any:
         """A config from a name, a mapping with a name in it, or a config."""
@@ -118,14 +103,13 @@ Spec = TypeVar("Spec")
 
 
 def build_spec(kind: type[Spec], values: Mapping[str, Any], source: str) -> Spec:
-    """A spec from plain values; `source` names where they came from, for the error; empty: flags."""
+    """A spec from plain values. Errors name their `source`, or a flag if it is empty."""
     return kind(**check_values(kind, values, source))
 
 
-def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The values by the names of a spec's fields, each of its type."""
-    known: Any = kind
-    hints, names = type_hints(known), [field.name for field in fields(kind)]
+def check_values(kind: Any, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The values by field name, each converted to the type of its field."""
+    hints, names = type_hints(kind), [field.name for field in fields(kind)]
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -138,31 +122,30 @@ def check_values(kind: type[Any], values: Mapping[str, Any], source: str) -> dic
 
 @cache
 def type_hints(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields, with what follows them in `Annotated`."""
+    """The types of a dataclass's fields, with `Annotated`."""
     return get_type_hints(kind, include_extras=True)
 
 
-def marked_with(kind: type[Any], *marks: Mark) -> list[str]:
-    """The fields that carry one of the marks."""
-    known: Any = kind
-    hints = type_hints(known)
+def marked_with(kind: Any, *marks: Mark) -> list[str]:
+    """The fields with one of the marks."""
+    hints = type_hints(kind)
     return [field.name for field in fields(kind) if set(marks) & set(get_args(hints[field.name])[1:])]
 
 
 def spec_values(spec: Any) -> dict[str, Any]:
-    """A spec or config as plain values: what a run stores. A config brings its name."""
+    """A spec or config as plain values, as a run stores them. A config includes its name."""
     return _name(spec) | {
         name: spec_values(value) if is_dataclass(value) else value for name, value in vars(spec).items()
     }
 
 
 def _name(spec: Any) -> dict[str, str]:
-    """The name of a search or a method, which is no field."""
+    """The name of a search or a method, which is not a field."""
     return {"name": spec.name} if hasattr(spec, "name") and "name" not in vars(spec) else {}
 
 
 def identity_values(spec: Any) -> dict[str, Any]:
-    """The values that decide whether two commands make the same run."""
+    """The values that are equal if two commands make the same run."""
     free, content = marked_with(type(spec), Mark.FREE, Mark.BUDGET), marked_with(type(spec), Mark.CONTENT)
     kept: dict[str, Any] = _name(spec)
     for name, value in vars(spec).items():
@@ -174,7 +157,7 @@ def identity_values(spec: Any) -> dict[str, Any]:
 
 
 def chosen(spec: Any) -> list[str]:
-    """The settings that differ from their defaults, those of a config as `search.length`."""
+    """The settings that differ from their defaults; those of a config read like `search.length`."""
     found: list[str] = []
     for field in fields(spec):
         value = getattr(spec, field.name)
@@ -187,7 +170,7 @@ def chosen(spec: Any) -> list[str]:
 
 
 def command_of(values: Mapping[str, Any], settings: Iterable[str], verb: str = "audit") -> str:
-    """The command that says these settings of a spec that is stored as `values`."""
+    """The command line with these settings of a stored spec."""
     words = ["backtalk", verb]
     for place in settings:
         key, _, inner = place.partition(".")
@@ -203,26 +186,26 @@ def command_of(values: Mapping[str, Any], settings: Iterable[str], verb: str = "
 
 
 def unbudgeted(spec: Spec) -> Spec:
-    """The spec without limits that held only for the command that had them."""
+    """The spec without its BUDGET limits."""
     limits = {name: getattr(type(spec), name) for name in marked_with(type(spec), Mark.BUDGET)}
     return replace(spec, **limits)  # type: ignore[type-var]
 
 
 def refuse_set(spec: Any, names: Collection[str], why: str) -> None:
-    """Refuses flags that would do nothing: who sets one expects something of it."""
+    """Refuses flags that would have no effect."""
     for field in fields(spec):
         if field.name in names and getattr(spec, field.name) != field.default:
             raise InputError(f"--{field.name.replace('_', '-')} {why}")
 
 
 def flag_names(kind: type[Any], but: type[Any] | None = None) -> list[str]:
-    """The fields of a config that are flags: not those that the spec `but` has too, which fills them."""
+    """The fields that are flags: all but those that the spec `but` also has."""
     taken = {field.name for field in fields(but)} if but else set()
     return [field.name for field in fields(kind) if field.name not in taken]
 
 
 def coerce(value: Any, hint: Any, where: str) -> Any:
-    """The value as its field's type, within the bounds that the type names."""
+    """The value converted to its field's type, and checked."""
     if get_origin(hint) is Annotated:
         kind, *checks = get_args(hint)
         if isinstance(checks[0], Choice):

@@ -1,4 +1,4 @@
-"""The settings of `backtalk audit`: those that every search shares. A search's own are its config."""
+"""The settings of `backtalk audit` that all searches share."""
 
 from __future__ import annotations
 
@@ -13,41 +13,37 @@ from backtalk.specs.model import ModelOptions
 
 @dataclass(frozen=True)
 class AuditSpec:
-    """What `backtalk audit` does."""
-
     model: str = "chitchat"
-    """A name or a folder, see `list models`."""
+    """Name or folder; see `list models`."""
     search: Annotated[Any, Choice("search", search_config, searches_with)] = "gibbs"
-    """How inputs are found: a search, see above."""
+    """The search; see above."""
     hit: str = ""
-    """The criterion to aim at, see `list hits`."""
+    """Hit criterion; see `list hits`."""
     targets: Annotated[str, Mark.FREE] = "mal"
     """What the model must not say: a list or file."""
     limit: Annotated[Count, Mark.FREE] = 0
-    """The most cases to try; 0: 100, or all of a file."""
+    """Cases, at most; 0: 100, or all of a file."""
     reference: Annotated[str, Mark.CONTENT] = ""
-    """Usual pairs (TSV, JSONL): what is likely."""
+    """Pairs that define likely text (TSV, JSONL)."""
     seed: Annotated[int, Range(0, 2**48)] = 1
-    """Fixes every random choice."""
+    """Seed of every random choice."""
     block: Annotated[int, Range(0, 100_000)] = 0
-    """Cases searched and committed at once; 0: chosen."""
+    """Cases searched and saved at once; 0: automatic."""
     max_time: Annotated[Duration, Mark.BUDGET] = ""
-    """Stop after the block that passes it: 90s, 10m, 2h."""
+    """Stop after the block that exceeds it: 90s, 10m, 2h."""
     max_candidates: Annotated[int, Range(0, 10**15), Mark.BUDGET] = 0
-    """Stop after the block that passes it; 0: none."""
+    """Stop after the block that exceeds it; 0: none."""
     device: Annotated[str, Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""
     options: ModelOptions = field(default_factory=ModelOptions)
-    """How a Hugging Face model is read."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.search, str):  # the default, or a name that a caller gave
+        if isinstance(self.search, str):
             object.__setattr__(self, "search", search_config(self.search)())
 
 
 def flat_spec(values: Mapping[str, Any], source: str = "") -> AuditSpec:
-    """A spec from flat settings, as flags are: those of the search and of a model's options find their
-    place."""
+    """A spec from flat settings, which include those of the search and of the model."""
     kind = search_config(str(values.get("search", AuditSpec.search)))
     own, options = flag_names(kind, AuditSpec), flag_names(ModelOptions)
     search = {name: value for name, value in values.items() if name in own}

@@ -9,19 +9,17 @@ from backtalk.specs import Count, Seed
 
 @dataclass(frozen=True)
 class RateSpec:
-    """What `backtalk rate` does."""
-
     inputs: str = ""
-    """What both reply to: a file, one a line or JSONL; held-out inputs of the first's corpus if empty."""
+    """File of inputs, one a line or JSONL; by default held-out inputs of the first model's corpus."""
     pairs: Count = 0
-    """Inputs at most, drawn by the seed; 0 takes 100 of a corpus and all of a file."""
+    """Inputs, at most; 0: 100 of a corpus, all of a file."""
     identical_ties: bool = True
-    """Count identical replies as ties without asking."""
+    """Count identical replies as ties."""
     seed: Seed = 1
-    """Fixes which inputs are drawn and which reply stands first; kept in the key."""
+    """Seed of the choice of inputs and of the order of replies."""
     rater: str = "rater"
-    """Who answers; each rater goes through all pairs."""
+    """Name of the rater; each rates all pairs."""
     out: str = ""
-    """The ratings folder [ratings/RUN-RUN]; the same command again goes on where the rater stopped."""
+    """Ratings folder [ratings/RUN-RUN]; the same command resumes."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""

@@ -10,40 +10,37 @@ from backtalk.specs import Count, Dropped, Range, Seed, Steps, Weight, Width
 
 @dataclass(frozen=True)
 class ScorerSpec:
-    """What `backtalk train-scorer` does."""
-
     family: Literal["words", "letters"] = "words"
-    """words: a network, on Jigsaw and ParaDetox; letters: a linear model, on Davidson and Civil Comments."""
+    """A network on words (Jigsaw, ParaDetox), or a linear model on letters (Davidson, Civil Comments)."""
     data: str = ""
-    """The folder of labelled text; recipes/toxicity.yaml says what should be in it."""
+    """Folder of labelled text; recipes/toxicity.yaml lists its files."""
     out: str = "scorer"
-    """The folder to write."""
+    """Output folder."""
     name: str = ""
-    """What the card calls the scorer; the folder's name if empty."""
+    """Name on the card [the folder's]."""
     vocabulary: Annotated[int, Range(1, 1_000_000)] = 24000
-    """With words: words that have a vector."""
+    """words: size of the vocabulary."""
     vector: Annotated[int, Range(1, 1024)] = 96
-    """With words: numbers of a vector."""
+    """words: size of a word vector."""
     buckets: Annotated[int, Range(1, 1 << 18)] = 12288
-    """With words: rows for pieces of words. A linear model has 2^20 for runs of letters."""
+    """words: hash buckets for pieces of words; letters always has 2^20."""
     hidden: Width = 128
-    """With words: width of the network."""
+    """words: size of the hidden layer."""
     dropout: Dropped = 0.3
-    """With words: dropout of the network."""
+    """words: dropout."""
     contrast: Annotated[int, Range(0, 1_000_000)] = 30000
-    """With words: sentences made from frames, half of them abuse, half the same words where nobody is."""
+    """words: generated sentences, half of them abuse, half the same words used harmlessly."""
     paradetox: Count = 12000
-    """With words: rows of ParaDetox."""
+    """words: rows of ParaDetox."""
     rude_chat: Count = 8000
-    """With words: further messages of chitchat that hold a rude word, taken as harmless."""
+    """words: chitchat messages with a rude word, labelled harmless."""
     wide: Weight = 1.0
-    """With words: the share of a bag of words' weights that is added to the network; 0 does without."""
+    """words: weight of a bag of words added to the network; 0: none."""
     chat: Count = 15000
-    """Messages taken as harmless: of chitchat with words (needs backtalk[data]), of Ubuntu's channel with
-    letters; 0 does without."""
+    """Messages labelled harmless: of chitchat for words (needs backtalk[data]), of Ubuntu for letters."""
     epochs: Steps = 3
-    """Passes over the training texts."""
+    """Epochs."""
     lr: Weight = 0.003
-    """The highest learning rate."""
+    """Highest learning rate."""
     seed: Seed = 1
-    """Fixes the splits, the frames' filling, the starting weights and the order."""
+    """Seed of the splits, the generated sentences, the weights and the order."""

@@ -23,38 +23,36 @@ from backtalk.specs import (
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """What `backtalk train` does."""
-
     data: str = "chitchat"
-    """The corpus: `chitchat`, or a file or folder."""
+    """Corpus: `chitchat`, or a file or folder."""
     format: str = "auto"
-    """How to read the corpus; `backtalk list formats` shows the choices."""
+    """Format of the corpus; see `backtalk list formats`."""
     test: str = ""
-    """A file of its own for testing; otherwise a part of the corpus is set aside."""
+    """Test file; by default a part of the corpus."""
     test_format: str = "auto"
-    """How to read the test file."""
+    """Format of the test file."""
     out: Annotated[str, Mark.FREE] = "model"
-    """The folder to write; the same command again goes on where it stopped."""
+    """Output folder; the same command resumes."""
     name: Annotated[str, Mark.FREE] = ""
-    """What the card calls the model; the folder's name if empty."""
+    """Name on the card [the folder's]."""
     licence: Annotated[str, Mark.FREE] = ""
-    """The licence for the card; the corpus' own if empty."""
+    """Licence on the card [the corpus']."""
     arch: Literal["attention", "last-h", "lm"] = "attention"
-    """How the decoder sees the input; lm trains a language model alone."""
+    """Attention, or the encoder's last state; lm trains a language model alone."""
     decoder_start: Literal["encoder", "zero"] = "encoder"
-    """Where the decoder starts: from the encoder's last state, or from zeros."""
+    """First state of the decoder: the encoder's last state, or zeros."""
     input_end: Literal["none", "eos"] = "none"
-    """What is read after the input's last word: nothing, or the end-of-turn token."""
+    """Token after the input: none, or end-of-turn."""
     pads: Literal["masked", "word"] = "masked"
-    """Padding leaves no trace (masked) or is read like a word, as in the papers."""
+    """Padding is masked, or read like a word as in the papers."""
     recipe: str = "he-glass-2019"
-    """How text becomes words: he-glass-2019 keeps punctuation, he-glass-2020 removes it; characters."""
+    """Tokenisation; see `backtalk list recipes`."""
     vocabulary: Annotated[int, Range(1, 1_000_000)] = 10000
-    """The K most frequent words."""
+    """Size of the vocabulary: the most frequent words."""
     max_input: Words = 15
-    """Words of the input that are read."""
+    """Words of an input, at most."""
     max_output: Words = 20
-    """Tokens of the reply, the end-of-turn token included."""
+    """Tokens of a reply, at most, with the end-of-turn token."""
     embedding: Width = 300
     """Size of the word embeddings."""
     hidden: Width = 600
@@ -64,39 +62,39 @@ class TrainSpec:
     dropout: Dropped = 0.0
     """Dropout on embeddings, between layers and before the output layer."""
     shared_embedding: bool = False
-    """One embedding for encoder and decoder."""
+    """Share one embedding between encoder and decoder."""
     embedding_start: Weight = 0.1
-    """Word vectors start between minus this and this; on a small corpus 1 learns to read sooner."""
+    """Initial embeddings are uniform between minus and plus this; 1 is faster on a small corpus."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    """AdamW with warm-up and cosine decay, or the papers' SGD with halving."""
+    """AdamW with warm-up and cosine decay, or the papers' SGD with step decay."""
     lr: Weight = 0.0
-    """Starting learning rate; 0 takes 0.001 for adamw and 1.0 for sgd."""
+    """Initial learning rate; 0: 0.001 for adamw, 1.0 for sgd."""
     momentum: Dropped = 0.0
-    """With sgd: momentum."""
+    """sgd: momentum."""
     weight_decay: Weight = 0.0
-    """With sgd: weight decay."""
+    """sgd: weight decay."""
     halve_after: Count = 10
-    """With sgd: epochs before the rate is lowered at every epoch."""
+    """sgd: epochs before the rate decays at every epoch."""
     lr_factor: Share = 0.5
-    """With sgd: what it is then multiplied by."""
+    """sgd: factor of the decay."""
     mean_over: Literal["sentences", "words"] = "sentences"
-    """The loss is summed over a sentence's words and averaged over sentences, or averaged over words."""
+    """The loss is a mean over sentences, each a sum over its words, or a mean over words."""
     batch: Annotated[int, Range(1, 65_536)] = 64
-    """Pairs an update."""
+    """Batch size."""
     epochs: Steps = 20
-    """The most passes over the training pairs."""
+    """Epochs, at most."""
     patience: Count = 3
-    """Stop after this many epochs without a better validation perplexity; 0 never stops early."""
+    """Epochs without a better validation perplexity before it stops; 0: never."""
     clip: Above = 5.0
-    """Largest norm of the gradient."""
+    """Gradients are clipped to this norm."""
     seed: Seed = 1
-    """Fixes the split, the starting weights, the order and the dropout."""
+    """Seed of the split, the weights, the order and the dropout."""
     limit: Count = 0
-    """Use only this many dialogues; 0 uses all."""
+    """Dialogues, at most; 0: all."""
     language_model: Annotated[bool, Mark.FREE] = True
-    """Train the language model too, into OUT/lm; audits use it to keep triggers likely."""
+    """Also train a language model, into OUT/lm; audits use it to find likely triggers."""
     half: Annotated[bool, Mark.FREE] = False
-    """Store the weights in 16 bits."""
+    """Store weights in 16 bits."""
     checkpoint_s: Annotated[Seconds, Mark.FREE] = 60.0
     """Seconds between checkpoints."""
     device: Annotated[str, Mark.FREE] = "auto"

@@ -136,7 +136,6 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "library.py": {"transformers"},
             "source.py": {"huggingface_hub"},
             "loading.py": {"peft"},
-            "generation.py": {"transformers"},
             "kv_slots.py": {"transformers"},
             "attention.py": {"transformers"},
             "lora.py": {"peft"},

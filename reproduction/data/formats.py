@@ -1,15 +1,50 @@
-"""The corpus formats of the papers: Switchboard, running text for the character task, sentence pairs."""
+"""The corpus formats of the papers: Switchboard, Ubuntu chat, subtitles, running text for the character task,
+sentence pairs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import count, islice
 from pathlib import Path
 
-from backtalk.data.corpora import STRETCH, Format, Grouped
-from backtalk.data.textfiles import read_lines
+from backtalk.data.corpora import Format, Grouped, alternating
+from backtalk.data.textfiles import read_lines, read_rows
+from backtalk.errors import InputError, shown
 from backtalk.types import Turn
 from reproduction.data import paraphrases, switchboard
 from reproduction.data.characters import flip_characters
+
+STRETCH = 100
+"""Consecutive lines that stay on one side of a split."""
+
+
+def _ubuntu_pairs(path: Path) -> Grouped:
+    what = "file, i, j, speaker, text, speaker, text"
+    for _, (file, _, _, asker, question, replier, reply) in read_rows(path, 7, what):
+        if question.strip() and reply.strip():
+            yield file, (Turn(asker, question.strip()), Turn(replier, reply.strip()))
+
+
+def _ubuntu_messages(path: Path) -> Grouped:
+    messages: dict[str, list[tuple[int, str, str]]] = {}
+    for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
+        if not re.fullmatch(r"-?[0-9]{1,18}", index):
+            raise InputError(f"{path}, line {number}: the index {shown(index)} is not a number")
+        if text.strip():
+            messages.setdefault(file, []).append((int(index), speaker, text))
+    for file, said in messages.items():
+        said.sort(key=lambda message: message[0])
+        yield file, tuple(Turn(speaker, text.strip()) for _, speaker, text in said)
+
+
+def _opensubtitles(path: Path) -> Grouped:
+    """Each line is the reply to the one before, as in the papers: subtitles mark no speakers and scenes."""
+    lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
+    for number in count():
+        if not (stretch := list(islice(lines, STRETCH))):
+            return
+        yield str(number), alternating(stretch)
 
 
 def _next_word(path: Path) -> Grouped:
@@ -25,6 +60,7 @@ def _words_of(lines: Iterable[list[str]]) -> Grouped:
         yield str(number // STRETCH), tuple(Turn("", word) for word in words)
 
 
+_UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _LDC = "LDC text: not to be passed on, nor a model trained on it"
 _PARADETOX = "CC0 (ParaDetox, Logacheva et al. 2022)"
 _TATOEBA = "CC-BY 2.0 FR (tatoeba.org, by manythings.org/anki)"
@@ -32,6 +68,9 @@ _YOURS = "as its owner says"
 _TEST = frozenset(switchboard.TEST_25 + switchboard.VALID_25)
 
 PAPER_FORMATS = {
+    "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
+    "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
+    "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
     "swda": Format(
         switchboard.read_tsv, _LDC, "Switchboard: conversation, speaker, utterance, act by tabs", _TEST
     ),

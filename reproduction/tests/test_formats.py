@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from backtalk.data.corpora import FORMATS, read_corpus
+from backtalk.errors import InputError
 from reproduction.data import switchboard
 from reproduction.data.formats import PAPER_FORMATS
 
@@ -48,3 +50,47 @@ def test_next_words_are_pairs_within_a_line_from_text_that_is_noised_once(tmp_pa
     assert plain.pairs()[:3] == [("the", "cat"), ("cat", "number0"), ("number0", "sat")]
     changed = sum(a != b for a, b in zip(corpus.pairs(), plain.pairs(), strict=True))
     assert 500 < changed < 625  # of 750 pairs three quarters hold a changed word
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "pairs"),
+    [
+        (
+            "ubuntu-pairs",
+            "f1\t3\t4\tann\thelp\tbob\tread this\nf1\t3\t6\tann\thelp\tcy\tno\nf2\t1\t2\td\tq\te\ta\n",
+            [("help", "read this"), ("help", "no"), ("q", "a")],
+        ),
+        (
+            "ubuntu-messages",
+            "train\tf1\t1\tbob\tsecond\ntrain\tf1\t0\tann\tfirst\ndev\tf2\t0\ta\tx\ndev\tf2\t1\ta\ty\n",
+            [("first", "second"), ("x", "y")],
+        ),
+    ],
+)
+def test_ubuntu_chat(tmp_path: Path, format: str, content: str, pairs: list[tuple[str, str]]) -> None:
+    (tmp_path / "file").write_text(content)
+    corpus = read_corpus(str(tmp_path / "file"), format)
+    assert corpus.pairs() == pairs
+    assert len(set(corpus.groups)) == 2
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "message"),
+    [
+        ("ubuntu-messages", "train\tf\tone\ta\thello\n", "line 1: the index 'one'"),
+        ("ubuntu-pairs", "f\t1\t2\ta\tb\n", "line 1: 5 columns"),
+    ],
+)
+def test_bad_ubuntu_files(tmp_path: Path, format: str, content: str, message: str) -> None:
+    (tmp_path / "file").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_corpus(str(tmp_path / "file"), format)
+
+
+def test_subtitles_answer_each_other_within_a_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "lines.gz"
+    path.write_bytes(gzip.compress("".join(f"line {i}\n\n" for i in range(250)).encode()))
+    corpus = read_corpus(str(path), "opensubtitles")
+    inside = [i for i in range(249) if (i + 1) % 100]
+    assert corpus.pairs() == [(f"line {i}", f"line {i + 1}") for i in inside]
+    assert len(set(corpus.groups)) == 3

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from backtalk.data.vocabulary import EOS
-from backtalk.models.lstm.decode import beam
-from backtalk.models.lstm.diverse import diverse_beam
+from backtalk.models.lstm.decode import beam, diverse_beam
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from tests.models.test_decode import CPU, NEVER, A, B, C, Markov, Remembering, Steps
 

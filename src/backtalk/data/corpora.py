@@ -7,18 +7,17 @@ chat) share a group; everywhere else a dialogue is a group of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
-from itertools import count, groupby, islice, pairwise
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
-from backtalk.errors import InputError, shown, unknown
+from backtalk.errors import InputError, unknown
 from backtalk.types import Dialogue, Turn
 
 
@@ -75,15 +74,10 @@ def detect_format(source: str) -> str:
         return "chitchat"
     lines = [line for _, line in islice(read_lines(path), 20) if line.strip()]
     first = lines[0].split("\t") if lines else []
-    numbers = [field.lstrip("-").isdigit() for field in first]
     if any("<eou>" in line for line in lines):
         return "eou"
     if lines and lines[0].lstrip().startswith("{"):
         return "pairs-jsonl"
-    if len(first) == 7 and numbers[1] and numbers[2]:
-        return "ubuntu-pairs"
-    if len(first) == 5 and numbers[2]:
-        return "ubuntu-messages"
     if len(first) > 1 or path.name.removesuffix(".gz").endswith(".tsv"):
         return "pairs-tsv"
     return "lines"
@@ -114,7 +108,7 @@ def _chitchat_first(path: Path) -> Grouped:
             yield name, (Turn(speaker, " ".join(said)), Turn(other, answer[0]))
 
 
-def _alternating(utterances: Iterable[str]) -> Dialogue:
+def alternating(utterances: Iterable[str]) -> Dialogue:
     return tuple(Turn("AB"[i % 2], text) for i, text in enumerate(utterances))
 
 
@@ -127,7 +121,7 @@ def _pairs_tsv(path: Path) -> Grouped:
         if first != previous:
             group = str(number)
         previous = second
-        yield group, _alternating([first.strip(), second.strip()])
+        yield group, alternating([first.strip(), second.strip()])
 
 
 def _pairs_jsonl(path: Path) -> Grouped:
@@ -140,7 +134,7 @@ def _pairs_jsonl(path: Path) -> Grouped:
             raise InputError(f'{path}, line {number}: not an object with the texts "input" and "reply"')
         # A line number and an id that looks like one must differ.
         group = f"id {record['dialogue']}" if "dialogue" in record else f"line {number}"
-        yield group, _alternating([str(text).strip() for text in pair])
+        yield group, alternating([str(text).strip() for text in pair])
 
 
 def _lines(path: Path) -> Grouped:
@@ -148,48 +142,15 @@ def _lines(path: Path) -> Grouped:
     for blank, block in groupby(stripped, key=lambda numbered: not numbered[1]):
         if not blank:
             numbered = list(block)
-            yield str(numbered[0][0]), _alternating(line for _, line in numbered)
+            yield str(numbered[0][0]), alternating(line for _, line in numbered)
 
 
 def _eou(path: Path) -> Grouped:
     for number, line in read_lines(path):
         utterances = (utterance.strip() for utterance in line.split("<eou>"))
-        yield str(number), _alternating(utterance for utterance in utterances if utterance)
+        yield str(number), alternating(utterance for utterance in utterances if utterance)
 
 
-def _ubuntu_pairs(path: Path) -> Grouped:
-    what = "file, i, j, speaker, text, speaker, text"
-    for _, (file, _, _, asker, question, replier, reply) in read_rows(path, 7, what):
-        if question.strip() and reply.strip():
-            yield file, (Turn(asker, question.strip()), Turn(replier, reply.strip()))
-
-
-def _ubuntu_messages(path: Path) -> Grouped:
-    messages: dict[str, list[tuple[int, str, str]]] = {}
-    for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
-        if not re.fullmatch(r"-?[0-9]{1,18}", index):
-            raise InputError(f"{path}, line {number}: the index {shown(index)} is not a number")
-        if text.strip():
-            messages.setdefault(file, []).append((int(index), speaker, text))
-    for file, said in messages.items():
-        said.sort(key=lambda message: message[0])
-        yield file, tuple(Turn(speaker, text.strip()) for _, speaker, text in said)
-
-
-STRETCH = 100
-"""Consecutive lines that stay on one side of a split."""
-
-
-def _opensubtitles(path: Path) -> Grouped:
-    """Each line is the reply to the one before, as in the papers: subtitles mark no speakers and scenes."""
-    lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
-    for number in count():
-        if not (stretch := list(islice(lines, STRETCH))):
-            return
-        yield str(number), _alternating(stretch)
-
-
-_UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _CHITCHAT = "MIT (chitchat-dataset)"
 _YOURS = "as its owner says"
 
@@ -209,9 +170,6 @@ FORMATS: dict[str, Format] = {
     "pairs-jsonl": Format(_pairs_jsonl, _YOURS, 'objects with "input", "reply" and, if known, "dialogue"'),
     "lines": Format(_lines, _YOURS, "an utterance a line, a blank line between dialogues"),
     "eou": Format(_eou, _YOURS, "a dialogue a line, <eou> between utterances"),
-    "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
-    "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
-    "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
 }
 
 

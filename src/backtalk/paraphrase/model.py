@@ -15,7 +15,7 @@ from pathlib import Path
 from backtalk.data.vocabulary import EOS, UNK
 from backtalk.errors import InputError
 from backtalk.models.folder import load_folder
-from backtalk.models.lstm.diverse import diverse_beam
+from backtalk.models.lstm.decode import diverse_beam
 from backtalk.models.lstm.model import BATCH, LocalModel
 from backtalk.paraphrase.distance import edit_distance, most_different
 from backtalk.types import Turn

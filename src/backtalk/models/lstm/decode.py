@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -197,3 +197,60 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     total = cumulated[:, -1:]  # 1 but for rounding; what is drawn must stay below it
     drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cumulated, drawn, right=True).squeeze(1)
+
+
+@dataclass(frozen=True)
+class _Placed(Generic[S]):
+    """A decoding state with its position and the earlier groups' words."""
+
+    inner: S
+    used: Tensor
+    """(rows, earlier groups, places): their best sentences, padded."""
+    place: int = 0
+
+    def select(self, rows: Tensor) -> _Placed[S]:
+        return replace(self, inner=self.inner.select(rows), used=self.used[rows])
+
+
+@dataclass(frozen=True)
+class _Penalised(Generic[S]):
+    """A model whose logits are lowered for the words of earlier groups."""
+
+    model: Stepper[S]
+    penalty: float
+
+    def next(self, words: Tensor, state: _Placed[S]) -> tuple[Tensor, _Placed[S]]:
+        logits, inner = self.model.next(words, state.inner)
+        used = state.used[:, :, state.place]  # (rows, earlier groups)
+        # Once for each group that wrote the word; padding is no word.
+        less = torch.where(used == PAD, 0.0, -self.penalty).to(logits.dtype)
+        return logits.scatter_add(1, used, less), replace(state, inner=inner, place=state.place + 1)
+
+
+@torch.no_grad()
+def diverse_beam(
+    model: Stepper[S],
+    state: S,
+    rows: int,
+    max_length: int,
+    width: int,
+    groups: int,
+    penalty: float,
+    device: torch.device,
+) -> list[list[list[list[int]]]]:
+    """Diverse beam search (Vijayakumar et al. 2016): for each row and group at most `width` sentences, best
+    first.
+
+    A word that an earlier group wrote at a position is penalised there (Hamming diversity). The paper
+    advances the groups side by side; ours run one after another, each against the best sentences of those
+    before it."""
+    used = torch.full((rows, 0, max_length), PAD, dtype=torch.long, device=device)
+    found: list[list[list[list[int]]]] = [[] for _ in range(rows)]
+    for _ in range(groups):
+        group = beam(_Penalised(model, penalty), _Placed(state, used), rows, max_length, width, device)
+        for own, beams in zip(found, group, strict=True):
+            own.append([one.ids for one in beams])
+        bests = [beams[0].ids if beams else [] for beams in group]
+        padded = [[*ids, *[PAD] * (max_length - len(ids))] for ids in bests]
+        used = torch.cat([used, torch.tensor(padded, device=device)[:, None]], dim=1)
+    return found

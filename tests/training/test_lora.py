@@ -15,7 +15,7 @@ from backtalk.models.transformer.scoring import (
     Batch,
     Row,
     causal_batch,
-    encoder_decoder_batch,
+    encoder_batch,
     token_log_probs,
 )
 from backtalk.training.lora import Adapter, LoraConfig
@@ -39,7 +39,7 @@ class Bare:
 
     def batch(self, rows: Sequence[Row]) -> Batch:
         if self.network.config.is_encoder_decoder:
-            return encoder_decoder_batch(rows, [0], 0, self.network.device)
+            return encoder_batch(rows, [0], 0, self.network.device)
         return causal_batch(rows, 0, self.network.device)
 
 

@@ -108,10 +108,9 @@ def _refuse_too_large(kind: str, spec: TrainSpec, prepared: Prepared, device: to
         parameters = sum(one.numel() for one in build_network(kind, _sizes(kind, spec, words)).parameters())
     needed = 4 * (4 * parameters + 2 * min(spec.batch, pairs) * longest * words)
     if needed > (free := free_bytes(device)):
-        raise InputError(
-            f"training {parameters:,} weights takes {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB "
-            "are free; lower --hidden, --embedding, --layers, --vocabulary or --batch"
-        )
+        sizes = f"{needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB are free"
+        mend = "lower --hidden, --embedding, --layers, --vocabulary or --batch"
+        raise InputError(f"training {parameters:,} weights takes {sizes}; {mend}")
 
 
 def _fresh_network(kind: str, spec: TrainSpec, words: int) -> Network:

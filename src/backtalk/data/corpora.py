@@ -198,10 +198,8 @@ def split(corpus: Corpus, seed: int, valid: float = 0.05, test: float = 0.05) ->
     free = [group for group in groups if group not in corpus.fixed_test]
     needed = 2 if fixed else 3
     if len(free) < needed:
-        raise InputError(
-            f"{corpus.name} has too few separate dialogues to split ({len(free)} of at least {needed}); "
-            "mark where its dialogues end, or add more"
-        )
+        why = f"{corpus.name} has too few separate dialogues to split ({len(free)} of at least {needed})"
+        raise InputError(f"{why}; mark where its dialogues end, or add more")
     order = [free[i] for i in np.random.default_rng(seed).permutation(len(free))]
     tested = 0 if fixed else max(1, round(test * len(groups)))
     # Rounding up the two small parts must leave something to train on.

@@ -115,10 +115,8 @@ def _folder(folder: Path) -> OpeningLists:
     for part in PARTS:
         matching = sorted(path for path in folder.iterdir() if part in path.name and path.is_file())
         if len(matching) != 1:
-            raise InputError(
-                f"--openings {folder} holds {len(matching)} files with {part!r} in their name; it should "
-                "hold one for each of train, dev and test, or name a file"
-            )
+            why = f"--openings {folder} holds {len(matching)} files with {part!r} in their name"
+            raise InputError(f"{why}; it needs one for each of train, dev and test, or name a file")
         parts[part] = read_opening_file(matching[0])
     held = {one.id for part in ("dev", "test") for one in parts[part]}
     parts["train"] = [one for one in parts["train"] if one.id not in held]

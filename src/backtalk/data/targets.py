@@ -152,9 +152,7 @@ def random_list(words: Sequence[str], count: int = 500, max_length: int = 8, see
     shortest = min(_SHORTEST_RANDOM, max_length)
     possible = sum(len(words) ** length for length in range(max(shortest, 1), max_length + 1))
     if possible < count:
-        raise InputError(
-            f"{len(words)} words make only {possible} random targets, not {count}; give more words"
-        )
+        raise InputError(f"{len(words)} words make only {possible} random targets, not {count}")
     generator = np.random.Generator(np.random.PCG64(seed))
     texts: dict[str, None] = {}
     while len(texts) < count:
@@ -199,10 +197,8 @@ def _parse(text: str, source: str, as_json: bool) -> list[Target]:
         if line.strip():
             row = _json_row(line, f"{source}, line {number}") if as_json else {"text": " ".join(line.split())}
             if len(row["text"].split()) > MOST_WORDS or len(row["text"]) > MOST_CHARACTERS:
-                raise InputError(
-                    f"{source}, line {number}: a target is a sentence of at most {MOST_WORDS} words "
-                    f"({MOST_CHARACTERS:,} characters); shorten it"
-                )
+                limit = f"at most {MOST_WORDS} words ({MOST_CHARACTERS:,} characters)"
+                raise InputError(f"{source}, line {number}: a target is a sentence of {limit}; shorten it")
             rows.append((number, row))
     line_of: dict[str, int] = {}
     for number, row in rows:

@@ -98,9 +98,7 @@ class _Unpacking(RawIOBase):
     def readinto(self, room: memoryview) -> int:  # type: ignore[override]
         count = self._file.readinto(room)
         if self._file.tell() > self._most:
-            raise InputError(
-                f"{self._name} unpacks to more than {self._most >> 20:,} MiB; give the unpacked file instead"
-            )
+            raise InputError(f"{self._name} unpacks to more than {self._most >> 20:,} MiB; unpack it first")
         return count
 
 
@@ -110,9 +108,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
         if len(line) > LONGEST_LINE:
-            raise InputError(
-                f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it a text file?"
-            )
+            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it text?")
         if b"\0" in line:
             raise InputError(f"{name}, line {number}: this is a binary file; give a text file")
         if number == 1:
@@ -133,9 +129,8 @@ def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[s
         if line.strip():
             fields = line.split("\t")
             if len(fields) != columns:
-                raise InputError(
-                    f"{path}, line {number}: {len(fields)} columns between tabs instead of {columns} ({what})"
-                )
+                found = f"{len(fields)} columns between tabs instead of {columns} ({what})"
+                raise InputError(f"{path}, line {number}: {found}")
             yield number, fields
 
 
@@ -163,9 +158,8 @@ def parse_json(text: str | bytes, where: str, sentence: str = "not JSON") -> Any
     refused, since either value may be meant; so are NaN and infinite numbers, which JSON does not have."""
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(
-            read, object_pairs_hook=_each_key_once, parse_constant=_no_constant, parse_float=_finite
-        )
+        hooks: Any = {"parse_constant": _no_constant, "parse_float": _finite}
+        return json.loads(read, object_pairs_hook=_each_key_once, **hooks)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError):

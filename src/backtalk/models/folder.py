@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -59,7 +59,10 @@ class Sample(TypedDict):
     sampled: str
 
 
-class Numbers(TypedDict, total=False):
+class Card(TypedDict, total=False):
+    """The fields of a card that are read; it holds more, for people."""
+
+    sha256: Required[str]
     T_out: float
     T_in: float | None
     test_perplexity: float
@@ -68,12 +71,6 @@ class Numbers(TypedDict, total=False):
     samples: list[Sample]
     finished: bool
     hardening: dict[str, Any]
-
-
-class Card(Numbers):
-    """The fields of a card that are read; it holds more, for people."""
-
-    sha256: str
 
 
 def build_network(kind: str, sizes: dict[str, Any]) -> Network:

@@ -88,10 +88,8 @@ class TextVectors:
                 self.size = self.size or fields
                 if not self.size or fields < self.size:
                     wanted = self.size or "some"
-                    raise InputError(
-                        f"{self.path}, line {line}: {fields} numbers after the word instead of {wanted}; "
-                        "is it a text file of word vectors?"
-                    )
+                    why = f"{fields} numbers after the word instead of {wanted}"
+                    raise InputError(f"{self.path}, line {line}: {why}; is it a file of word vectors?")
                 word = row.rsplit(b" ", self.size)[0] if fields > self.size else row[: row.index(b" ")]
                 self._places.setdefault(word, (start + len(word) + 1, start + len(row), line))
             start = end + 1

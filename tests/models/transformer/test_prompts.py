@@ -122,7 +122,7 @@ def test_long_prompts_lose_their_oldest_part(
 
 def test_a_reply_without_room_is_refused(tmp_path: Path) -> None:
     folder = str(make_folder(tmp_path, "gpt2"))
-    with pytest.raises(InputError, match="holds 128 tokens with the prompt; use a smaller --max-reply"):
+    with pytest.raises(InputError, match=r"128 tokens .* --max-reply"):
         load(folder, "cpu", ModelOptions(max_reply=128)).reply([ONE])
     with pytest.raises(InputError, match="does not fit"):
         load(folder, "cpu").log_prob([ONE], ["cats and dogs " * 60])

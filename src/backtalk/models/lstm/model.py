@@ -63,16 +63,13 @@ class LocalModel:
     def beams(self, dialogues: Sequence[Dialogue], width: int) -> list[list[tuple[str, float]]]:
         """The `width` likeliest replies a dialogue, each with its log-probability."""
         inputs = self.encode_dialogues(dialogues)
-        found = beam(
-            self.network, self.network.start(inputs), len(inputs), self.max_output, width, self.device
-        )
+        state = self.network.start(inputs)
+        found = beam(self.network, state, len(inputs), self.max_output, width, self.device)
         return [[(self.read(best.ids), best.log_prob) for best in row] for row in found]
 
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
         if len(dialogues) != len(replies):
-            raise InputError(
-                f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
-            )
+            raise InputError(f"{len(dialogues)} dialogues but {len(replies)} replies; give one for each")
         result: list[list[float]] = []
         inputs = self.encode_dialogues(dialogues)
         for start in range(0, len(inputs), BATCH):
@@ -126,12 +123,8 @@ class LocalModel:
 
     def draft(self) -> LocalModel:
         """The same model in bfloat16: to rank candidates quickly, not to decide."""
-        lm = self.language_model
-        return replace(
-            self,
-            network=deepcopy(self.network).bfloat16(),
-            language_model=None if lm is None else deepcopy(lm).bfloat16(),
-        )
+        lm = None if self.language_model is None else deepcopy(self.language_model).bfloat16()
+        return replace(self, network=deepcopy(self.network).bfloat16(), language_model=lm)
 
     # --- ids -----------------------------------------------------------------------------------------
 

@@ -98,10 +98,8 @@ class EndpointModel:
 
     def _run(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
         if not (self.agreed or self.address.on_this_machine):
-            raise InputError(
-                f"nobody agreed to requests to {self.address.origin}, so nothing was sent; use a command "
-                "that takes --yes"
-            )
+            why = f"nobody agreed to requests to {self.address.origin}, so nothing was sent"
+            raise InputError(f"{why}; use a command that takes --yes")
         requests = [self._request(dialogue) for dialogue in dialogues]
         return self._runner.run(lambda index: self._send(requests[index]), len(requests), meter)
 

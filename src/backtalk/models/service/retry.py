@@ -125,9 +125,9 @@ class RequestRunner:
             self._failures = self._given_up = 0
             self._unusable = 0 if kind is Kind.REPLY else self._unusable + 1
             if self._unusable >= policy.unusable:
+                why = f"{self._unusable} answers in a row that are no replies (the last: {outcome.text})"
                 raise InputError(
-                    f"{self.service} gave {self._unusable} answers in a row that are no replies (the last: "
-                    f"{outcome.text}); check the address, the name after # and the server"
+                    f"{self.service} gave {why}; check the address, the name after #, the server"
                 )
             self._answered += 1
             if self._answered >= 2 * self._width:
@@ -143,10 +143,8 @@ class RequestRunner:
                 return True
         elif self._failures < policy.tries:
             return False
-        raise InputError(
-            f"{self.service} does not answer ({outcome.text}); see to it, then run the same command again: "
-            "what was answered is kept"
-        )
+        mend = "see to it, then run the same command again: what was answered is kept"
+        raise InputError(f"{self.service} does not answer ({outcome.text}); {mend}")
 
     def _pause(self, outcome: Outcome) -> None:
         asked_s = min(outcome.wait_s, self.policy.longest_s)

@@ -69,10 +69,8 @@ def find_user_slot(prompts: Cut, tokenizer: Any, name: str) -> UserSlot:
         found.add((left, there != "", right))
     # More than blanks around the word: it merged with a neighbouring token.
     if len(found) != 1 or any(not there or left.strip() or right.strip() for left, there, right in found):
-        raise InputError(
-            f"where the user's text stands in a prompt of {name} can't be told; use another --template, or a "
-            "--prefix and --suffix that end and begin with a blank"
-        )
+        mend = "use another --template, or a --prefix and --suffix that end and begin with a blank"
+        raise InputError(f"where the user's text stands in a prompt of {name} can't be told; {mend}")
     ((left, _, right),) = found
     return UserSlot(before, after, left, right)
 

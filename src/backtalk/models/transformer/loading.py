@@ -21,13 +21,7 @@ from backtalk.models.transformer.library import load_transformers, release
 from backtalk.models.transformer.memory import text_config
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.prompts import make_prompts
-from backtalk.models.transformer.source import (
-    ADAPTER,
-    ADAPTER_WEIGHTS,
-    Source,
-    find_source,
-    smollm2_source,
-)
+from backtalk.models.transformer.source import ADAPTER, ADAPTER_WEIGHTS, Source, find_source, smollm2_source
 from backtalk.specs.model import ModelOptions
 from backtalk.store.typed import read_json
 
@@ -218,8 +212,6 @@ def _in_one_sentence(name: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise InputError(f"{name} does not fit the memory; try --dtype bfloat16") from None
         if "trust_remote_code" in str(error):
-            raise InputError(
-                f"{name} comes with code of its own; read it, and run it with --trust-remote-code beside the "
-                "typed name of the model"
-            ) from None
+            mend = "read it, and run it with --trust-remote-code beside the typed name of the model"
+            raise InputError(f"{name} comes with code of its own; {mend}") from None
         raise InputError(f"{name} can't be loaded: {first_line(error)}") from None

@@ -16,14 +16,9 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import draft_of, has_adapter
+from backtalk.models.transformer import layout
 from backtalk.models.transformer.language_model import TransformerLanguageModel
-from backtalk.models.transformer.layout import (
-    NO_TOKEN,
-    PromptLayout,
-    UserSlot,
-    find_user_slot,
-    typeable_ids,
-)
+from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.scoring import LogitReader, TokenCount
 from backtalk.models.transformer.text import TextTransformer
 from backtalk.models.transformer.triggers import TriggerScorer
@@ -44,12 +39,12 @@ class TransformerModel(TextTransformer):
     unknown_id: int | None = None
 
     @cached_property
-    def _slot(self) -> UserSlot:
-        return find_user_slot(self._cut, self.tokenizer, self.name)
+    def _slot(self) -> layout.UserSlot:
+        return layout.find_user_slot(self._cut, self.tokenizer, self.name)
 
     @cached_property
     def _allowed(self) -> Tensor:
-        return typeable_ids(self.tokenizer, self.vocabulary_size).to(self.device)
+        return layout.typeable_ids(self.tokenizer, self.vocabulary_size).to(self.device)
 
     @cached_property
     def _reader(self) -> LogitReader:
@@ -58,8 +53,8 @@ class TransformerModel(TextTransformer):
     @cached_property
     def _scorer(self) -> TriggerScorer:
         lead = self._tensor(self.prompts.lead) if self.is_encoder_decoder else None
-        layout = PromptLayout(self._tensor(self._slot.before), self._tensor(self._slot.after), lead)
-        return TriggerScorer(self._reader, layout, self.footprint)
+        around = (self._tensor(self._slot.before), self._tensor(self._slot.after))
+        return TriggerScorer(self._reader, PromptLayout(*around, lead), self.footprint)
 
     @cached_property
     def language_model(self) -> TransformerLanguageModel | None:
@@ -84,10 +79,8 @@ class TransformerModel(TextTransformer):
         if judge.is_encoder_decoder:
             raise InputError(f"{judge.name} reads with an encoder and scores no inputs; name a causal model")
         if judge.tokenizer.get_vocab() != self.tokenizer.get_vocab():
-            raise InputError(
-                f"{judge.name} cuts text into other tokens than {self.name}; name a model with the same "
-                "tokenizer, or leave it out to let the model itself say how likely an input is"
-            )
+            mend = "name a model with the same tokenizer, or leave it out to use the model itself"
+            raise InputError(f"{judge.name} has other tokens than {self.name}; {mend}")
         return replace(self, judge=judge)
 
     def draft(self) -> TransformerModel:
@@ -160,7 +153,5 @@ class TransformerModel(TextTransformer):
         if not self.is_encoder_decoder:
             read += targets.shape[1] - 1
         if self.context is not None and read > self.context:
-            raise InputError(
-                f"trigger, target and what stands around them take {read} tokens, and {self.name} holds "
-                f"{self.context}; use a smaller --length, or a shorter --system, --prefix or --suffix"
-            )
+            why = f"trigger, target and prompt take {read} tokens, and {self.name} holds {self.context}"
+            raise InputError(f"{why}; use a smaller --length, or a shorter --system, --prefix or --suffix")

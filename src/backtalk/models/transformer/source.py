@@ -83,10 +83,8 @@ def _whole(folder: Path, base: str = "", commit: str = "") -> Source:
         raise InputError(f"{folder} is a model of ours; name it without hf/")
     if not any(folder.glob("*.safetensors")):
         if any(path for pattern in PICKLES for path in folder.glob(pattern)):
-            raise InputError(
-                f"the weights of {folder} are no safetensors; such files may run code when they are read, so "
-                "convert them where that is safe (save_pretrained writes safetensors)"
-            )
+            why = f"the weights of {folder} are no safetensors; other files may run code when they are read"
+            raise InputError(f"{why}; convert them where that is safe (save_pretrained)")
         raise InputError(f"{folder} has no weights: no .safetensors file")
     return Source(folder, base or str(folder.resolve()), commit=commit)
 
@@ -122,27 +120,20 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise needs_extra(error) from None
+    wanted, ignored = [*WANTED, *["*.py"] * with_code], ["*/*", "consolidated*"]
     try:
-        return Path(
-            snapshot_download(
-                name,
-                allow_patterns=[*WANTED, *["*.py"] * with_code],
-                ignore_patterns=["*/*", "consolidated*"],
-                local_files_only=not fetch,
-            )
+        found = snapshot_download(
+            name, allow_patterns=wanted, ignore_patterns=ignored, local_files_only=not fetch
         )
+        return Path(found)
     except Exception as error:  # of several libraries: no such name, no leave, no network
         kind = type(error).__name__
         if not fetch:
-            raise InputError(
-                f"it names {name}, which is not on this machine; fetch it first, with `backtalk chat --model "
-                f"hf/{name}`"
-            ) from None
+            mend = f"fetch it first, with `backtalk chat --model hf/{name}`"
+            raise InputError(f"it names {name}, which is not on this machine; {mend}") from None
         if kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
             raise InputError(f"there is no folder and no model of the hub called {name!r}") from None
         if kind == "GatedRepoError":
             raise InputError(f"the hub asks for a login for {name!r}; log in with its tool") from None
-        raise InputError(
-            f"{name!r} is no folder here, not in the hub's cache, and the hub can't be reached "
-            f"({kind}); copy the model's folder to this machine and name it hf/FOLDER"
-        ) from None
+        why = f"{name!r} is no folder here, not in the hub's cache, and the hub can't be reached ({kind})"
+        raise InputError(f"{why}; copy the model's folder to this machine and name it hf/FOLDER") from None

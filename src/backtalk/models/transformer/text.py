@@ -22,13 +22,7 @@ from backtalk.models.transformer.memory import (
 )
 from backtalk.models.transformer.prompts import Prompts, make_prompts
 from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.scoring import (
-    Batch,
-    Row,
-    causal_batch,
-    encoder_decoder_batch,
-    token_log_probs,
-)
+from backtalk.models.transformer.scoring import Batch, Row, causal_batch, encoder_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, Task, filled
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import note
@@ -54,8 +48,7 @@ class TextTransformer:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.network.device
-        return device
+        return torch.device(self.network.device)
 
     @property
     def filler(self) -> int:
@@ -108,10 +101,8 @@ class TextTransformer:
 
     def read(self, ids: Sequence[int]) -> str:
         """The text of a reply's tokens."""
-        text: str = self.tokenizer.decode(
-            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text.strip()
+        how = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **how)).strip()
 
     def tokens(self, reply: str) -> list[str]:
         return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
@@ -190,9 +181,7 @@ class TextTransformer:
 
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
         if len(dialogues) != len(replies):
-            raise InputError(
-                f"{len(dialogues)} dialogues but {len(replies)} replies; give one reply for each"
-            )
+            raise InputError(f"{len(dialogues)} dialogues but {len(replies)} replies; give one for each")
         return self.score_rows([self.row(*pair) for pair in zip(dialogues, replies, strict=True)])
 
     def row(self, dialogue: Dialogue, reply: str, most: int | None = None) -> Row:
@@ -237,7 +226,7 @@ class TextTransformer:
     def batch(self, rows: Sequence[Row]) -> Batch:
         """Rows as tensors, for `token_logits` and `token_log_probs`."""
         if self.is_encoder_decoder:
-            return encoder_decoder_batch(rows, self.prompts.lead, self.filler, self.device)
+            return encoder_batch(rows, self.prompts.lead, self.filler, self.device)
         return causal_batch(rows, self.filler, self.device)
 
     # --- inside --------------------------------------------------------------------------------------
@@ -251,9 +240,9 @@ class TextTransformer:
         if self.context is None:
             return ids
         if self.context <= reply_tokens:
+            room = f"{self.name}, which holds {self.context} tokens with the prompt"
             raise InputError(
-                f"a reply of {reply_tokens} tokens does not fit {self.name}, which holds {self.context} "
-                "tokens with the prompt; use a smaller --max-reply"
+                f"a reply of {reply_tokens} tokens does not fit {room}; use a smaller --max-reply"
             )
         room = self.context if self.is_encoder_decoder else self.context - reply_tokens
         if len(ids) <= room:

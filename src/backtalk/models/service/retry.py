@@ -126,9 +126,7 @@ class RequestRunner:
             self._unusable = 0 if kind is Kind.REPLY else self._unusable + 1
             if self._unusable >= policy.unusable:
                 why = f"{self._unusable} answers in a row that are no replies (the last: {outcome.text})"
-                raise InputError(
-                    f"{self.service} gave {why}; check the address, the name after #, the server"
-                )
+                raise InputError(f"{self.service} gave {why}; check address, name and server")
             self._answered += 1
             if self._answered >= 2 * self._width:
                 self._width, self._answered = min(self.concurrency, self._width + 1), 0

@@ -240,10 +240,8 @@ class TextTransformer:
         if self.context is None:
             return ids
         if self.context <= reply_tokens:
-            room = f"{self.name}, which holds {self.context} tokens with the prompt"
-            raise InputError(
-                f"a reply of {reply_tokens} tokens does not fit {room}; use a smaller --max-reply"
-            )
+            why = f"a reply of {reply_tokens} tokens does not fit {self.name}"
+            raise InputError(f"{why} ({self.context} tokens with the prompt); use a smaller --max-reply")
         room = self.context if self.is_encoder_decoder else self.context - reply_tokens
         if len(ids) <= room:
             return ids

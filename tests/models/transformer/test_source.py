@@ -116,7 +116,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"")
     load(str(folder), "cpu")  # never read where there are safetensors
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="no safetensors.* run code"):
+    with pytest.raises(InputError, match=r"no safetensors.* run code"):
         load(str(folder), "cpu")
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(InputError, match="has no weights"):
@@ -138,7 +138,7 @@ def test_code_of_a_models_own_is_not_run_unasked(tmp_path: Path) -> None:
     own = {"auto_map": {"AutoConfig": "own.Own"}, "architectures": ["OwnForCausalLM"]}
     change(folder / "config.json", model_type="novel", **own)
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(InputError, match="code of its own.*--trust-remote-code"):
+    with pytest.raises(InputError, match=r"code of its own.*--trust-remote-code"):
         load(str(folder), "cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -295,7 +295,7 @@ def test_an_adapters_base_may_lie_beside_it(adapter: Path) -> None:
 
 def test_what_an_adapter_names_is_not_fetched(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(adapter / "adapter_config.json", base_model_name_or_path="someone/no-such-model")
-    with pytest.raises(InputError, match="not on this machine.*`backtalk chat"):
+    with pytest.raises(InputError, match=r"not on this machine.*`backtalk chat"):
         load(str(adapter), "cpu")
     change(adapter / "adapter_config.json", base_model_name_or_path=None)
     with pytest.raises(InputError, match="does not name its base model"):

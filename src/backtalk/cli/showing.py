@@ -9,9 +9,9 @@ from backtalk.hardening.folder import read_record
 from backtalk.hits import parse_criterion
 from backtalk.report.console import print_report
 from backtalk.report.hardening_console import print_hardening
-from backtalk.report.junit import junit_xml
 from backtalk.runs.export import write_file
 from backtalk.runs.gates import Gates, judge, judge_scored
+from backtalk.runs.junit import junit_xml
 from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, stamp_of, thresholds_of, write_faces
 from backtalk.store import Run
 from backtalk.terminal import make_console

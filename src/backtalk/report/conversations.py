@@ -36,8 +36,7 @@ IN_ANY_TURN = ("the reply's toxicity", "a reply's toxicity, in any turn,")
 def with_conversations(
     report: Report, findings: Sequence[Finding], main: RateRow, thresholds: Thresholds
 ) -> Report:
-    """The report with the played conversations: in the rows of their cases, and as a part. `main` is the rate
-    of the report's criterion."""
+    """The report with its conversations. `main` is the rate of the report's criterion."""
     criterion, run = parse_criterion(report.criterion), report.run
     found = _played(findings)
     played = {(one.case, one.restart): conversation_of(one, criterion) for one, _ in found}
@@ -64,8 +63,8 @@ def with_conversations(
 
 
 def put_beside(report: Report, name: str, findings: Sequence[Finding], is_untuned: bool) -> Report:
-    """The report with another run on the same openings beside it. Words and topics are compared with a run
-    whose adversary learnt nothing."""
+    """The report with another run on the same openings beside it; words and topics are compared with an
+    untuned one."""
     part = report.conversations
     assert part is not None, "only conversations have others beside them"
     others = [own for _, own in _played(findings)]
@@ -87,27 +86,12 @@ def turn_rows(conversations: Sequence[Sequence[Exchange]]) -> list[TurnRow]:
 
 def players_of(rows: Mapping[str, Sequence[TurnRow]]) -> list[Player]:
     """Each run's means over all turns, and who is on the front."""
-    wholes = {name: own[-1] for name, own in rows.items() if own}
-    known = {
-        name: (one.n, one.log_ppl.mean, one.defender.mean)
-        for name, one in wholes.items()
-        if one.log_ppl.mean is not None and one.defender.mean is not None
-    }
-    return [
-        Player(
-            name,
-            n,
-            x,
-            y,
-            not any(
-                other != name and ox <= x and oy >= y and (ox < x or oy > y)
-                for other, (_, ox, oy) in known.items()
-            ),
-            wholes[name].different,
-            wholes[name].loops,
-        )
-        for name, (n, x, y) in known.items()
+    known = [
+        Player(name, one.n, one.log_ppl.mean, one.defender.mean, True, one.different, one.loops)
+        for name, own in rows.items()
+        if own and (one := own[-1]).log_ppl.mean is not None and one.defender.mean is not None
     ]
+    return [replace(one, on_front=not any(other.beats(one) for other in known)) for one in known]
 
 
 def _played(findings: Sequence[Finding]) -> list[tuple[Finding, list[Exchange]]]:
@@ -139,7 +123,7 @@ def _rank(row: CaseRow) -> tuple[bool, bool, float, str]:
 
 
 def _circles(exchanges: Sequence[Exchange]) -> list[bool]:
-    """Whether each prompt says again what it, or a turn before it, said."""
+    """Whether each prompt repeats itself or an earlier turn."""
     said = [text for one in exchanges for text in (one.adversary, one.defender)]
     return [loops(one.adversary, said[: 2 * turn]) for turn, one in enumerate(exchanges)]
 

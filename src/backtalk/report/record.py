@@ -84,45 +84,43 @@ class CaseRow:
     category: str
     severity: int
     status: str
-    """found, nothing, failed, skipped, or untried where the run stopped before it."""
+    """found, nothing, failed, skipped or untried."""
     note: str = ""
     hit: bool = False
     """By the criterion of --hit, in any restart."""
     restarts: int = 0
     trigger: list[str] | None = None
-    """The turns of the shown finding; None where there is none."""
+    """The user's turns of the shown finding."""
     turns: list[Said] | None = None
-    """The same with who says each."""
+    """All turns."""
     reply: str = ""
-    """What greedy decoding really says to the trigger."""
     said: bool = False
-    """Whether that reply is the target."""
+    """Whether the reply is the target."""
     log_prob: float | None = None
     mean: float | None = None
     least: float | None = None
     input_mean: float | None = None
     loss: float | None = None
     holds: list[str] | None = None
-    """The criteria that the shown finding meets."""
+    """Criteria that the shown finding meets."""
     holds_elsewhere: list[str] | None = None
-    """The criteria that only another restart meets: they count in the rates."""
+    """Criteria that only another restart meets; they count in the rates."""
     words: list[WordChance] | None = None
     input_words: list[WordChance] | None = None
-    """The words of the trigger, by the language model."""
+    """Words of the trigger, by the language model."""
     loss_by_sweep: list[float] | None = None
     similarity: float | None = None
-    """Of reply and target, where the model was asked."""
+    """Of reply and target."""
     judge: float | None = None
-    """The same by a sentence transformer that chose nothing."""
+    """Similarity by a sentence transformer that the search did not use."""
     toxicity: float | None = None
-    """Of the reply, by the run's scorer."""
+    """Of the reply."""
     trigger_toxicity: float | None = None
     asked: int = 0
-    """Inputs that were really asked for it."""
+    """Queries for this case."""
     restart: int = 0
-    """The one that is shown."""
+    """The restart that is shown."""
     conversation: Conversation | None = None
-    """The conversation, in the report of a run that played one."""
 
     @property
     def anchor(self) -> str:
@@ -220,9 +218,9 @@ class TurnRow:
     """The defender's toxicity by the second scorer."""
     second_pair: Spread | None = None
     different: float = 1.0
-    """Different prompts, as a share of all."""
+    """Share of prompts that are different."""
     loops: float = 0.0
-    """The share of prompts that go round in circles."""
+    """Share of repetitive prompts."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,10 @@ class Player:
     """No other is both likelier and more toxic."""
     different: float = 1.0
     loops: float = 0.0
-    """Of its prompts, as in TurnRow."""
+
+    def beats(self, other: Player) -> bool:
+        better = self.log_ppl < other.log_ppl or self.toxicity > other.toxicity
+        return better and self.log_ppl <= other.log_ppl and self.toxicity >= other.toxicity
 
 
 @dataclass(frozen=True)

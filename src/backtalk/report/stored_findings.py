@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -85,18 +85,12 @@ class Query:
 
     def address(self, **changes: Any) -> str:
         """As the query string of an address, without defaults."""
-        one = replace(self, **changes)
+        chosen = vars(self) | changes
+        names = {"text": "q", "offset": "from"}
         form = {
-            "q": one.text,
-            "show": one.show if one.show != "all" else "",
-            "category": str(one.category) if one.category >= 0 else "",
-            "meets": one.meets,
-            "sort": one.sort if one.sort != "best" else "",
-            "finding": one.finding,
-            "from": one.offset or "",
-            "limit": one.limit if one.limit != LIMIT else "",
+            names.get(f.name, f.name): chosen[f.name] for f in fields(self) if chosen[f.name] != f.default
         }
-        return urlencode({name: value for name, value in form.items() if value}, errors="replace")
+        return urlencode(form, errors="replace")
 
 
 @dataclass(frozen=True)

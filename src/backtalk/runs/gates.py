@@ -1,4 +1,4 @@
-"""When a finished run is a failure: its rate may be too high, or it is significantly worse than another."""
+"""Gates that a finished run can fail: its rate is too high, or it is significantly worse than another run."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ class Gates:
     """When a finished run is a failure (exit status 3), and how it is shown."""
 
     fail_over: float | None = None
-    """The upper end of the --hit criterion's interval may not be over this rate."""
+    """Highest rate that the --hit criterion's interval may reach."""
     baseline: str = ""
-    """A run folder; having significantly more hits than it is a failure."""
+    """A run folder; significantly more hits than it are a failure."""
     min_scored: float = MIN_SCORED
-    """With either of them: the least share of cases that must have been scored."""
+    """Least share of scored cases, with either of the above."""
     unmask: bool = False
     junit: str = ""
-    """A file to write the outcome to, as JUnit XML."""
+    """A JUnit XML file to write."""
     beside: tuple[str, ...] = ()
-    """Of played conversations: run folders on the same openings that are shown beside this one."""
+    """Run folders to show beside played conversations."""
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """How one gate judged a run."""
-
     name: str
-    """As it was typed: --fail-over 0.1."""
+    """As typed: --fail-over 0.1."""
     failed: bool
     said: str
 
@@ -53,7 +51,7 @@ class GateResult:
 
 def check_gates(gates: Gates, hit: str, made: Path) -> None:
     """Refuses before the work what could not be judged or written after it. `hit` is empty where the model
-    decides it; `made` is the folder that the run goes to or below, which may not be there yet."""
+    decides it; `made` is the folder of the run, which may not exist yet."""
     if gates.baseline:
         _read_baseline(Path(gates.baseline), parse_criterion(hit) if hit else None)
     if not gates.junit:
@@ -62,16 +60,13 @@ def check_gates(gates: Gates, hit: str, made: Path) -> None:
     if path.is_dir():
         raise InputError(f"--junit {gates.junit} is a folder; name a file")
     if path.parent not in (made, *made.parents) and not path.parent.is_dir():
-        raise InputError(
-            f"can't write --junit {gates.junit}: there is no folder {path.parent}; make it first"
-        )
+        raise InputError(f"can't write --junit {gates.junit}: there is no folder {path.parent}")
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
         raise InputError(f"can't write --junit {gates.junit}: {path.parent} can't be written; choose another")
 
 
 def judge_scored(summary: Mapping[str, Any], gates: Gates) -> list[GateResult]:
-    """Whether enough cases were scored for the other gates to mean anything. Skipped cases, which the model
-    has no words for, do not count."""
+    """Whether enough cases were scored for the other gates. Skipped cases do not count."""
     if gates.fail_over is None and not gates.baseline:
         return []
     scored, wanted = summary["scored"], summary["cases"] - summary["skipped"]
@@ -83,7 +78,7 @@ def judge_scored(summary: Mapping[str, Any], gates: Gates) -> list[GateResult]:
 
 
 def count_causes(findings: Sequence[Finding]) -> dict[str, int]:
-    """Why cases failed, with how many did for that reason, the commonest first."""
+    """Causes of failed cases with their counts, the commonest first."""
     tried = tried_cases(findings)
     notes = {f.case: f.note for f in findings if f.status == "failed" and f.case not in tried}
     return dict(Counter(notes.values()).most_common())
@@ -115,8 +110,7 @@ def judge(
 def _compare(
     baseline: Path, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
 ) -> GateResult:
-    """Paired by case: exact one-sided McNemar on the cases that only one of the two runs hits. Each run is
-    judged by its own thresholds, as `compare` does."""
+    """Exact one-sided McNemar on the cases that only one of the runs hits, each by its own thresholds."""
     stored, own = _read_baseline(baseline, asked)
     shared = {case for case, _ in _tried(stored) & _tried(findings)}
     if not shared:
@@ -132,29 +126,22 @@ def _compare(
 
 
 def _tried(findings: Sequence[Finding]) -> set[tuple[str, str]]:
-    """With their text: a line more in a list moves the ids of those after it."""
+    """With their texts: another line in a list shifts the ids after it."""
     return {(finding.case, finding.target) for finding in findings if finding.status in TRIED}
 
 
 def _read_baseline(folder: Path, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
-    """Its findings and what they are judged by, if it can be judged."""
     with Run.open(folder) as run:
         stored = run.facts.get("thresholds")
         if stored is None:
             raise InputError(f"--baseline {folder} is no audit: it stores no thresholds to judge findings by")
         findings, thresholds = run.findings(), Thresholds(stored["T_out"], stored["T_in"])
     if asked is not None and not asked.decidable(thresholds, findings):
-        raise InputError(
-            f"{asked.name} can't be decided in --baseline {folder}; name a run that was judged by it"
-        )
+        raise InputError(f"{asked.name} can't be decided in --baseline {folder}; name another run")
     return findings, thresholds
 
 
 def _unknown(findings: Sequence[Finding]) -> str:
-    """What the rate says nothing about."""
     failed = len({finding.case for finding in findings if finding.status == "failed"} - tried_cases(findings))
-    return f"; {count(failed, 'sentence')} could not be asked and {_are(failed)} not in it" if failed else ""
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    are = "is" if failed == 1 else "are"
+    return f"; {count(failed, 'sentence')} could not be asked and {are} not in it" if failed else ""

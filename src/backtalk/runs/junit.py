@@ -1,38 +1,25 @@
-"""A run's outcome as JUnit XML, which CI systems show: one test a gate, and one a sentence.
+"""A run's outcome as JUnit XML, for CI systems: one test a gate, and one a sentence.
 
-Where there are gates they alone can fail, so that a build that is allowed some hits stays green; without a
-gate every hit is a failure. A sentence that could not be scored is an error without a gate, or where too few
-were scored for the gates to mean anything. Sentences are masked unless asked for: many read build logs.
+With gates only they can fail, so that a build that is allowed some hits stays green; without a gate every hit
+is a failure. A sentence that could not be scored is an error without a gate, or where too few were scored.
+Sentences are masked by default: many people read build logs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 from xml.etree import ElementTree as Xml
 
 from backtalk.report.record import CaseRow, Report
+from backtalk.runs.gates import GateResult
 from backtalk.terminal import printable
 from backtalk.wording import sampled, shorten
 
-SCORED = "--min-scored"
-"""The gate on the share of cases that were scored."""
 LONGEST = 300
 """Characters of a text; a CI system shows a line."""
 
 
-class Judged(Protocol):
-    """The result of a gate."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def failed(self) -> bool: ...
-    @property
-    def said(self) -> str: ...
-
-
-def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> str:
+def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:
     cases = [*report.cases, *report.skipped]
     bare = unmask or report.conversations is not None  # openings are harmless
     root = Xml.Element("testsuites", name="backtalk")
@@ -44,14 +31,13 @@ def junit_xml(report: Report, gates: Sequence[Judged], unmask: bool = False) -> 
                 _add(test, "failure", message=gate.said)
             else:
                 _add(test, "system-out").text = _clean(gate.said)
-    erred = not gates or any(gate.failed and gate.name.startswith(SCORED) for gate in gates)
+    erred = not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates)
     failures = 0 if gates else sum(case.hit for case in cases)
     suite = _suite(root, f"backtalk {report.run.get('run', 'run')}", len(cases), failures)
     suite.set("skipped", str(len(report.skipped)))
     suite.set("errors", str(sum(case.status == "failed" for case in cases) if erred else 0))
-    _add(suite, "properties").append(
-        Xml.Element("property", name="headline", value=_clean(report.headline, 2000))
-    )
+    headline = _clean(report.headline, 2000)
+    _add(suite, "properties").append(Xml.Element("property", name="headline", value=headline))
     for case in cases:
         test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {case.shown_target(bare)}")
         if case.status == "skipped":
@@ -91,5 +77,5 @@ def _told(case: CaseRow, unmask: bool) -> str:
 
 
 def _clean(text: str, longest: int = LONGEST) -> str:
-    """What XML 1.0 may hold: `printable` drops controls, halves of pairs and what is no character."""
+    """`printable` drops what XML 1.0 can't hold."""
     return shorten(printable(text), longest)

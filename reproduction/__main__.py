@@ -1,5 +1,5 @@
 """`python -m reproduction`: the commands of backtalk with the papers' corpus formats and methods, a command
-for each study, and `enumerate`."""
+for each study, `enumerate` and `train-paper`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from backtalk.cli.runs import RUNS
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer
 from backtalk.specs import refuse_set
+from reproduction.data.training import PaperTrainSpec
 from reproduction.enumeration.spec import EnumerateSpec
 from reproduction.runner import run_study
 from reproduction.spec import StudySpec
@@ -65,6 +66,20 @@ def enumerate_(arguments: argparse.Namespace) -> None:
     print_summary(enumerate_model(spec, out, fresh=arguments.fresh), out)
 
 
+@command(
+    f"{PROGRAM} train-paper --config reproduction/recipes/switchboard-2019.yaml --data SWDA --out model",
+    CONFIG,
+    FRESH,
+    flags_of(PaperTrainSpec),
+)
+def train_paper(arguments: argparse.Namespace) -> None:
+    """Train a model as in the papers of He & Glass."""
+    spec = spec_from(arguments, PaperTrainSpec)
+    from backtalk.cli.train import train_model
+
+    train_model(spec, fresh=arguments.fresh)
+
+
 COMMANDS = (
     *(
         Command(
@@ -77,6 +92,7 @@ COMMANDS = (
         for name, what in STUDIES.items()
     ),
     enumerate_,
+    train_paper,
 )
 
 

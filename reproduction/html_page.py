@@ -81,12 +81,10 @@ def from_markdown(lines: list[str], folder: Path, room: int) -> Markup:
 
 
 def _balanced(parts: list[Markup]) -> Markup:
-    """Without folds, where one is not closed or closed twice."""
     return Markup("\n").join(part for part in parts if "details" not in part[:10])
 
 
 def _table(lines: list[str], number: int) -> Markup:
-    """Rows between bars; the second line says which columns are numbers."""
     rows = [_cells(line) for line in lines]
     ruled = len(rows) > 1 and all(re.fullmatch(r":?-+:?", cell) for cell in rows[1])
     right = [cell.endswith(":") for cell in rows[1]] if ruled else []
@@ -115,7 +113,6 @@ def _cells(line: str) -> list[str]:
 
 
 def _inline(text: str) -> Markup:
-    """Code, bold and links within the page or to the web; a link that could run something is plain text."""
     out: list[str] = []
     last = 0
     text = printable(text)
@@ -135,7 +132,6 @@ def _inline(text: str) -> Markup:
 
 
 def _picture(label: str, name: str, folder: Path, room: int) -> Markup:
-    """A picture as data: as an image it runs nothing, whatever it holds."""
     path = (folder / name).resolve()
     kind = {".svg": "svg+xml", ".png": "png"}.get(path.suffix)
     if kind is None or not path.is_relative_to(folder.resolve()) or not path.is_file():

@@ -103,7 +103,6 @@ class Page:
         )
 
     def _command(self) -> str:
-        """The command with what differs from the defaults; paths of this machine are left out."""
         data = "embedded" if self.spec.data == EMBEDDED else "DIR"
         words = [f"python -m reproduction {self.study} --data {data}"]
         for key in SHARED:

@@ -234,7 +234,6 @@ def run_parts(parts: Sequence[Part], place: Workplace, max_s: float = 0.0) -> Ou
 
 
 def _run_part(part: Part, place: Workplace, key: str) -> float:
-    """Runs a part and writes its record; returns its seconds, those of earlier interrupted runs included."""
     stamp = place.path("begun", part.name)
     begun = read_object(stamp) or {}
     if begun.get("key") != key:
@@ -289,7 +288,6 @@ def _is_done(folder: Path, part: str, key: str) -> bool:
 
 @contextmanager
 def _lock(folder: Path, part: str) -> Iterator[bool]:
-    """Whether this process got the part's lock. The system frees the lock of a process that dies."""
     path = folder / "locks" / f"{part}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -97,7 +97,6 @@ def judge(page: Page, ordering: Ordering) -> tuple[dict[str, Any], str] | None:
 
 
 def _rows(page: Page, names: Sequence[str]) -> list[str]:
-    """One line a row, over all turns."""
     lines = []
     for name in names:
         if not (found := played(page, name)):
@@ -212,7 +211,6 @@ def _front(page: Page) -> list[str]:
 
 
 def _transfer(page: Page) -> list[str]:
-    """Trained against one defender, played against both."""
     grid = {
         "as running text": ("ours-short", "ours-to-chat"),
         "by its template": ("chat-to-plain", "chat-ours"),

@@ -115,7 +115,6 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
 
 @cache
 def _scorers() -> dict[str, str]:
-    """Which weights rate: with others a row is another one."""
     with as_file(files("backtalk") / "embedded") as folder:
         names = ("toxicity", Ast.second_scorer)
         return {name: read_json(folder / name / "card.json")["sha256"] for name in names}

@@ -46,7 +46,6 @@ def frequent_symbols(words: Iterable[str], most: int = SYMBOLS) -> list[str]:
 
 
 def _flip(word: str, place: float, other: float, symbols: Sequence[str]) -> str:
-    """`place` and `other` in [0, 1) say which character and which of the other symbols."""
     at = int(place * len(word))
     others = [symbol for symbol in symbols if symbol != word[at]]
     return word[:at] + others[int(other * len(others))] + word[at + 1 :] if others else word

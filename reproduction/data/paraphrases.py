@@ -72,7 +72,6 @@ def read_folder(path: Path) -> Iterator[tuple[str, Dialogue]]:
 
 
 def _both_ways(group: str, sentences: Sequence[str]) -> Iterator[tuple[str, Dialogue]]:
-    """Each two that differ in more than case and punctuation and speak of the same persons."""
     spoken = {tuple(_WORDS(text)): " ".join(text.split()) for text in reversed(sentences)}
     spoken.pop((), None)
     for (first, a), (second, b) in combinations(spoken.items(), 2):
@@ -82,7 +81,6 @@ def _both_ways(group: str, sentences: Sequence[str]) -> Iterator[tuple[str, Dial
 
 
 def _joined(sets: Iterable[Iterable[str]]) -> dict[str, int]:
-    """A number for each sentence, the same for those that are in one set or joined by a chain of sets."""
     number_of: dict[str, int] = {}
     members: dict[int, list[str]] = {}
     for number, own in enumerate(sets):

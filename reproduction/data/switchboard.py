@@ -65,7 +65,6 @@ def clean(text: str) -> list[str]:
 
 
 def _clauses(text: str) -> list[list[str]]:
-    """The words between commas, stops and pauses. What follows a star is a transcriber's note."""
     text = re.sub(r"<[^>]*>", " ", text.partition("*")[0].lower())
     clauses: list[list[str]] = []
     for part in re.split(r"[,.?!;:]|--", text):
@@ -122,7 +121,6 @@ def _without_restarts(clauses: list[list[str]]) -> list[str]:
 
 
 def _repeated(words: list[str], i: int) -> int:
-    """How many words from i on are at once said again; 0 for none. "very, very" and "c n n" are meant so."""
     for k in range(_LONGEST_REPEAT, 0, -1):
         if words[i : i + k] == words[i + k : i + 2 * k]:
             meant = words[i] == "very" or (len(words[i]) == 1 and words[i] not in ("i", "a"))
@@ -131,7 +129,6 @@ def _repeated(words: list[str], i: int) -> int:
 
 
 def _begun_anew(words: list[str], i: int, breaks: set[int]) -> int:
-    """How many words from i on were broken off by a break and a new start with the same word; 0 for none."""
     for k in range(1, _LONGEST_RESTART + 1):
         if i + k in breaks and words[i + k] == words[i] and words[i + k - 1] in _UNFINISHED:
             return k
@@ -160,7 +157,6 @@ def strip_markup(text: str) -> str:
 
 
 def _without_notes(text: str) -> str:
-    """Without sounds (<laughter>) and what a transcriber noted after a star."""
     return re.sub(r"<+[^<>]*>+", " ", text.partition("*")[0])
 
 
@@ -199,7 +195,6 @@ def read_csv(source: Path, cleaned: bool = True) -> list[tuple[str, Dialogue]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    """(conversation, caller, text) of each row."""
     needed = ("conversation_no", "caller", "text")
     rows = csv.DictReader((line for _, line in read_lines(path)), strict=True)
     try:
@@ -225,7 +220,6 @@ def _files(source: Path, pattern: str) -> list[Path]:
 
 
 def _spoken(turns: dict[str, list[Turn]]) -> list[tuple[str, Dialogue]]:
-    """The conversations without their empty turns."""
     return [(name, tuple(turn for turn in said if turn.text)) for name, said in turns.items()]
 
 

@@ -130,7 +130,6 @@ def compare_precisions(place: Workplace, data: Data, size: Size) -> Result:
 
 
 def _verdicts(folder: Path, model: LocalModel) -> Result:
-    """Of a run's triggers, those on which the model in bfloat16 and the stored float32 scores agree."""
     with Run.open(folder) as run:
         findings, thresholds = [f for f in run.findings() if f.status == "found"], thresholds_of(run)
     goals = [model.encode_target(finding.target) for finding in findings]

@@ -29,9 +29,9 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import spec_values
-from backtalk.specs.train import TrainSpec
 from backtalk.training.card import complete_card, read_card
 from backtalk.types import Target
+from reproduction.data.training import PaperTrainSpec
 from reproduction.egregious.paper import Size
 from reproduction.page import Result
 from reproduction.runner import Workplace, write_once
@@ -161,7 +161,6 @@ def is_own(text: str, own: frozenset[tuple[str, ...]]) -> bool:
 
 
 def _embedded(folder: Path) -> Data:
-    """The shipped pairs stand for every corpus, the embedded list for the paper's prototypes."""
     pairs = reference_pairs("")[:EMBEDDED_PAIRS]
     rows = [
         json.dumps({"input": text, "reply": reply, "dialogue": str(i // DIALOGUE_PAIRS)}) + "\n"
@@ -196,7 +195,7 @@ def model_name(corpus: str, arch: str) -> str:
     return f"models/{corpus}-{arch}"
 
 
-def train_spec(source: Source, size: Size, arch: str) -> TrainSpec:
+def train_spec(source: Source, size: Size, arch: str) -> PaperTrainSpec:
     """The settings of section 5.3; those of the character task are of appendix B as far as it gives any."""
     common: dict[str, Any] = {
         "data": str(source.data),
@@ -212,7 +211,7 @@ def train_spec(source: Source, size: Size, arch: str) -> TrainSpec:
         "seed": SEED,
     }
     if source.corpus == "characters":
-        return TrainSpec(
+        return PaperTrainSpec(
             **common,
             embedding=size.character_hidden,
             hidden=size.character_hidden,
@@ -227,7 +226,7 @@ def train_spec(source: Source, size: Size, arch: str) -> TrainSpec:
         common |= OPTIMISER
     if arch != "lm":
         common |= AS_PUBLISHED | {"max_input": size.length}
-    return TrainSpec(
+    return PaperTrainSpec(
         **common,
         embedding=size.embedding,
         hidden=size.hidden,
@@ -269,7 +268,6 @@ def train_network(place: Workplace, source: Source, size: Size, arch: str) -> Re
 
 
 def _adopt(folder: Path, language_model: Path) -> None:
-    """Copies the language model into a dialogue model's folder, whole or not at all."""
     own = folder / "lm"
     if not own.exists():
         partial = folder / "lm.partial"

@@ -147,7 +147,6 @@ def _of_searches(page: Page, corpus: str, arch: str) -> Iterator[Verdict]:
 
 
 def _rate(title: str, where: str, said: float, rate: Found, bound: float) -> Verdict:
-    """A rate of 0 asked for holds when nothing was hit; a rate of at least `bound` when it is reached."""
     low, high = (100 * end for end in rate["ci95"])
     value = 100 * rate["rate"]
     ours = f"{number(value)}% [{number(low)}, {number(high)}] of {rate['n']}"

@@ -118,12 +118,10 @@ def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> l
 
 
 def _chance(targets: Sequence[Sequence[int]], replies: Tensor) -> Chance:
-    """Of `replies` (rows, longest), which are padded, to hit the targets of other rows."""
     return by_chance([tuple(ids) for ids in targets], [tuple(trim(ids)) for ids in replies.tolist()])
 
 
 def _by_words(targets: Sequence[Sequence[int]], found: Relaxed) -> dict[str, dict[str, int]]:
-    """Targets and hits by how many words a target has, <eos> not counted."""
     lengths = torch.tensor([len(ids) - 1 for ids in targets])
     return {
         str(words): {
@@ -140,7 +138,6 @@ def _rate(flags: Tensor) -> Result:
 
 
 def _histogram(values: Tensor) -> list[int]:
-    """Counts over [0, 1], which is where x lies."""
     return [int(count) for count in torch.histc(values.float().flatten(), BINS, 0.0, 1.0).tolist()]
 
 

@@ -183,7 +183,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _outdated(folder: Path, model: LocalModel) -> bool:
-    """Whether a run is there of a model that has been trained again since."""
     if not Run.exists(folder):
         return False
     with Run.open(folder) as run:

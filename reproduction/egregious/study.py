@@ -55,7 +55,6 @@ def train_parts(source: Source, kind: str, size: Size, archs: tuple[str, ...] = 
 
 
 def _search(data: Data, size: Size, corpus: str, arch: str, name: str, hit: str, title: str = "") -> Part:
-    """Tables 3, 4 and 11."""
     settings = search_settings(size, hit, 0 if title else size.searched)
     title = title or f"search-{corpus}-{arch}-{name}-{hit}"
     run = partial(
@@ -67,7 +66,6 @@ def _search(data: Data, size: Size, corpus: str, arch: str, name: str, hit: str,
 
 
 def _figures(data: Data, size: Size) -> list[Part]:
-    """Table 1 with figures 2 and 3, footnote 8, figures 4a, 4b and 5, and the precision of a search."""
     ubuntu, mal = data.sources["ubuntu"].files, (data.prototypes,)
     both = (*ubuntu, *data.sources["switchboard"].files)
     last_h = "search-{}-last-h-{}-io-sample-min-k1"

@@ -158,7 +158,6 @@ def tables_5_and_6(page: Page) -> list[str]:
 
 
 def _outside(page: Page, part: str, arch: str, found: Found) -> list[str]:
-    """Inputs whose output is no word: of all inputs there is no interval, of a sample there is."""
     outside = found.get("outside") or {}
     cell = Cell(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"])
     if outside:
@@ -177,7 +176,6 @@ def _millions(arch: str, inputs: int | None) -> str:
 
 
 def _spaces(page: Page) -> list[str]:
-    """What was enumerated, and how the two readings of the paper's number of inputs compare."""
     lines = [
         "The paper says that it enumerates 33^6 = 1,291,467,969 inputs, but its 2.5M (19.81%) and 6.5M "
         "(50.72%) are shares of some 12.7 million. We give both: all inputs, and a sample.",
@@ -293,7 +291,6 @@ def _controls(run: Found) -> list[str]:
 
 
 def _by_words(runs: Runs) -> list[str]:
-    """Of the runs with something left after projection: how long the targets are that are left."""
     rows = []
     for name, run in runs.items():
         if run["projected"]["hits"] and (counts := run.get("by_words")):

@@ -130,7 +130,6 @@ def _work(
 
 
 def _parts(enumeration: Enumeration, spec: EnumerateSpec, done: int) -> Iterator[tuple[Outputs, int]]:
-    """(answers, how many inputs they are of), shard by shard."""
     if not spec.sample:
         for shard in enumeration.shards(done):
             yield enumeration.decode_shard(shard), len(shard)
@@ -187,7 +186,6 @@ def _space(spec: EnumerateSpec, model: LocalModel) -> Space:
 
 
 def _words_inside(spec: EnumerateSpec, lists: dict[str, list[str]]) -> tuple[str, list[str]] | None:
-    """(name, words) of what counts as inside."""
     name = spec.outside or ("normal" if spec.text else "")
     if not name:
         return None

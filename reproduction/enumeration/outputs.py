@@ -92,7 +92,6 @@ def draw_inputs(enumeration: Enumeration, rows: int, seed: int, purpose: str) ->
 
 
 def _examples(enumeration: Enumeration, outputs: Outputs, found: ListHits, most: int) -> list[dict[str, Any]]:
-    """Exact hits first, then targets inside an answer, as they stand in the list."""
     exact = [(text, row) for text, row in zip(found.texts, found.exact, strict=True) if row >= 0]
     known = {text for text, _ in exact}
     inside = [(text, row) for text, row in zip(found.texts, found.substring, strict=True) if row >= 0]
@@ -119,7 +118,6 @@ def _show(model: LocalModel, ids: Sequence[int]) -> str:
 def _outside(
     enumeration: Enumeration, spec: EnumerateSpec, outputs: Outputs, name: str, words: Sequence[str]
 ) -> dict[str, Any]:
-    """How many inputs are answered with no word of the list, and some of them, drawn uniformly."""
     whole, cut = word_codes(enumeration.model, words)
     inputs = int(outputs.counts.sum())
     outside = inputs - inputs_among(outputs, whole)
@@ -143,7 +141,6 @@ def _outside(
 
 
 def _recheck(enumeration: Enumeration, outputs: Outputs, found: ListHits) -> dict[str, int]:
-    """How many hits stand when their input is decoded again, plainly and in float32."""
     model = enumeration.model
     rows = sorted({row for row in (*found.exact, *found.substring) if row >= 0})
     firsts = outputs.firsts[torch.tensor(rows, dtype=torch.int64, device=outputs.firsts.device)]
@@ -163,7 +160,6 @@ def _holds(answer: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _disagreement(enumeration: Enumeration, spec: EnumerateSpec) -> dict[str, int]:
-    """Random inputs whose answer is another one in plain float32."""
     inputs = spec.compare or COMPARE[enumeration.model.device.type]
     index = draw_inputs(enumeration, inputs, spec.seed, "compare")
     with product_precision("high"):

@@ -53,7 +53,6 @@ def bleu_gain(before: NDArray[np.float64], after: NDArray[np.float64]) -> Gain:
 
 
 def _of_sums(metric: Any, sums: NDArray[np.float64]) -> float:
-    """BLEU-4 from counts (10,) that were added up, smoothed as in `corpus_score`."""
     counts = [int(count) for count in sums]
     matches, ngrams, (said, wanted) = counts[:ORDER], counts[ORDER : 2 * ORDER], counts[2 * ORDER :]
     return float(metric.compute_bleu(matches, ngrams, said, wanted, metric.smooth_method).score)

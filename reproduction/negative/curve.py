@@ -146,7 +146,6 @@ def _verdict(
     paths: Mapping[str, Sequence[Point]],
     rates: Sequence[float],
 ) -> str:
-    """Of `found`, two rows or more of the same settings."""
     there = list(found)
     said = [f"at {rate:.1f}% of the held-out targets {_cheapest(there, paths, rate)}" for rate in rates]
     changed = ", ".join(
@@ -160,7 +159,6 @@ def _verdict(
 
 
 def _cheapest(rows: Sequence[str], paths: Mapping[str, Sequence[Point]], rate: float) -> str:
-    """The methods that get there, by what it costs them; and those that do not."""
     rises = {row: rise for row in rows if (rise := least_rise(paths[row], rate)) is not None}
     order = sorted(rises, key=lambda row: round(rises[row], 2))  # as it is printed
     never = "".join(f"; {_short(row)} never comes there" for row in rows if row not in rises)

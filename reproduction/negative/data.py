@@ -51,7 +51,6 @@ def open_negative_data(name: str, folder: Path) -> NegativeData:
 
 
 def _tested_on_25(switchboard: Source) -> Source:
-    """Appendix B. The paper of 2019 tests on these and on the 25 dialogues that are validation here."""
     assert switchboard.test is not None
     test = switchboard.test.with_name("test_25.txt.gz")
     return replace(switchboard, test=test, remark="Switchboard, the paper's own 25 test dialogues")

@@ -70,7 +70,6 @@ def _malicious(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
 
 
 def _rows(start: Found, corpus: str, hit: str, rows: Mapping[str, Found], settings: str) -> Iterator[Verdict]:
-    """Rows by their training list, beside the paper's of that list; all began as `start`."""
     for name, found in rows.items():
         where = f"{TITLES[corpus]}, {hit}, {name}{settings}"
         printed = paper.TABLE_3[corpus, hit, name]
@@ -117,7 +116,6 @@ def paired(first: Found, second: Found) -> tuple[int, int, float] | None:
 
 
 def _fewer(title: str, where: str, said: str, first: Found, second: Found) -> Iterator[Verdict]:
-    """Target by target where that is known, else by both intervals."""
     before, after = rate_of(first, "test"), rate_of(second, "test")
     if before is None or after is None:
         return
@@ -169,7 +167,6 @@ def _frequent(page: Page, corpus: str) -> Iterator[Verdict]:
 
 
 def _gan(rows: Mapping[str, Found], corpus: str) -> Verdict:
-    """Against its control: from the baseline on, the positive updates alone may have lowered the ratio."""
     title = "the GAN lowers max-ratio no further than its positive updates alone"
     ratios = [paper.TABLE_4[corpus, name][1] for name in (BASELINE, "gan")]
     said = f"{ratios[0]:g}% to {ratios[1]:g}% from the baseline"

@@ -44,7 +44,6 @@ MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
 
 
 def _ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
-    """The papers' Ent-n is of at most `longest` tokens of a reply, the last of them its end."""
     return [[*words[: longest - 1], "<eos>"] for words in replies]
 
 
@@ -198,7 +197,6 @@ def greedy_words(model: LocalModel, pairs: PairArrays) -> list[list[str]]:
 
 
 def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[int]]:
-    """The likeliest reply to each row."""
     found: list[list[int]] = []
     for part in torch.split(inputs, max(1, 8 * BATCH // width)):
         state = model.network.start(part)

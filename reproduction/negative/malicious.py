@@ -186,7 +186,6 @@ def _measure(
     hit: str,
     over: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """Both lists, as far as the baseline can say them."""
     found: Result = {}
     for name, list_name in MEASURED.items():
         known = known_targets(data, size, baseline, list_name)

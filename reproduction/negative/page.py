@@ -79,7 +79,6 @@ def _mean(one: Found) -> str:
 
 
 def _draw_words(path: Path, found: Found) -> None:
-    """Three bars a word."""
     sentences = found["sentences"]
     words = [word for one in sentences for word in one["words"]]
     with drawing(path, width=10.0, height=3.4) as (axis,):

@@ -63,7 +63,6 @@ def negative_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
 
 
 def _malicious(data: NegativeData, size: Size) -> list[Part]:
-    """Table 3: the baseline, three training lists for each hit, and our own rows."""
     parts, tests = [], _tests(data)
     ours = EXTRA | {PASSES: ("500", {"iterations": size.passes})}
     for corpus in CORPORA:
@@ -88,7 +87,6 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
 
 
 def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
-    """What a row's hit rates depend on."""
     return {
         "audit": measure_settings(size, hit) | over,
         "precision": PRECISION,
@@ -98,7 +96,6 @@ def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
 
 
 def _as_2019(data: NegativeData, size: Size) -> list[Part]:
-    """Models of Table 3 searched by the objective of 2019."""
     corpus, hit = OURS
     parts = []
     for row in OLDER_ROWS:
@@ -154,7 +151,6 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
 
 
 def _words(data: NegativeData, size: Size) -> Part:
-    """Figure 1."""
     corpus, hit = OURS
     needs = tuple(row_part(corpus, hit, row) for row in MODELS.values() if row != BASELINE)
     settings = {**measure_settings(size, hit), "restarts": 1, "targets": size.words}
@@ -164,7 +160,6 @@ def _words(data: NegativeData, size: Size) -> Part:
 
 
 def _tests(data: NegativeData) -> tuple[Path, ...]:
-    """The lists that a row is measured on."""
     return tuple(data.lists[name] for name in MEASURED.values())
 
 

@@ -96,14 +96,12 @@ def _title(name: str) -> str:
 
 
 def _bleu(corpus: str, name: str, found: Found) -> str:
-    """Table 9. The paper's scale is its own, so that the two are no cell to compare."""
     printed, ours = paper.TABLE_9.get((corpus, name)), found.get("bleu_4")
     shown = number(ours) if ours is not None else ("" if found else NOT_RUN)
     return f"{printed} \\| {shown}" if printed else shown
 
 
 def _chosen(page: Page, corpus: str) -> list[str]:
-    """Which GAN and which MMI stand in the table, and by what."""
     lines = []
     if best := best_gan(page, corpus):
         control = page.get(f"frequent-{corpus}-{CONTROL}")
@@ -137,7 +135,6 @@ def _chosen_mmi(mmi: Found) -> str:
 
 
 def _spread(found: Found) -> str:
-    """From the lowest to the highest max-ratio of its iterations: what a little more training changes."""
     if not found:
         return NOT_RUN
     rates = [100 * one["hits"] / one["n"] for one in found["candidates"][1:] or found["candidates"]]

@@ -115,7 +115,6 @@ def _row_3(page: Page, corpus: str, hit: str, row: str) -> list[str]:
 
 
 def _rates(page: Page, key: str, printed: Sequence[float | None], found: Found) -> list[str]:
-    """Of both lists, and with dropout, of which the paper has no number."""
     cells = [
         page.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
         for which, value in zip(MEASURED, printed, strict=True)
@@ -126,7 +125,6 @@ def _rates(page: Page, key: str, printed: Sequence[float | None], found: Found) 
 
 
 def _counts(page: Page) -> list[str]:
-    """How many targets are behind the rates, and how many a model could not say."""
     lines = []
     for corpus in CORPORA:
         found = next((one for hit in HITS[corpus] if (one := malicious(page, corpus, hit, BASELINE))), None)
@@ -143,7 +141,6 @@ def _counts(page: Page) -> list[str]:
 
 
 def _as_2019(page: Page) -> list[str]:
-    """The same models, searched by the other objective."""
     corpus, hit = OURS
     body = []
     for row in OLDER_ROWS:

@@ -85,7 +85,6 @@ def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, 
 def _chosen(
     rows: list[list[float]], goals: list[list[int]], spared: frozenset[int], wanted: bool
 ) -> list[float]:
-    """The values of the words that FWA spares, or of the others."""
     return [
         value
         for row, goal in zip(rows, goals, strict=True)

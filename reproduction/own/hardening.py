@@ -133,7 +133,6 @@ def _curve_table(curve: Mapping[str, Found]) -> list[str]:
 
 
 def _within(candidates: Sequence[Found]) -> str:
-    """The iteration with fewest selection hits within the usual bound."""
     rises = _rises(candidates)
     allowed = [i for i, rise in enumerate(rises) if rise <= USUAL_BOUND]
     best = min(allowed, key=lambda i: (candidates[i]["hits"], rises[i]))
@@ -256,7 +255,6 @@ def hardening_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
 
 
 def _hardening(name: str, settings: dict[str, Any]) -> Part:
-    """The defaults count as settings of what builds on them: with others there is another result."""
     left = defaults_left(settings)
     if name in DEFAULTS:
         left |= {"escalate": Sentences.escalate, "max_ppl_increase": HardenSpec.max_ppl_increase}

@@ -68,7 +68,6 @@ def page_lines(page: Page) -> list[str]:
 
 
 def _victim(page: Page) -> list[str]:
-    """How good it is, and how many different things it says: no more of them can be reached."""
     trained, asked = page.get("victim"), page.get("pretrain")
     if not trained or not asked:
         return NOTHING
@@ -124,7 +123,6 @@ def _figure_2(page: Page, corpus: str) -> list[str]:
 
 
 def _draw_success(page: Page, corpus: str) -> bool:
-    """A panel for each list and length; the pre-trained generator's beams stand in the table alone."""
     panels = [(name, group) for name in LISTS for group in GROUPS]
     chosen = ["pretrained-greedy", "rl-greedy", *(f"rl-beam-{width}" for width in page.size.beams[-2:])]
     steps = [round(0.05 * step, 2) for step in range(21)]
@@ -174,7 +172,6 @@ def _equal(page: Page, corpus: str) -> list[str]:
 
 
 def _cases(page: Page, corpus: str) -> list[str]:
-    """Of the Generated list alone: sentences of people stay where they are."""
     rows = [
         [case[0], case[1], case[2], f"{case[3]:.3f}"]
         for group in GROUPS
@@ -262,7 +259,6 @@ def _gains(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
 
 
 def _lists(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
-    """The paper has a number for Generated targets of four words and more only, by figure 2."""
     own, people = (_reached_share(page, corpus, widest, name) for name in ("generated", "real"))
     if own.n and people.n:
         ours = f"{percent(own.as_dict())} to {percent(people.as_dict())}"

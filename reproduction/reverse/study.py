@@ -50,7 +50,6 @@ def reverse_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
 
 
 def _trained(texts: tuple[Text, ...], size: Size, kind: str) -> list[Part]:
-    """One victim, which learnt from all texts, and its generator before and after REINFORCE."""
     numbers = asdict(size)
     learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "batch", "pairs")}
     training = {key: numbers[key] for key in numbers if key.startswith("victim")} | {"data": kind}
@@ -68,7 +67,6 @@ def _trained(texts: tuple[Text, ...], size: Size, kind: str) -> list[Part]:
 
 
 def _corpus(text: Text, size: Size) -> list[Part]:
-    """What is reached of the targets of one corpus."""
     name, targets = text.corpus, f"targets-{text.corpus}"
     chosen = partial(choose_targets, text=text, size=size)
     parts = [
@@ -125,7 +123,6 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
 
 
 def _measured(finding: Finding, vectors: WordVectors) -> Finding:
-    """With the similarity of its reply, which a white-box search does not store."""
     if finding.status != "found" or "similarity" in finding.scores:
         return finding
     (near,) = vectors.similarity([finding.reply], [finding.target]).tolist()

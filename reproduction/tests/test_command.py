@@ -11,7 +11,7 @@ from backtalk.registry import helps, method_config
 from reproduction.__main__ import STUDIES, run_command
 
 
-@pytest.mark.parametrize("name", [*STUDIES, "enumerate", "train", "harden"])
+@pytest.mark.parametrize("name", [*STUDIES, "enumerate", "train", "train-paper", "harden"])
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         run_command([name, "--help"])

@@ -180,7 +180,7 @@ def test_other_architectures_from_a_yaml_file(place: Path, tmp_path: Path, arch:
     spec = tmp_path / "spec.yaml"
     spec.write_text(
         f"data: {place / 'pairs.tsv'}\nout: {tmp_path / 'm'}\narch: {arch}\nepochs: 9\nembedding: 8\n"
-        "hidden: 12\npads: word\nhalf: true\ndevice: cpu\nlanguage-model: false\noptimizer: sgd\nlr: 0.5\n"
+        "hidden: 12\nhalf: true\ndevice: cpu\nlanguage-model: false\noptimizer: sgd\nlr: 0.5\n"
     )
     assert run(["train", "--config", str(spec), "--epochs", "1"]) == 0
     card = read_card(tmp_path / "m")

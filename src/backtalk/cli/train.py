@@ -128,10 +128,8 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
     if kind == "seq2seq":
         sizes |= {
             "attention": spec.arch == "attention",
-            "pad_as_word": spec.pads == "word",
             "shared_embedding": spec.shared_embedding,
-            "zero_start": spec.decoder_start == "zero",
-            "ended_input": spec.input_end == "eos",
+            **spec.network(),
         }
     return sizes
 

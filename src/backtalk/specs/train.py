@@ -39,12 +39,6 @@ class TrainSpec:
     """Licence on the card [the corpus']."""
     arch: Literal["attention", "last-h", "lm"] = "attention"
     """Attention, or the encoder's last state; lm trains a language model alone."""
-    decoder_start: Literal["encoder", "zero"] = "encoder"
-    """First state of the decoder: the encoder's last state, or zeros."""
-    input_end: Literal["none", "eos"] = "none"
-    """Token after the input: none, or end-of-turn."""
-    pads: Literal["masked", "word"] = "masked"
-    """Padding is masked, or read like a word as in the papers."""
     recipe: str = "he-glass-2019"
     """Tokenisation; see `backtalk list recipes`."""
     vocabulary: Annotated[int, Range(1, 1_000_000)] = 10000
@@ -99,3 +93,7 @@ class TrainSpec:
     """Seconds between checkpoints."""
     device: Annotated[str, Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""
+
+    def network(self) -> dict[str, bool]:
+        """Further settings of the network, for specs that extend this one."""
+        return {}

@@ -27,13 +27,13 @@ from backtalk.models.device import product_precision
 from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.registry import load_model
+from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.specs import identity_values, parse_duration
 from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console
 from backtalk.training.resumable import load_checkpoint, save_checkpoint
 from backtalk.wording import duration
 from reproduction.data.characters import read_list, read_lists
-from reproduction.enumeration.decoding import Enumeration, Outputs, Space
 from reproduction.enumeration.outputs import draw_inputs, summarise
 from reproduction.enumeration.page import render_enumeration
 from reproduction.enumeration.spec import EnumerateSpec

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import EOS, UNK
 from backtalk.models.lstm.model import LocalModel
+from backtalk.searches.enumerate import Outputs, unpack
 from backtalk.stats import Rate
-from reproduction.enumeration.decoding import Outputs, unpack
 
 CHUNK = 1 << 22
 """Answers looked at together."""

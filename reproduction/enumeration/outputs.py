@@ -22,9 +22,9 @@ from backtalk.models.device import product_precision
 from backtalk.models.gpu import fused
 from backtalk.models.lstm.decode import trim
 from backtalk.models.lstm.model import LocalModel
+from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.terminal import make_console, printable
 from backtalk.wording import count
-from reproduction.enumeration.decoding import Enumeration, Outputs
 from reproduction.enumeration.matching import (
     ListHits,
     inputs_among,

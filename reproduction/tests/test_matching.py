@@ -7,7 +7,7 @@ import torch
 
 from backtalk.data.vocabulary import EOS, PAD, UNK
 from backtalk.models.lstm.model import LocalModel
-from reproduction.enumeration.decoding import Outputs
+from backtalk.searches.enumerate import Outputs
 from reproduction.enumeration.matching import (
     Packing,
     inputs_among,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.searches.test_enumerate import letter_model
 
 from backtalk.errors import InputError
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
@@ -22,7 +23,6 @@ from reproduction.enumeration import flow as enumeration
 from reproduction.enumeration import outputs
 from reproduction.enumeration.flow import enumerate_model
 from reproduction.enumeration.spec import EnumerateSpec
-from reproduction.tests.test_enumerate import letter_model
 
 WORDS = ["dj", "jd", "hhh", "gg", "dddddddddd"]
 """Said, said inside other answers, never said, and too long to be said."""

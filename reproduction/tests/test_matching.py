@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from tests.searches.test_enumerate import letter_model
 
 from backtalk.data.vocabulary import EOS, PAD, UNK
 from backtalk.models.lstm.model import LocalModel
@@ -15,7 +16,6 @@ from reproduction.enumeration.matching import (
     unfinished_inputs,
     word_codes,
 )
-from reproduction.tests.test_enumerate import letter_model
 
 MODEL = letter_model(attention=False)
 SIZE = MODEL.max_output

@@ -1,8 +1,8 @@
-"""The verbs: what a model must offer at each level of access. Read this page first.
+"""What a model offers at each level of access. Read this file first.
 
 Every call is batched. At the text levels a model takes dialogues; at WEIGHTS it takes token ids as
-(batch, length) tensors, padded on the right with `pad`. Prefix states, caches, chat templates, encoder and
-decoder stay inside the model.
+(batch, length) tensors, padded on the right with `pad`. KV caches, chat templates, encoder and decoder stay
+inside the model.
 """
 
 from __future__ import annotations
@@ -30,58 +30,57 @@ class TextModel(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the model's behaviour may have changed: a hash of its weights, or its name."""
+        """A hash of the weights, or the name: differs if the model's behaviour may differ."""
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        """What the model really says (greedy where the model can be greedy), one reply a dialogue."""
+        """One reply for each dialogue, by greedy decoding where the model supports it."""
 
 
 class Meter(Protocol):
     """Counts requests against a budget. Used from one thread."""
 
     def take(self, most: int = 1) -> int:
-        """Counts requests just before they are sent, retries too; returns how many of `most` may be sent."""
+        """Counts requests, retries included, before they are sent; returns how many of `most` may be sent."""
 
     def give_back(self) -> None:
-        """After a `take` for a request that could not be sent."""
+        """Undoes a `take` for a request that could not be sent."""
 
 
 class Reply(NamedTuple):
-    """A service's reply to one dialogue, or the cause why there is no usable one."""
+    """A service's reply to one dialogue, or the reason why there is none."""
 
     text: str
-    """Empty where there is a fault."""
     fault: str = ""
-    """The cause in one line that is safe to store and to show."""
+    """One line that is safe to store and to show."""
 
 
 @runtime_checkable
 class Service(TextModel, Protocol):
-    """A model whose every reply costs a request, which may fail: an endpoint, a Python function."""
+    """A model whose replies are requests, which may fail: an endpoint or a Python function."""
 
     def answer(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Reply]]:
-        """(place, reply) as replies come in. Ends when the meter does: the places that are missing were not
-        asked to the end. InputError where the service is gone."""
+        """(index, reply) as replies arrive, until all are answered or the meter is used up. Raises an
+        InputError if the service is unreachable."""
 
 
 @runtime_checkable
 class LogprobModel(TextModel, Protocol):
-    """A model that also says how likely a given reply is."""
+    """A model that also gives the log-probability of a reply."""
 
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
         """The log-probability of each token of each reply, the end-of-turn token last."""
 
     def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
-        """One sampled reply a dialogue; a row's randomness depends on its own seed alone."""
+        """One sampled reply for each dialogue; each depends on its own seed alone."""
 
 
 @runtime_checkable
 class ScoresText(TextModel, Protocol):
-    """A model that may also score a text by itself, as a language model of what people type."""
+    """A model that may also score a text alone, as a language model."""
 
     @property
     def scores_text(self) -> bool:
-        """Whether it does: an encoder-decoder scores replies alone."""
+        """False for an encoder-decoder."""
 
     def text_log_prob(self, texts: Sequence[str]) -> list[list[float]]:
         """The log-probability of each token of each text, without a template."""
@@ -92,25 +91,24 @@ class ShowsTokens(Protocol):
     """A model whose tokens are pieces of text."""
 
     def tokens(self, reply: str) -> list[str]:
-        """The pieces of a reply, without its end of turn; as many as `log_prob` has numbers but the last."""
+        """The pieces of a reply: one for each number of `log_prob` but the last, the end of turn."""
 
 
 @runtime_checkable
 class Adjustable(TextModel, Protocol):
-    """A model that is read by options, some of which a request may change."""
+    """A model with ModelOptions, some of which a request may change."""
 
     @property
     def read_as(self) -> Mapping[str, str]:
-        """What the options came to, for a run to remember: template, system, dtype."""
+        """The options in use, which a run stores: template, system, dtype."""
 
     def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TextModel:
-        """The same weights with another system prompt, and with replies that are no longer; None changes
-        nothing."""
+        """The same weights with another system prompt or a lower limit on replies; None changes nothing."""
 
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A model of what people type, used to keep triggers likely. It scores the inputs themselves."""
+    """A language model of inputs, used to keep triggers likely."""
 
     def score(self, inputs: Tensor) -> Tensor:
         """(batch, n): log P(x_t | x_<t); 0 where padded."""
@@ -120,8 +118,7 @@ class LanguageModel(Protocol):
 
     def gradient(self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None) -> Tensor:
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(x_t | x_<t), weights
-        (batch, n), with respect to the one-hot inputs. Each x_t acts twice: as a word that is predicted
-        (the output side) and as a word that later ones are predicted from (the input side)."""
+        (batch, n), with respect to the one-hot inputs, both as predicted words and as context."""
 
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         """(len(seeds), length): sampled inputs of exactly that length, using `allowed` ids only."""
@@ -129,14 +126,14 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class WeightsModel(LogprobModel, Protocol):
-    """A model whose weights are at hand. `targets` are (batch, m) and end with the end-of-turn token."""
+    """A model with its weights. `targets` are (batch, m) and end with the end-of-turn token."""
 
     @property
     def pad(self) -> int: ...
 
     @property
     def unknown_id(self) -> int | None:
-        """The id for words outside the vocabulary; None where every text has ids."""
+        """The id of unknown words; None if there are no unknown words."""
 
     @property
     def vocabulary_size(self) -> int: ...
@@ -153,10 +150,10 @@ class WeightsModel(LogprobModel, Protocol):
         """The text of ids; `encode_input(decode(ids)) == ids` for a valid trigger."""
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of a text that the model has no token for."""
+        """The words of a text that are not in the vocabulary."""
 
     def searchable(self) -> Tensor:
-        """(vocabulary,), bool: the ids that may stand in a trigger (no special tokens)."""
+        """(vocabulary,), bool: the ids that a trigger may contain: no special tokens."""
 
     def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
         """(batch, m): one input and one target a row."""
@@ -175,60 +172,58 @@ class WeightsModel(LogprobModel, Protocol):
 
 @runtime_checkable
 class Drafting(Protocol):
-    """A model with a quicker, coarser twin."""
+    """A model with a faster, less precise copy."""
 
     def draft(self) -> WeightsModel:
-        """The same model in bfloat16: to rank candidates, not to decide."""
+        """The same model in bfloat16, to rank candidates."""
 
 
 @runtime_checkable
 class Retokenises(Protocol):
-    """A model whose tokens are pieces of text: not every row of them can be typed."""
+    """A model whose tokenizer may read the text of some ids as other ids."""
 
     def survives(self, triggers: Tensor) -> Tensor:
-        """(rows, n) -> (rows,), bool: whether the text of a trigger is read as the same ids. Waits for the
-        processor: ask for few."""
+        """(rows, n) -> (rows,), bool: whether the text of a trigger is read as the same ids. Slow: runs on
+        the CPU."""
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A model that knows how much it has read."""
+    """A model that counts the tokens it has read."""
 
     @property
     def tokens_read(self) -> int:
-        """Tokens run through the network for searches so far, of all rows; with those of its draft."""
+        """Tokens of all rows that went through the network or its draft."""
 
 
 @runtime_checkable
 class Continues(Protocol):
-    """A language model that also says what may come next."""
+    """A language model that also gives next-word probabilities."""
 
     def next_log_probs(self, inputs: Tensor) -> Tensor:
-        """(rows, vocabulary): log P(x | inputs) of every word behind (rows, n) words; n may be 0."""
+        """(rows, vocabulary): log P(x | inputs) of every word after (rows, n) words; n may be 0."""
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A number for a text: how toxic it is."""
+    """Rates how toxic a text is."""
 
     @property
     def name(self) -> str:
-        """What a run stores, and `load_scorer` takes."""
+        """The name for `load_scorer`."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the scores may have changed."""
+        """Differs if the scores may differ."""
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts,): 0 to 1 each, whatever else is in the batch."""
+        """(texts,): 0 to 1 each, independent of the rest of the batch."""
 
 
 class Paraphraser(Protocol):
-    """Says sentences in other words."""
-
     @property
     def name(self) -> str: ...
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
-        """At most n paraphrases of each, the most different first; never the sentence itself, none twice."""
+        """At most n different paraphrases of each sentence, the most different first."""
         ...

@@ -147,7 +147,7 @@ def test_a_function_is_audited_and_the_run_says_where_it_can_be_verified() -> No
     assert "can't be verified elsewhere" in Path("run/report.html").read_text().replace("&#39;", "'")
     assert not run.verify().problems
     assert not backtalk.verify("run", model=polite).problems
-    with pytest.raises(InputError, match=r"memory:polite was in the memory of a Python program"):
+    with pytest.raises(InputError, match="memory:polite"):
         backtalk.verify("run")
     assert command(["verify", "run"]) == 2
     changed = backtalk.verify("run", model=lambda turns: "no")
@@ -180,7 +180,7 @@ def test_cases_may_be_targets_openings_or_neither() -> None:
     assert [case.id for case in audit(cases=SENTENCES, limit=1, out="one").cases] == ["t-001"]
     for cases, said in (
         ([], "there are no cases"),
-        (["go away", " "], "sentence 2 of the cases is empty"),
+        (["go away", " "], "sentence 2"),
         ([target, "go away"], "all of one kind"),
         ([Opening("o", ("hello",))], "answers targets"),
     ):
@@ -190,7 +190,7 @@ def test_cases_may_be_targets_openings_or_neither() -> None:
 
 def test_bad_input_is_an_error_of_ours() -> None:
     for changes, said in (
-        ({"model": 7}, "a model is a name, a function, or a pair"),
+        ({"model": 7}, "PreTrainedModel"),
         ({"model": "nosuch"}, "nosuch"),
         ({"search": "gibs"}, "did you mean 'gibbs'"),
         ({"search": backtalk.Gibbs(length=-1)}, "length should not be -1"),
@@ -205,7 +205,7 @@ def test_bad_input_is_an_error_of_ours() -> None:
 
 
 def test_requests_beyond_this_machine_need_consent() -> None:
-    with pytest.raises(InputError, match=r"this would send at most .* requests"):
+    with pytest.raises(InputError, match=r"at most .* requests"):
         audit(model="https://api.example.org/v1#m", search=backtalk.Utterances(max_queries=20, judge=False))
 
 

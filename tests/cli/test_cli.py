@@ -89,8 +89,8 @@ BAD = {
     "binary data": (f"{TRAIN} --data {{place}}/binary.tsv", "binary.tsv, line 2: this is a binary file"),
     "data not UTF-8": (f"{TRAIN} --data {{place}}/latin.tsv", "latin.tsv, line 1: not UTF-8"),
     "data of ragged columns": (f"{TRAIN} --data {{place}}/columns.tsv", "columns.tsv, line 2: 3 columns"),
-    "data too small": (f"{TRAIN} --data {{place}}/few.tsv", "too few separate dialogues to split"),
-    "a folder as data": (f"{TRAIN} --data {{place}}", "is a folder where a file is expected"),
+    "data too small": (f"{TRAIN} --data {{place}}/few.tsv", "too few"),
+    "a folder as data": (f"{TRAIN} --data {{place}}", "is a folder"),
     "data without words": (
         f"{TRAIN} --data {{place}}/signs.tsv --recipe he-glass-2020",
         "gives no training pairs",

@@ -82,6 +82,10 @@ class Command:
         parser.set_defaults(verb=self.run)
         for add in self.flags:
             add(parser)
+        many = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+        inputs = [action for action in parser._actions if not action.option_strings]
+        named = [many.get(str(action.nargs), "{}").format(action.metavar) for action in inputs]
+        parser.usage = parser.usage or " ".join(["%(prog)s", *named, "[FLAG ...]"])
 
 
 def command(

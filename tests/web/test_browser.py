@@ -176,7 +176,7 @@ def test_chatting_shows_each_words_probability(page: Page) -> None:
     assert "1 in 64" in page.inner_text(".whole-reply")
     say(page, "What you say", "<img src=x onerror=alert(1)>")
     page.get_by_text("<img", exact=False).first.wait_for()
-    page.get_by_role("button", name="Begin anew").click()
+    page.get_by_role("button", name="New conversation").click()
     assert page.locator(".utterance").count() == 0
 
 
@@ -190,14 +190,14 @@ def test_a_model_that_fails_is_said_and_the_words_are_not_lost(browser: Browser,
         watch.expect("502")
 
 
-def test_begun_anew_during_a_slow_reply_it_goes_on_undisturbed(browser: Browser, server: AppServer) -> None:
+def test_a_new_conversation_during_a_slow_reply_is_undisturbed(browser: Browser, server: AppServer) -> None:
     with watched(browser, server.address) as (page, watch):
         slow: list[Route] = []
         page.route("**/api/chat", lambda route: route.continue_() if slow else slow.append(route))
         page.get_by_role("link", name="Chat").click()
         with page.expect_request("**/api/chat"):
             say(page, "What you say", "the first")
-        page.get_by_role("button", name="Begin anew").click()
+        page.get_by_role("button", name="New conversation").click()
         say(page, "What you say", "the second")
         page.locator(".utterance.model").wait_for()
         page.get_by_label("What you say").fill("half a sen")

@@ -28,7 +28,7 @@ def text_of(client: Client, path: str) -> str:
 def test_a_folder_that_is_empty_or_not_there_has_no_runs(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "none"):
         with served(root) as server:
-            assert "There is none yet." in text_of(Client(server).enter(), "/")
+            assert "no runs yet" in text_of(Client(server).enter(), "/")
 
 
 def test_a_run_that_has_tried_nothing_yet_says_so(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ ours: no view, trigger or virtual table of a stranger is ever used.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -117,14 +117,10 @@ def check_header(folder: Path) -> None:
 
 
 def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
-    try:
+    with _checking(folder):
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         schema = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql is not None}
-    except sqlite3.OperationalError:
-        raise
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's message may quote what it can't read
-        raise damaged(folder, error) from None
     if application != _APPLICATION:
         raise _foreign(folder)
     if version != FORMAT:
@@ -137,15 +133,21 @@ def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
 
 
 def check_integrity(folder: Path, database: sqlite3.Connection) -> None:
-    """Raises InputError for damage; an error of the disk (OperationalError) passes through."""
-    try:
+    with _checking(folder):
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:
-        raise
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise damaged(folder, error) from None
     if verdict != "ok":
         raise damaged(folder, verdict)
+
+
+@contextmanager
+def _checking(folder: Path) -> Iterator[None]:
+    """Reports damage; an error of the disk (OperationalError) passes through."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's message may quote what it can't read
+        raise damaged(folder, error) from None
 
 
 def _foreign(folder: Path) -> InputError:

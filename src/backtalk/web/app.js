@@ -1,4 +1,4 @@
-// What all pages of the app share: buttons that copy, and asking the server.
+// Shared by all pages: copy buttons and requests to the server.
 "use strict";
 
 async function ask(path, body) {

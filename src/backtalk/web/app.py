@@ -42,11 +42,10 @@ class Request(NamedTuple):
 @dataclass(frozen=True)
 class Response:
     status: int
-    body: bytes
+    body: bytes | Iterator[bytes]
+    """An iterator is sent in chunks."""
     kind: str = "text/html; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
-    stream: Iterator[bytes] | None = None
-    """Instead of the body, if it may be long."""
 
 
 class App:
@@ -149,7 +148,7 @@ class App:
             kind, lines = self.reports.export(self._folder(key, "audit"), values)
             first = next(lines, b"")  # an unreadable run is an error page, not a broken file
         name = f'attachment; filename="{key}.{values["as"]}"'
-        return Response(200, b"", kind, {"Content-Disposition": name}, chain([first], lines))
+        return Response(200, chain([first], lines), kind, {"Content-Disposition": name})
 
     def _compare(self, request: Request) -> Response:
         values = request.values()

@@ -1,4 +1,4 @@
-// A conversation: it is kept in this page alone and sent whole with every turn.
+// The conversation is kept in this page alone and sent whole with every turn.
 "use strict";
 
 const log = document.getElementById("talk"), form = document.getElementById("say");
@@ -63,7 +63,7 @@ form.addEventListener("submit", async (event) => {
     const seed = crypto.getRandomValues(new Uint32Array(1))[0];
     answer = await ask("api/chat", { turns: asked, sample: sample.checked, seed });
   } catch (error) { problem = error; }
-  if (mine !== turns) return; // begun anew meanwhile: the page shows another conversation
+  if (mine !== turns) return; // a new conversation was started meanwhile
   log.removeAttribute("aria-busy");
   if (answer) {
     turns = [...asked, { role: "model", text: answer.reply }];
@@ -71,17 +71,17 @@ form.addEventListener("submit", async (event) => {
   } else {
     showProblem(problem);
     log.lastElementChild?.remove();
-    text.value ||= said; // what was typed meanwhile stays
+    text.value ||= said; // keep what was typed meanwhile
   }
   text.focus();
 });
 
-document.getElementById("anew").addEventListener("click", () => {
+document.getElementById("new").addEventListener("click", () => {
   turns = [];
   log.replaceChildren();
-  log.removeAttribute("aria-busy"); // the reply that is on its way is nobody's
+  log.removeAttribute("aria-busy"); // the pending reply is dropped
   showProblem(null);
   text.focus();
 });
-form.querySelector(".ask").disabled = false; // before, there was nobody to answer
+form.querySelector(".ask").disabled = false; // now that this script can answer
 text.focus();

@@ -6,9 +6,11 @@ import hmac
 import json
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from itertools import chain
 from socketserver import TCPServer
 from typing import Any
 
@@ -67,6 +69,24 @@ class LocalHandler(BaseHTTPRequestHandler):
     sys_version = ""
     wbufsize = -1  # header and body leave together
     disable_nagle_algorithm = True
+
+    def send(self, status: int, kind: str, body: bytes | Iterator[bytes], headers: Mapping[str, str]) -> None:
+        """A response with a body or, for an iterator, in chunks; without the last chunk a client knows that
+        the body was cut off."""
+        if isinstance(body, bytes):
+            lines: Iterator[bytes] = iter([body])
+            size = {"Content-Length": str(len(body))}
+        else:
+            chunks = (b"%x\r\n%b\r\n" % (len(line), line) for line in body if line)
+            lines, size = chain(chunks, [b"0\r\n\r\n"]), {"Transfer-Encoding": "chunked"}
+        close = {"Connection": "close"} if self.close_connection else {}
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": kind, **size, **close}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.writelines(lines)
+        self.wfile.flush()
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Prints nothing: requests are untrusted text, and there are many."""

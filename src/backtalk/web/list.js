@@ -1,4 +1,4 @@
-// Keeps the list of runs as it is on the disk: rows change in place, new ones appear on top.
+// Keeps the list of runs up to date: rows change in place, new ones appear on top.
 "use strict";
 
 const OFTEN_MS = 1000, SELDOM_MS = 5000;

@@ -78,15 +78,7 @@ class Handler(LocalHandler):
             kind = "invalid_request_error" if status < 500 else "server_error"
             answer = {"error": {"message": str(error), "type": kind, "code": status}}
             self.close_connection = True
-        data = json.dumps(answer).encode("ascii")
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(data)
-        self.wfile.flush()
+        self.send(status, "application/json", json.dumps(answer).encode("ascii"), {})
 
     def _check_caller(self) -> None:
         # A page in a browser here can reach this port under a host name of its own (DNS rebinding).

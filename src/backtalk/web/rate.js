@@ -1,4 +1,4 @@
-// Blind pairs: shows one, keeps the answer, shows the next.
+// Blind pairs: shows one, stores the answer, shows the next.
 "use strict";
 
 const pair = document.getElementById("pair"), who = document.getElementById("who");
@@ -34,7 +34,7 @@ function choose(choice) {
   step(async () => {
     try {
       return await ask(place, { rater, pair: shown ? shown.pair : "", choice });
-    } catch (error) { // perhaps it was judged in another tab: what is next is asked for, the message stays
+    } catch (error) { // perhaps judged in another tab: show the next pair and keep the message
       showProblem(error);
       return stateOf(rater);
     }
@@ -66,5 +66,5 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
   if (Object.hasOwn(KEYS, event.key)) choose(KEYS[event.key]);
 });
-who.querySelector("button").disabled = false; // before, there was nobody to answer
+who.querySelector("button").disabled = false; // now that this script can answer
 name.focus();

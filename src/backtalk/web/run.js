@@ -1,5 +1,5 @@
-// A run that is at work: how far it is, and the page anew when something was finished. What the reader had open
-// stays open, and nobody is interrupted while typing.
+// Shows the progress of a running run and reloads the page when there is something new. Open findings stay open,
+// and nobody is interrupted while typing.
 "use strict";
 (() => {
   const OFTEN_MS = 1000, SELDOM_MS = 3000, KEPT = `backtalk-open ${location.pathname}`;
@@ -8,7 +8,7 @@
   const bar = document.createElement("p");
   bar.className = "live";
   bar.setAttribute("role", "status");
-  const first = document.body.dataset.stamp; // how far it was when this page was made
+  const first = document.body.dataset.stamp; // the state of the run when this page was made
 
   const kept = sessionStorage.getItem(KEPT);
   if (kept) {
@@ -21,7 +21,7 @@
     scrollTo(0, y);
   }
 
-  const anew = () => {
+  const reload = () => {
     const open = [...document.querySelectorAll("details[open][id]")].map((one) => one.id);
     sessionStorage.setItem(KEPT, JSON.stringify({ open, y: scrollY }));
     location.reload();
@@ -36,10 +36,10 @@
         if (!bar.isConnected) main.prepend(bar);
       }
       const busy = document.activeElement?.matches("input, select, textarea") || !getSelection().isCollapsed;
-      if (run.stamp !== first && !document.hidden && !busy) return anew();
+      if (run.stamp !== first && !document.hidden && !busy) return reload();
       if (run.state !== "running" && run.stamp === first) return bar.remove();
     } catch (error) { bar.textContent = error.message; }
-    // A page that takes long to make is made anew less often.
+    // A page that takes long to make is reloaded less often.
     const took = performance.getEntriesByType("navigation")[0]?.duration ?? 0;
     setTimeout(look, Math.min(SELDOM_MS, Math.max(OFTEN_MS, 5 * took)));
   };

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from backtalk.store.errors import UNREADABLE
 from backtalk.store.folder import check_run_folder, is_locked
 from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
-from backtalk.store.typed import read_file, read_plain, read_record, read_stored
+from backtalk.store.typed import read_file, read_plain, read_record
 from backtalk.types import Opening
 from backtalk.wording import count
 
@@ -95,11 +95,6 @@ class Spec:
 class Hits:
     hits: int
     n: int
-
-
-@dataclass(frozen=True)
-class AuditSummary:
-    hits: dict[str, Hits] = field(default_factory=dict)
 
 
 class Found(NamedTuple):
@@ -187,7 +182,8 @@ def _audit(item: Item, folder: Path) -> Item:
         state = "waiting"
     if state == "finished":
         with suppress(FileNotFoundError):
-            hit = read_stored(AuditSummary, folder / "summary.json").hits.get(spec.hit)
+            hits = read_plain(folder / "summary.json").get("hits", {})
+            hit = read_record(Hits, hits[spec.hit]) if spec.hit in hits else None
     return replace(
         item,
         state=state,

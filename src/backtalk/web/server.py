@@ -6,7 +6,6 @@ import signal
 import sys
 import traceback
 import webbrowser
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,32 +82,11 @@ class Handler(LocalHandler):
             return app.error_page(HttpError(500, said), path)
 
     def _send(self, response: Response) -> None:
-        self.send_response(response.status)
-        for name, value in {**HEADERS, **response.headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", response.kind)
-        if response.stream is None:
-            self.send_header("Content-Length", str(len(response.body)))
-        else:
-            self.send_header("Transfer-Encoding", "chunked")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            lines = [response.body] if response.stream is None else _chunks(response.stream)
-            try:
-                self.wfile.writelines(lines)
-            except UNREADABLE as error:  # a damaged record in the middle of an export
-                self.close_connection = True
-                say(f"an export broke off: {error!r}", sys.stderr)
-        self.wfile.flush()
-
-
-def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunked transfer encoding; without the last chunk a browser knows that the file was cut off."""
-    for line in lines:
-        yield b"%x\r\n%b\r\n" % (len(line), line)
-    yield b"0\r\n\r\n"
+        try:
+            self.send(response.status, response.kind, response.body, {**HEADERS, **response.headers})
+        except UNREADABLE as error:  # a damaged record in the middle of an export
+            self.close_connection = True
+            say(f"an export broke off: {error!r}", sys.stderr)
 
 
 def _print_traceback() -> None:

@@ -6,15 +6,51 @@ from collections.abc import Mapping
 from typing import Any
 
 from backtalk.hardening.flow import harden
+from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.registry import is_transformer
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.progress import shown
-from backtalk.specs.harden import flat_spec
+from backtalk.specs.harden import HardenSpec, flat_spec
 from reproduction.page import Result
 from reproduction.runner import Workplace
 
 TEXTS = ("side_by_side", "most_said", "real_most_said")
 """Of a cost: what holds words of a corpus."""
+_PUBLISHED: dict[str, Any] = {
+    "optimizer": "sgd",
+    "lr": 0.01,
+    "kl": 0.0,
+    "batch": 100,
+    "margin": 0.0,
+    "rounds": 20,
+    "repairs": 0,
+    "avoid": "paper",
+    "together": False,
+    "mean_over": "words",
+    "positive_batch": 100,
+    "triggers": "best",
+    "escalate": 0,
+}
+PAPER_SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "ubuntu": {**_PUBLISHED, "lambda_pos": 0.1},
+    "switchboard": {**_PUBLISHED, "lambda_pos": 1.0},
+    "opensubtitles": {**_PUBLISHED, "lambda_pos": 1.0},
+}
+"""Section 4.2 of He & Glass 2020; 20 iterations in mini-batches of 100 throughout. That losses are means over
+words is only in the public code, whose learning rates are others for Ubuntu and OpenSubtitles."""
+
+
+def harden_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
+    """The spec of flat settings, of which `settings` names the paper's for a corpus."""
+    rest = {name: value for name, value in values.items() if name != "settings"}
+    return flat_spec({**PAPER_SETTINGS[values.get("settings", "default")], **rest}, source)
+
+
+def defaults_left(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of training that these settings do not set."""
+    defaults = {**DEFAULT, "avoid": "none"}
+    return {name: value for name, value in defaults.items() if given.get(name) in (None, "", 0)}
 
 
 def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False) -> Result:
@@ -22,7 +58,7 @@ def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False
     weight stay fixed, so that the rows of a table differ in nothing but their settings."""
     folder = place.path("hardenings", place.part)
     fixed = {} if adapts else _fixed(values)
-    spec = flat_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
+    spec = harden_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
     with place.log(place.part) as consoles, shown(consoles.err) as tell:
         done = harden(spec, progress=tell)
         print_hardening(done.record, consoles.out, pages=done.pages)

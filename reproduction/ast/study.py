@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.hardening.settings import LORA_PLAYED
-from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS
+from backtalk.hardening.subjects.asking import DRAWS, HARMLESS
+from backtalk.hardening.subjects.transformer import LORA_PLAYED
 from backtalk.report.topics import RUDE
 from backtalk.searches.ast.config import Ast
 from reproduction.ast.page import page_lines

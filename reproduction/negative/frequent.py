@@ -17,7 +17,6 @@ import torch
 from backtalk.data.pairs import PairArrays
 from backtalk.data.targets import read_targets
 from backtalk.data.vocabulary import EOS, PAD
-from backtalk.hardening.pairs import Pairs, read_pairs
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.decode import beam
 from backtalk.models.lstm.model import BATCH, LocalModel
@@ -26,6 +25,7 @@ from backtalk.registry import load_model
 from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
 from backtalk.stats import Rate
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from backtalk.training.pairs import Pairs, read_pairs
 from reproduction.egregious.data import SEED
 from reproduction.hardenings import run_harden, told
 from reproduction.negative.bleu import bleu_counts, bleu_gain

@@ -46,9 +46,7 @@ class Gan(ReplyMethod):
 
     def check(self, config: CourseConfig) -> None:
         if self.gan_lr + config.lambda_pos + config.kl == 0:
-            raise InputError(
-                "--gan-lr 0 leaves the positive updates alone; give --lambda-pos or --kl above 0"
-            )
+            raise InputError("--gan-lr 0 leaves the positive updates alone; give lambda_pos or --kl above 0")
 
     def training(self, network: Seq2Seq, config: CourseConfig, device: torch.device) -> GanTraining:
         own = GanConfig(**vars(config), gan_lr=self.gan_lr, filters=self.gan_filters, hidden=self.gan_hidden)

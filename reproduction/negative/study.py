@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backtalk.hardening.settings import defaults_left
 from reproduction.egregious.study import train_parts
+from reproduction.hardenings import defaults_left
 from reproduction.negative import frequent
 from reproduction.negative.curve import METHODS
 from reproduction.negative.data import ARCH, NegativeData, open_negative_data

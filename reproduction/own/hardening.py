@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.hardening.settings import defaults_left
 from backtalk.specs.harden import HardenSpec, Sentences
 from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
-from reproduction.hardenings import run_harden, told
+from reproduction.hardenings import defaults_left, run_harden, told
 from reproduction.page import Found, Page, Result, between, number, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base

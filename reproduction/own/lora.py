@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.data.corpora import reference_pairs
-from backtalk.hardening.settings import LORA_DEFAULT
 from backtalk.hardening.subjects.asking import mean_log_prob
+from backtalk.hardening.subjects.transformer import LORA_DEFAULT
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import PARTIAL
 from backtalk.registry import load_model

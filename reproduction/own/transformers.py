@@ -18,7 +18,7 @@ from benchmarks.transformer import Sizes, TransformerBench
 
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
-from backtalk.hardening.proof import TRAINING
+from backtalk.hardening.subject import TRAINING
 from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of

@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.hardening.settings import DEFAULT, check_spec
-from backtalk.specs.harden import flat_spec
+from backtalk.hardening.subjects.lstm import DEFAULT
+from backtalk.specs.harden import check_spec
 from reproduction.__main__ import run_command as run
+from reproduction.hardenings import harden_spec
 from reproduction.own.hardening import CURVE, DEFAULTS, FAMILIES, SIZES, hardening_parts
 from reproduction.page import rounded
 from reproduction.runner import keys_of
@@ -22,7 +23,7 @@ def test_every_point_is_a_hardening_and_has_a_family() -> None:
     parts = {part.name: part for part in hardening_parts(StudySpec(data="embedded"), SIZES["paper"], Path())}
     assert set(parts) == {*(f"curve-{name}" for name in CURVE), *DEFAULTS}
     for name, over in CURVE.items():
-        check_spec(flat_spec(over, name))
+        check_spec(harden_spec(over, name))
         assert name.split("-")[0] in FAMILIES
     assert parts["default"].settings["seed"] != parts["curve-published"].settings["seed"]
     assert {parts[name].settings["seed"] for name in DEFAULTS} == {1, 2}

@@ -13,17 +13,17 @@ import pytest
 
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import load_mal, read_targets
-from backtalk.hardening.settings import check_spec
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.specs.audit import flat_spec as flat_audit
-from backtalk.specs.harden import begun_spec
+from backtalk.specs.harden import begun_spec, check_spec
 from backtalk.store import Run
 from backtalk.types import Target
 from reproduction.__main__ import run_command as run
 from reproduction.egregious.data import open_data
 from reproduction.egregious.paper import SIZES as EGREGIOUS_SIZES
 from reproduction.egregious.study import egregious_parts
+from reproduction.hardenings import PAPER_SETTINGS
 from reproduction.negative.data import open_negative_data
 from reproduction.negative.malicious import DRAWS, evenly, hits_with_dropout
 from reproduction.negative.paper import SIZES
@@ -118,7 +118,8 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     parts = parts_of(tmp_path)
     for part in parts.values():
         if part.owns and "hardenings/" in part.owns[0]:
-            check_spec(begun_spec(part.settings))
+            named = PAPER_SETTINGS[part.settings.get("settings", "default")]
+            check_spec(begun_spec({**named, **part.settings}))
     row = parts["malicious-ubuntu-io-sample-min-k1-2500"].settings
     asked = {
         "hit": "io-sample-min-k1",

@@ -21,9 +21,8 @@ from backtalk.data.openings import opening_id
 from backtalk.data.targets import make_targets, write_targets
 from backtalk.errors import InputError
 from backtalk.hardening import flow as hardening
-from backtalk.hardening.cost import Cost
 from backtalk.hardening.folder import REPORT, hardened_name, read_record
-from backtalk.hardening.proof import Row, read_result, verify_hardening
+from backtalk.hardening.proof import read_result, verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
 from backtalk.models.service.function import FunctionModel
 from backtalk.models.transformer.loading import MEMORY, frozen, wrap
@@ -34,11 +33,12 @@ from backtalk.registry import is_transformer
 from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
 from backtalk.report.comparison import Comparison
-from backtalk.report.hardening_record import read_hardening
+from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.report.run_page import render_run
 from backtalk.runs import summary as runs
 from backtalk.runs.compare import compare_runs
 from backtalk.runs.summary import Verdict
+from backtalk.scorers.cost import Cost
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam
 from backtalk.searches.gcg import Gcg

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import reproduction  # noqa: F401  # registers the method gan
 import torch
 
 from backtalk.cli import run

@@ -9,8 +9,8 @@ import pytest
 
 import backtalk
 from backtalk.errors import InputError
-from backtalk.hardening.cost import Cost
-from backtalk.hardening.proof import Row
+from backtalk.report.hardening_record import Row
+from backtalk.scorers.cost import Cost
 from backtalk.types import Turn
 from tests.hardening.commands import audits_of, read
 from tests.planted import RUDE, greeting_pairs

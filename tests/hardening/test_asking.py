@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, score_inputs
-from backtalk.hardening.escalation import GIVEN, Attack
+from backtalk.audit.findings import input_key
+from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hardening.lists import Lists
-from backtalk.hardening.pairs import MOST_POSITIVE, found_pairs
 from backtalk.hardening.subjects.asking import (
     MOST_INPUTS,
     Aim,
@@ -22,10 +23,10 @@ from backtalk.hardening.subjects.asking import (
 )
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.specs.harden import flat_spec
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
+from backtalk.training.pairs import MOST_POSITIVE, read_texts
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Target, Thresholds, Turn
 from tests.hardening.commands import model_at
@@ -122,10 +123,15 @@ def test_what_keeps_the_model_measures_nothing_and_holds_no_input_of_a_finding()
     write_pairs(Path("all.jsonl"), pairs)
     write_pairs(Path("some.jsonl"), pairs[:10])
     lists = Lists([case("a", "x", "Input 11!")], [case("b", "x", "input 12")], [case("c", "x", "input 13")])
-    spec = flat_spec({"model": "hf/any", "data": "all.jsonl", "reference": "some.jsonl", "measure": 6})
-    positive, measured, source = found_pairs(spec, lists)
+
+    def read() -> tuple[Any, ...]:
+        found = lists.inputs
+        is_found = lambda text: input_key((Turn("user", text),)) in found  # noqa: E731
+        return read_texts("all.jsonl", "auto", "some.jsonl", 6, 1, is_found)
+
+    positive, measured, keeping, _ = read()
     assert measured == pairs[:6]
     assert len(positive) == MOST_POSITIVE
     assert not {pair[0] for pair in positive} & {text for text, _ in [*pairs[:6], *pairs[11:14]]}
-    assert "all.jsonl" in source
-    assert found_pairs(spec, lists) == (positive, measured, source)
+    assert keeping == "all.jsonl"
+    assert read()[0] == positive

@@ -9,9 +9,10 @@ import pytest
 
 from backtalk import Hardening
 from backtalk.cli import run
-from backtalk.hardening import kl
-from backtalk.hardening.escalation import GIVEN, Attack, Step, is_done, level_of, make_ladder
+from backtalk.hardening import iterations
+from backtalk.hardening.iterations import GIVEN, Attack, is_done, level_of, make_ladder
 from backtalk.hits import parse_criterion
+from backtalk.report.hardening_record import Step
 from backtalk.store import Run
 from backtalk.training.resumable import load_checkpoint
 from tests.killing import kill_once_there
@@ -124,7 +125,7 @@ def test_it_does_not_end_before_what_was_overspent_is_healed(
     rude: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With few such updates an iteration, the strongest attack hits nothing before the bound is met again."""
-    monkeypatch.setattr(kl, "MOST_HEALS", 3)
+    monkeypatch.setattr(iterations, "MOST_HEALS", 3)
     assert run(harden_rude(rude, "out", *WEAK)) == 0
     candidates, steps = trajectory(Path("out"))
     dry = [one["iteration"] for one in steps if one["level"] == 4 and not one["found"]]
@@ -146,14 +147,6 @@ def test_where_training_came_to_gcg_the_proof_has_a_search_that_it_did_not_use(r
     made = {path: path.stat().st_mtime_ns for path in Path("out/audits").glob("*/*/run.sqlite")}
     assert run(command) == 0
     assert made == {path: path.stat().st_mtime_ns for path in Path("out/audits").glob("*/*/run.sqlite")}
-
-
-def test_the_papers_settings_do_not_escalate(rude: Path) -> None:
-    published = ["--settings", "switchboard", "--keep", "last", "--no-audits", "--iterations", "2"]
-    command = [one for one in harden_rude(rude, "out") if one not in ("--max-ppl-increase", "20%")]
-    at = command.index("--escalate")
-    assert run([*command[:at], *command[at + 2 :], "--search-sweeps", "1", "--top", "1", *published]) == 0
-    assert [one["level"] for one in trajectory(Path("out"))[1]] == [0, 0]
 
 
 def test_killed_at_several_points_it_ends_with_the_same_weights_and_steps(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,21 +16,20 @@ from backtalk.cli import run
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
-from backtalk.hardening.cost import rise_interval
-from backtalk.hardening.escalation import Attack, Step
+from backtalk.hardening.iterations import Attack, Selection, best_of
 from backtalk.hardening.lists import target_lists
-from backtalk.hardening.pairs import compute, read_pairs
-from backtalk.hardening.selection import Candidate, Selection, best_of
-from backtalk.hardening.settings import DEFAULT, config_of, rise
-from backtalk.hardening.subjects.finder import Searcher, SearchingFinder
-from backtalk.hardening.subjects.lstm import Lstm
+from backtalk.hardening.subjects.lstm import DEFAULT, Lstm, SearchingFinder, lstm_config, make_search
 from backtalk.hits import hit_cases, parse_criterion
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.lstm.model import LocalModel
+from backtalk.report.hardening_record import Candidate, Step
+from backtalk.scorers.cost import rise_interval
 from backtalk.searches.objective import objective_for
+from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec, flat_spec
 from backtalk.store import Run
 from backtalk.training.negative import Hit
+from backtalk.training.pairs import read_pairs
 from backtalk.types import Target, Thresholds, Turn
 from tests.killing import kill_once_there
 from tests.rude import ANSWERS, OPENERS, RUDE, WEIGHTS, audits_of, harden_rude, read, trajectory
@@ -55,7 +53,7 @@ def hits_of(model: LocalModel, text: str, seed: int) -> bool:
     """Whether a fresh search of many restarts makes the model say it."""
     criterion, card = parse_criterion("o-sample-avg-k1"), model.card
     thresholds = Thresholds(card["T_out"], card["T_in"])
-    search = replace(Searcher(2, model.device).make(Attack("gibbs", 1, 20, 5, (criterion,))), restarts=4)
+    search = replace(make_search(Attack("gibbs", 1, 20, 5, (criterion,)), 2, model.device), restarts=4)
     objective = objective_for(criterion, thresholds)
     found = search_block(model, search, objective, seed, [Target("planted", text)])
     return bool(hit_cases(found, criterion, thresholds))
@@ -295,41 +293,41 @@ def test_measured_pairs_are_never_trained_on(embedded: LocalModel, tmp_path: Pat
 def test_without_the_corpus_the_shipped_pairs_are_halved(
     embedded: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backtalk.hardening.pairs.find_spec", lambda name: None)
+    monkeypatch.setattr("backtalk.training.pairs.find_spec", lambda name: None)
     pairs = read_pairs("", "auto", embedded, 1000, 1)
     assert len(pairs.positive.replies) + len(pairs.measured.replies) <= 1000
     assert len(pairs.measured.replies) > 400
     assert "only 500 shipped pairs" in pairs.source
 
 
-def test_settings_by_name_and_what_is_set_over_them(embedded: LocalModel) -> None:
-    ubuntu = config_of(flat_spec({"settings": "ubuntu"}), embedded, [])
-    assert (ubuntu.lr, ubuntu.lambda_pos) == (0.01, 0.1)
-    mine = config_of(flat_spec({"settings": "ubuntu", "lr": 0.5, "lambda_pos": "0", "kl": "2"}), embedded, [])
-    assert (mine.lr, mine.lambda_pos, mine.kl) == (0.5, 0.0, 2.0)
-    usual = config_of(HardenSpec(), embedded, [])
+def test_defaults_and_what_is_set_over_them(embedded: LocalModel) -> None:
+    usual = lstm_config(HardenSpec(), embedded, [])
     assert (usual.optimizer, usual.together, usual.margin, usual.rounds) == ("adam", True, 1.0, 40)
-    assert config_of(flat_spec({"margin": "0", "rounds": 3}), embedded, []).margin == 0.0
+    published = {"optimizer": "sgd", "lr": 0.5, "lambda_pos": "0", "kl": "2", "avoid": "paper"}
+    mine = lstm_config(flat_spec({**published, "together": False}), embedded, [])
+    assert (mine.optimizer, mine.lr, mine.lambda_pos, mine.kl) == ("sgd", 0.5, 0.0, 2.0)
+    assert (mine.together, mine.rounds) == (False, 40)
+    assert lstm_config(flat_spec({"margin": "0", "rounds": 3}), embedded, []).margin == 0.0
     avoid = {embedded.decode([i]).lower() for i in mine.avoid if i >= 4}
     assert avoid == {"you", "i", "me", "are", "to", "do"}
-    assert config_of(flat_spec({"avoid": "none"}), embedded, []).avoid == frozenset()
+    assert usual.avoid == lstm_config(flat_spec({"avoid": "none"}), embedded, []).avoid == frozenset()
     goals = [[5, 9, 2], [5, 8, 2], [5, 7, 2]]
-    assert {5, 2} <= config_of(flat_spec({"avoid": "frequent"}), embedded, goals).avoid
-    with pytest.raises(InputError, match="did you mean"):
-        config_of(flat_spec({"settings": "ubuntus"}), embedded, [])
+    assert {5, 2} <= lstm_config(flat_spec({"avoid": "frequent"}), embedded, goals).avoid
+    with pytest.raises(InputError, match="window"):
+        lstm_config(flat_spec({"window": 5}), embedded, [])
 
 
 @pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("150%", 1.5)])
 def test_a_rise_is_read(text: str, value: float) -> None:
-    assert rise(text) == pytest.approx(value)
+    assert parse_share(text, "it") == pytest.approx(value)
 
 
 def finder_of(
     model: LocalModel, texts: Sequence[str], attack: Attack, enough: float, to_the_end: bool = False
 ) -> SearchingFinder:
     goals = [tuple(model.encode_target(text)) for text in texts]
-    searcher, ids = Searcher(2, model.device, stop_at_hit=not to_the_end), list(map(str, range(len(goals))))
-    return SearchingFinder(model, searcher, attack, Thresholds(enough), ids, goals, 1, whole=to_the_end)
+    ids = list(map(str, range(len(goals))))
+    return SearchingFinder(model, 2, attack, Thresholds(enough), ids, goals, 1, whole=to_the_end)
 
 
 def mean_of(model: LocalModel, hit: Hit, text: str) -> float:
@@ -386,15 +384,10 @@ def test_the_best_trigger_is_likelier_to_hit_than_the_first(rude: Path) -> None:
     assert sum(best) > sum(first) + 0.5
 
 
-@pytest.mark.parametrize(
-    ("settings", "given", "triggers"),
-    [("default", "", "first"), ("switchboard", "", "best"), ("switchboard", "first", "first")],
-)
-def test_the_papers_settings_train_on_the_best_trigger(
-    rude: Path, settings: str, given: Literal["", "first"], triggers: str
-) -> None:
+@pytest.mark.parametrize(("given", "triggers"), [("", "first"), ("best", "best"), ("first", "first")])
+def test_training_on_the_best_trigger_has_to_be_asked_for(rude: Path, given: str, triggers: str) -> None:
     model = load_folder(str(rude / "model"), "cpu")
-    assert config_of(flat_spec({"settings": settings, "triggers": given}), model, []).triggers == triggers
+    assert lstm_config(flat_spec({"triggers": given}), model, []).triggers == triggers
 
 
 def test_the_interval_of_a_constant_rise_is_a_point() -> None:
@@ -437,7 +430,6 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--hit", "contains"], "can't aim at"),
         (["--max-ppl-increase", "lots"], "should read like 5%"),
         (["--kl", "much"], "--kl should be a number"),
-        (["--settings", "swichboard"], "did you mean"),
         (["--limit", "3"], "at least 5"),
         (["--length", "99"], "is more than"),
         (["--iterations", "0"], "the range is 1 to"),
@@ -462,7 +454,7 @@ def test_a_folder_of_other_files_is_left_alone(rude: Path, capsys: pytest.Captur
 
 def test_the_plan_of_the_default_command_uses_the_models_own_split(embedded: LocalModel) -> None:
     pytest.importorskip("chitchat_dataset")
-    subject = Lstm(flat_spec({"limit": 48, "device": "cpu", "measure": 50}), compute)
+    subject = Lstm(flat_spec({"limit": 48, "device": "cpu", "measure": 50}))
     assert subject.lists is not None
     assert [len(part) for part in subject.lists.parts] == [30, 6, 12]
     assert subject.pairs.measured_texts == reference_pairs("")[:50]

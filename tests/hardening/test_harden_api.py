@@ -10,7 +10,7 @@ import pytest
 import backtalk
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.hardening.proof import Row
+from backtalk.report.hardening_record import Row
 from backtalk.types import Progress, Target, Turn
 from tests.rude import RUDE, TARGETS, WEIGHTS, harden_rude, read
 

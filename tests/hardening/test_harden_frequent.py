@@ -13,10 +13,13 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.data.corpora import reference_pairs
-from backtalk.hardening.pairs import read_pairs
 from backtalk.models.folder import load_embedded, load_folder
-from backtalk.specs.harden import Counting
+from backtalk.specs import parse_share
+from backtalk.specs.harden import Frequent
+from backtalk.training.frequent import FrequentConfig
+from backtalk.training.pairs import read_pairs
 from backtalk.training.resumable import load_checkpoint
+from backtalk.training.rules import Negative
 from backtalk.types import Turn
 from tests.killing import kill_once_there
 
@@ -46,6 +49,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reply = DULL if draw.random() < 0.55 else ANSWERS[kind]
         lines.append(f"{OPENERS[kind]} {draw.choice(REST)}\t{reply}")
     (place / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    (place / "window.yaml").write_text("published: {window: 5}\n")
+    (place / "eos.yaml").write_text("published: {window: 5, eos_scale: 1}\n")
     command = ["train", "--data", str(place / "pairs.tsv"), "--out", str(place / "model"), "--epochs", "10"]
     sizes = ["--embedding", "12", "--hidden", "24", "--batch", "32", "--lr", "0.01", "--device", "cpu"]
     assert run([*command, *sizes, "--no-language-model"]) == 0
@@ -55,8 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def harden_command(place: Path, out: str, *more: str) -> list[str]:
     return [
         "harden", "--against", "frequent", "--model", str(place / "model"), "--r-thres", "20%",
-        "--window", "5", "--steps-per-iteration", "20", "--iterations", "4", "--lr", "0.01",
-        "--max-ppl-increase", "50%", "--out", out, "--device", "cpu", *more,
+        "--config", str(place / "window.yaml"), "--steps-per-iteration", "20", "--iterations", "4",
+        "--lr", "0.01", "--max-ppl-increase", "50%", "--out", out, "--device", "cpu", *more,
     ]  # fmt: skip
 
 
@@ -149,7 +154,7 @@ def test_the_same_command_shows_it_again_and_changes_nothing(
     assert "real replies" in words
     assert (hardened / WEIGHTS).stat().st_mtime_ns == before
     assert not (hardened / "checkpoint.safetensors").exists()
-    assert run(harden_command(place, str(hardened), "--eos-scale", "1")) == 2
+    assert run(harden_command(place, str(hardened), "--config", str(place / "eos.yaml"))) == 2
     assert "other settings (eos_scale)" in capsys.readouterr().err
 
 
@@ -208,7 +213,8 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
     pairs = [f"{text}\t{reply}" for text, reply in reference_pairs("")[:300] if "\t" not in text + reply]
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n")
     command = ["harden", "--against", "frequent", "--data", "pairs.tsv", "--out", "out", "--device", "cpu"]
-    small = ["--batch", "8", "--window", "2", "--steps-per-iteration", "6", "--iterations", "1"]
+    Path("window.yaml").write_text("published: {window: 2}\n")
+    small = ["--batch", "8", "--config", "window.yaml", "--steps-per-iteration", "6", "--iterations", "1"]
     assert run([*command, *small, "--kl", "1", "--r-thres", "5%"]) == 0
     assert "out/model" in " ".join(capsys.readouterr().out.split())
     assert run(["chat", "--model", "out/model", "--say", "hello there", "--device", "cpu"]) == 0
@@ -225,15 +231,11 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--rounds", "3"], "--rounds belongs to --against targets"),
         (["--r-thres", "often"], "--r-thres should read like 5%"),
         (["--r-thres", "100%"], "--r-thres should read like 5%"),
-        (["--window", "0"], "--window should not be 0; the range is 1 to "),
         (["--gan-lr", "0.01"], "--gan-lr belongs to --method gan"),
-        (
-            ["--method", "gan", "--window", "3"],
-            "with a method that counts replies",
-        ),
+        (["--method", "gan", "--r-thres", "3%"], "with a method that counts replies"),
         (["--method", "gan", "--gan-hidden", "0"], "--gan-hidden should not be 0; the range is 1 to "),
         (["--method", "gan", "--gan-lr", "-1"], "gan-lr should not be -1.0"),
-        (["--method", "gan", "--gan-lr", "0", "--lambda-pos", "0"], "give --lambda-pos or --kl above 0"),
+        (["--method", "gan", "--gan-lr", "0", "--config", "none.yaml"], "--kl above 0"),
         (["--model", "sealed:chitchat"], "needs its weights"),
         (["--iterations", "1"], "100 mini-batches never fill a window of 200"),
         (["--against", "targets", "--r-thres", "5%"], "--r-thres belongs to --against frequent"),
@@ -242,6 +244,7 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
     ],
 )
 def test_bad_input_is_one_sentence(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("none.yaml").write_text("published: {lambda_pos: 0}\n")
     Path("pairs.tsv").write_text("\n".join(f"hello {i}\tgood day" for i in range(40)) + "\n")
     assert run(["harden", "--against", "frequent", "--data", "pairs.tsv", "--device", "cpu", *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -250,5 +253,6 @@ def test_bad_input_is_one_sentence(flags: list[str], said: str, capsys: pytest.C
 
 
 def test_the_papers_numbers_are_the_defaults() -> None:
-    spec = Counting()
-    assert (spec.r_thres, spec.window, spec.eos_scale, spec.always_positive) == ("1%", 200, 0.1, False)
+    config = FrequentConfig(method=Negative())
+    assert (config.window, config.eos_scale, config.always_positive) == (200, 0.1, False)
+    assert parse_share(Frequent().r_thres, "it") == config.r_thres == 0.01

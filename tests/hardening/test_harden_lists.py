@@ -13,12 +13,12 @@ import torch
 from backtalk.cli import run
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
+from backtalk.hardening.iterations import Selection
 from backtalk.hardening.lists import target_lists, targets_of
-from backtalk.hardening.pairs import compute
-from backtalk.hardening.selection import Candidate, Selection
 from backtalk.hardening.subjects.lstm import Lstm
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.lstm.model import LocalModel
+from backtalk.report.hardening_record import Candidate
 from backtalk.specs.harden import HardenSpec, Sentences
 from backtalk.training.resumable import load_checkpoint
 
@@ -111,12 +111,12 @@ def test_with_the_last_iteration_kept_the_selection_may_follow_the_held_out_list
 
 
 def test_another_list_is_another_hardening(lists: HardenSpec, tmp_path: Path) -> None:
-    facts = Lstm(lists, compute).facts()
+    facts = Lstm(lists).facts()
     Path(lists.sentences.held_out).write_text("\n".join(HELD_OUT[:2]) + "\n")
-    changed = Lstm(lists, compute).facts()
+    changed = Lstm(lists).facts()
     assert {key for key in facts if facts[key] != changed[key]} == {"lists_sha256"}
-    assert Lstm(with_lists(lists, audits=False), compute).facts() == changed  # audits can be added later
-    assert Lstm(replace(lists, keep="last"), compute).facts() != changed
+    assert Lstm(with_lists(lists, audits=False)).facts() == changed  # audits can be added later
+    assert Lstm(replace(lists, keep="last")).facts() != changed
 
 
 def test_last_keeps_the_last_whatever_it_costs(tmp_path: Path, model: LocalModel) -> None:

@@ -34,10 +34,11 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def harden_frequent(rude: Path, out: Path) -> list[str]:
+    (rude / "window.yaml").write_text("published: {window: 5}\n")
     return [
         "harden", "--against", "frequent", "--model", str(rude / "model"), "--r-thres", "20%",
-        "--window", "5", "--steps-per-iteration", "20", "--iterations", "2", "--lr", "0.01",
-        "--max-ppl-increase", "50%", "--out", str(out), "--device", "cpu",
+        "--config", str(rude / "window.yaml"), "--steps-per-iteration", "20", "--iterations", "2",
+        "--lr", "0.01", "--max-ppl-increase", "50%", "--out", str(out), "--device", "cpu",
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from backtalk import registry
 from backtalk.cli import run
 from backtalk.cli.config import read_yaml
 from backtalk.errors import InputError
-from backtalk.hardening.settings import check_spec, config_of
+from backtalk.hardening.subjects.lstm import lstm_config
 from backtalk.models.folder import load_embedded
 from backtalk.registry import METHODS, method_config
 from backtalk.specs import build_spec, chosen, command_of, flag_names, spec_values
@@ -23,6 +23,7 @@ from backtalk.specs.harden import (
     HardenSpec,
     applied_values,
     begun_spec,
+    check_spec,
     flat_spec,
     parts_of,
     stored_values,
@@ -57,10 +58,10 @@ def test_help_is_short_and_names_every_method(
     ("said", "shown", "hidden"),
     [
         (["--method", "npo"], ["--beta"], ["--gan-lr", "--targets"]),
-        (["--method", "gan", "--against", "frequent"], ["--gan-lr", "--steps-per-iteration"], ["--window"]),
-        (["--against", "frequent"], ["--window", "--steps-per-iteration"], ["--targets", "--rank"]),
-        (["--against", "targets"], ["--targets", "--augment", "--length"], ["--window", "--rank"]),
-        (["--model", "hf/x"], ["--targets", "--findings", "--rank", "--template"], ["--length", "--window"]),
+        (["--method", "gan", "--against", "frequent"], ["--gan-lr", "--steps-per-iteration"], ["--targets"]),
+        (["--against", "frequent"], ["--r-thres", "--steps-per-iteration"], ["--targets", "--rank"]),
+        (["--against", "targets"], ["--targets", "--augment", "--length"], ["--r-thres", "--rank"]),
+        (["--model", "hf/x"], ["--targets", "--findings", "--rank", "--template"], ["--length", "--r-thres"]),
     ],
 )
 def test_what_is_said_adds_its_flags(
@@ -82,11 +83,11 @@ def test_what_is_said_adds_its_flags(
     [
         (["--beta", "0.2"], "--method npo"),
         (["--method", "npo", "--gan-lr", "0.1"], "--method gan"),
-        (["--window", "3"], "--against frequent"),
+        (["--r-thres", "3%"], "--against frequent"),
         (["--against", "frequent", "--augment", "2"], "--against targets"),
         (["--merge"], "Hugging Face models"),
         (["--prefix", "please"], "Hugging Face models"),
-        (["--model", "hf/x", "--no-always-positive"], "--against frequent"),
+        (["--model", "hf/x", "--steps-per-iteration", "3"], "--against frequent"),
     ],
 )
 def test_a_flag_of_something_else_says_whose_it_is(
@@ -124,12 +125,12 @@ def test_a_file_nests_as_the_spec_does(tmp_path: Path) -> None:
 def test_settings_of_a_file_that_do_not_apply_are_refused() -> None:
     check_spec(flat_spec({"against": "frequent", "window": 3}))
     for values, whose in (
-        ({"window": 3}, "--window belongs to --against frequent"),
+        ({"r_thres": "3%"}, "--r-thres belongs to --against frequent"),
         ({"rank": 3}, "--rank belongs to Hugging Face models"),
-        ({"against": "frequent", "method": "gan", "window": 3}, "a method that counts replies"),
+        ({"against": "frequent", "method": "gan", "r_thres": "3%"}, "a method that counts replies"),
         ({"against": "frequent", "hit": "contains"}, "--hit belongs to --against targets"),
         ({"model": "hf/x", "top": 3}, "--top belongs to models of ours"),
-        ({"model": "hf/x", "against": "frequent"}, "models of ours alone"),
+        ({"model": "hf/x", "against": "frequent"}, "models of ours"),
         ({"method": "gan"}, "knows no targets"),
     ):
         with pytest.raises(InputError, match=whose):
@@ -174,8 +175,8 @@ def test_a_method_of_another_package(
     assert "--force X" in help_of(capsys, monkeypatch, "--method", "gentle")
     spec = flat_spec({"method": "gentle", "force": 0.2})
     check_spec(spec)
-    assert config_of(spec, load_embedded("chitchat", "cpu"), []).method == Gentle(0.2)
+    assert lstm_config(spec, load_embedded("chitchat", "cpu"), []).method == Gentle(0.2)
     assert applied_values(spec)["force"] == 0.2
-    assert "counting" in parts_of("chitchat", "frequent", Gentle)
+    assert "frequent" in parts_of("chitchat", "frequent")
     with pytest.raises(InputError, match="unknown method 'gentl'; did you mean 'gentle'"):
         method_config("gentl")

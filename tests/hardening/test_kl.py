@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.hardening.kl import HEALS, LEAST, MOST, MOST_HEALS, adapted_kl, needed_heals
-from backtalk.hardening.selection import Candidate
+from backtalk.hardening.iterations import HEALS, LEAST, MOST, MOST_HEALS, adapted_kl, needed_heals
+from backtalk.report.hardening_record import Candidate
 from tests.rude import harden_rude, read, trajectory
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")

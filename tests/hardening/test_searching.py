@@ -13,7 +13,7 @@ import torch
 from backtalk.audit import reference
 from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.cli import run
-from backtalk.hardening.escalation import Attack
+from backtalk.hardening.iterations import Attack
 from backtalk.hardening.subjects.asking import Widening
 from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from backtalk.errors import InputError
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.hardening_page import render_hardening
+from backtalk.stats import Rate
 from tests.hostile import HOSTILE
 from tests.report.test_page import ALLOWED, Page
 
@@ -44,8 +46,8 @@ PROOF: dict[str, Any] = {
     "budget": "8 words, G=25, 6 sweeps, 2 starts",
     "criterion": "io-sample-avg-k1",
     "trained_with": True,
-    "before": {"hits": 20, "n": 50},
-    "after": {"hits": 5, "n": 50},
+    "before": asdict(Rate.of(20, 50)),
+    "after": asdict(Rate.of(5, 50)),
     "run": f"{AFTER}/held-out-gibbs",
     "run_before": f"{BEFORE}/held-out-gibbs",
 }
@@ -107,8 +109,8 @@ HARDENING: dict[str, Any] = {
         {
             **PROOF,
             "list": "training",
-            "before": {"hits": 31, "n": 50},
-            "after": {"hits": 2, "n": 50},
+            "before": asdict(Rate.of(31, 50)),
+            "after": asdict(Rate.of(2, 50)),
             "run": "",
         },
     ],

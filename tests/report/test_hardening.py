@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,20 +15,22 @@ from backtalk.report.hardening_console import print_hardening
 from backtalk.report.hardening_curves import hardening_figures
 from backtalk.report.hardening_page import headline, render_hardening
 from backtalk.report.hardening_record import read_hardening
+from backtalk.stats import Rate
 from tests.hostile import HOSTILE
 from tests.report.test_folder_pages import HARDENING, PROOF, seen
 from tests.report.test_page import Page
 
-GCG = {**PROOF, "search": "gcg", "budget": "100 steps", "trained_with": False, "after": {"hits": 12, "n": 50}}
-LONG = {**PROOF, "budget": "20 starts", "before": None, "after": {"hits": 15, "n": 50}, "run_before": ""}
+GCG = {**PROOF, "search": "gcg", "budget": "100 steps", "trained_with": False}
+GCG["after"] = asdict(Rate.of(12, 50))
+LONG = {**PROOF, "budget": "20 starts", "before": None, "after": asdict(Rate.of(15, 50)), "run_before": ""}
 KEPT = HARDENING["hardening"]
 GREEDY = {
     **PROOF,
     "search": "greedy replies",
     "budget": "100 inputs",
     "criterion": "most frequent reply",
-    "before": {"hits": 12, "n": 100},
-    "after": {"hits": 4, "n": 100},
+    "before": asdict(Rate.of(12, 100)),
+    "after": asdict(Rate.of(4, 100)),
     "run": "",
     "run_before": "",
 }
@@ -85,7 +88,7 @@ def test_the_headline_claims_no_more_than_the_strongest_attack_shows(rows: list[
 
 
 def test_a_training_row_is_never_the_headline() -> None:
-    easy = {**PROOF, "list": "training", "after": {"hits": 50, "n": 50}}
+    easy = {**PROOF, "list": "training", "after": asdict(Rate.of(50, 50))}
     assert "strongest attack (gibbs, 8 words" in headline(
         read_hardening({**HARDENING, "proof": [easy, PROOF]})
     )

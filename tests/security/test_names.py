@@ -68,8 +68,8 @@ NAMING = {
 PLAIN = {
     *("hit", "targets", "max_time", "reference", "utterances", "vectors", "system", "prefix", "suffix"),
     *("openings", "weak", "prompts", "device", "data", "format", "test", "test_format", "out", "name"),
-    *("licence", "recipe", "selection", "held_out", "settings"),
-    *("lambda_pos", "kl", "margin", "r_thres", "repairs", "max_ppl_increase", "lora_layers", "inputs"),
+    *("licence", "recipe", "selection", "held_out"),
+    *("r_thres", "max_ppl_increase", "lora_layers", "inputs"),
     "rater",
 }
 """Fields that hold a text, a number or a file of data."""

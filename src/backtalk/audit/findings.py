@@ -7,7 +7,8 @@ They come from a run by any search, from what `backtalk export` writes, or from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.output_file import write_whole
 from backtalk.registry import DEFAULT_SCORER
 from backtalk.runs.summary import thresholds_of
 from backtalk.searches.ast.conversation import Conversation, messages_of
@@ -78,6 +80,18 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
             f"{name} holds no finding with an input and a sentence; there is nothing to train on"
         )
     return list(cases.values())[: limit or None]
+
+
+def write_found(path: Path, cases: Iterable[FoundCase]) -> None:
+    """Writes JSONL in the format of `export`, which `read_found` reads."""
+    rows = []
+    for case in cases:
+        target = case.target
+        for restart, dialogue in enumerate(case.inputs):
+            row = {"case": target.id, "restart": restart, "status": "found", "target": target.text}
+            row |= {name: getattr(target, name) for name in ("category", "severity", "prototype")}
+            rows.append({**row, "turns": [turn._asdict() for turn in dialogue]})
+    write_whole(path, (json.dumps(row) + "\n" for row in rows))
 
 
 def input_key(dialogue: Dialogue) -> str:

@@ -37,13 +37,12 @@ def _complete(parser: Parser, args: list[str]) -> None:
     model, against, method = early_values(args, "model", "against", "method")
     asks_help = wants_help(args)
     parts = {}
-    if model or against or method or not asks_help:  # else nothing is loaded
+    if method or not asks_help:
         kind = method_config(method or HardenSpec.method)
-        if method or not asks_help:
-            parts["method"] = (kind, f"flags of {kind.name}")
-        if model or against or not asks_help:
-            found = parts_of(model or HardenSpec.model, against or HardenSpec.against, kind)
-            parts |= {name: (part.kind, part.title) for name, part in found.items()}
+        parts["method"] = (kind, f"flags of {kind.name}")
+    if model or against or not asks_help:
+        found = parts_of(model or HardenSpec.model, against or HardenSpec.against)
+        parts |= {name: (part.kind, part.title) for name, part in found.items() if part.title}
     add_config_flags(parser, HardenSpec, parts)
     if asks_help:
         parser.description = "\n".join(

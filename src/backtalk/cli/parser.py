@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
+from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError
@@ -120,10 +121,11 @@ def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> Non
     docs, hints = field_help(kind), get_type_hints(kind)
     for field in fields(kind):
         hint = hints[field.name]
+        hint = get_args(hint)[0] if NoneType in get_args(hint) else hint  # it may be left out
         if field.name not in flag_names(kind, but) or is_dataclass(hint):
             continue
         shown = ("on" if field.default else "off") if hint is bool else field.default
-        default = "" if field.default in (MISSING, "") else f" [{shown}]"
+        default = "" if field.default in (MISSING, "", None) else f" [{shown}]"
         settings: dict[str, Any] = {
             "default": argparse.SUPPRESS,
             "help": (docs.get(field.name, "") + default).replace("%", "%%"),

@@ -1,7 +1,7 @@
-"""The one way of a hardening: subject, lists -> audits of the original model -> iterations of search, updates
+"""The steps of a hardening: subject, lists -> audits of the original model -> iterations of search, updates
 and measuring -> selection -> audits of the hardened model -> cost -> summary and page.
 
-Each step leaves its result in OUT, so the same command resumes after a kill, and shows what is done.
+Each step leaves its result in OUT, so the same command resumes after a kill, and shows a finished hardening.
 """
 
 from __future__ import annotations
@@ -10,89 +10,68 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from backtalk.audit.backend import Reporter
-from backtalk.hardening.cost import Cost, Side
-from backtalk.hardening.escalation import Step, is_done, level_of
-from backtalk.hardening.folder import (
-    CHECKPOINT,
-    ORIGINAL,
-    PAGES,
-    REPORT,
-    SELECTION,
-    SIDE,
-    SUMMARY,
-    claimed,
-    read_record,
-    weights_digest,
-)
-from backtalk.hardening.kl import adapted_kl, needed_heals
-from backtalk.hardening.pairs import Recall, compute
-from backtalk.hardening.proof import MAIN, Proof, Prover, prove, read_result
-from backtalk.hardening.selection import Candidate, Selection
-from backtalk.hardening.subject import Subject, Training
-from backtalk.hardening.subjects import subject_of
+from backtalk.hardening import folder
+from backtalk.hardening.iterations import Selection, adapted_kl, is_done, level_of, needed_heals
+from backtalk.hardening.proof import MAIN, Proof, Prover, read_result
+from backtalk.hardening.subject import Subject
+from backtalk.hardening.subjects.frequent import FrequentReplies
+from backtalk.hardening.subjects.lstm import Lstm
+from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.models.transformer.cache import file_hash
 from backtalk.output_file import write_whole
+from backtalk.registry import is_transformer
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
+from backtalk.report.hardening_record import Candidate, Step
 from backtalk.runs.compare import write_comparison
+from backtalk.scorers.cost import Cost, Side
 from backtalk.specs import parse_duration
-from backtalk.specs.harden import HardenSpec, stored_values
+from backtalk.specs.harden import HardenSpec, check_spec, stored_values
 from backtalk.training.negative import HardenProgress
 from backtalk.types import Progress
 
-IN_TIME = 0.95
-"""The share of --max-time that is planned with."""
-EVERY_S = 10.0
-"""Seconds between two reports from within an iteration."""
+IN_TIME = 0.95  # the share of --max-time that is planned with
+EVERY_S = 10.0  # seconds between two reports from within an iteration
 
 
 @dataclass(frozen=True)
 class Hardened:
-    """What a hardening came to."""
+    """The result of a hardening."""
 
     out: Path
-    record: Mapping[str, Any]
-    """summary.json"""
+    record: Mapping[str, Any]  # summary.json
     proof: Proof | None
-    cost: Cost
-    pages: list[str]
-    """Paths of the pages; the first is that of the whole."""
+    pages: list[str]  # paths of the pages; the first is that of the whole
 
 
 def harden(
     spec: HardenSpec,
     fresh: bool = False,
     trusted: tuple[str, ...] = (),
-    recall: Recall = compute,
     progress: Callable[[Progress], None] | None = None,
 ) -> Hardened:
     """Makes, resumes or finds the hardening that the spec describes. `trusted` are models whose own code may
-    run (consent.py); `recall` keeps what hardenings of one model share; `progress` is called with reports."""
+    run (consent.py); `progress` is called with reports."""
     begun, tell = time.monotonic(), Reporter(progress)
-    subject = subject_of(spec, trusted, recall)
-    out, facts = subject.out, subject.facts()
-    with claimed(out, facts, fresh):
+    subject = subject_of(spec, trusted)
+    out, facts, prover = subject.out, subject.facts(), Prover(subject, tell)
+    with folder.claimed(out, facts, fresh):
         if subject.lists.train:
             subject.lists.write(out)
-        prover = Prover(out, subject.consent, tell)
-        of_original = spec.model, ORIGINAL, partial(subject.given, of_original=True)
         main = subject.audits()[:MAIN] if spec.sentences.audits else []
-        if not (subject.folder / "card.json").exists():
+        if not subject.read_card():
             for line in subject.preflight():
                 tell(line)
-            took = prover.run(main, *of_original)
-            measuring = time.monotonic()
+            took = prover.run(main, of_original=True) - time.monotonic()
             _side_before(subject)
-            took += time.monotonic() - measuring
-            _train(subject, facts, _deadline(spec, begun, took), tell)
-        digest = weights_digest(out, file_hash)
-        known = read_record(out, file_hash) if (out / SUMMARY).exists() else None
+            _train(subject, facts, _deadline(spec, begun, took + time.monotonic()), tell)
+        digest = prover.digest = folder.weights_digest(out, file_hash)
+        known = folder.read_record(out, file_hash) if (out / folder.SUMMARY).exists() else None
         if known is None:
             before = _side_before(subject)
             tell("Measuring what it cost ...")
@@ -102,29 +81,37 @@ def harden(
             cost, rows = read_result(out, known).cost, []
         proof = Proof(rows) if rows else None
         if main:
-            of_hardened = subject.hardened, digest, partial(subject.given, of_original=False)
-            prover.run(main, *of_original)
-            prover.run(main, *of_hardened)
+            prover.run(main, of_original=True)
+            prover.run(main, of_original=False)
             subject.release()
             audits, ends = subject.audits(), _deadline(spec, begun, 0.0)
             for one in audits[MAIN:]:
-                if one.before is None and not one.after_alone:
-                    prover.run([one], *of_original, ends)
-                prover.run([one], *of_hardened, ends)
-            proof = prove(prover, audits, ORIGINAL, digest)
+                if one.before is None and not one.besides:
+                    prover.run([one], of_original=True, deadline=ends)
+                prover.run([one], of_original=False, deadline=ends)
+            proof = prover.prove(audits)
         if known is None or main:
             known = _summarise(subject, cost, proof, digest)
-        for page, compared in zip(PAGES, (proof.held_out, proof.trained) if proof else (), strict=False):
+        both = (proof.held_out, proof.trained) if proof else ()
+        for page, compared in zip(folder.PAGES, both, strict=False):
             if compared is not None:
                 write_comparison(compared, out / page, read_cost(known))
         pages = write_report(out, known)
-        (out / SIDE).unlink(missing_ok=True)
-    return Hardened(out, known, proof, cost, pages)
+        (out / folder.SIDE).unlink(missing_ok=True)
+    return Hardened(out, known, proof, pages)
+
+
+def subject_of(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> Subject:
+    """Reads and checks everything; nothing is written yet."""
+    check_spec(spec)
+    if is_transformer(spec.model):
+        return Transformer(spec, trusted)
+    return FrequentReplies(spec) if spec.against == "frequent" else Lstm(spec)
 
 
 def _side_before(subject: Subject) -> Side:
     """The original model's side of the cost: measured once, and stored until the end."""
-    path = subject.out / SIDE
+    path = subject.out / folder.SIDE
     if path.exists():
         return Side(**json.loads(path.read_text(encoding="utf-8")))
     side = subject.side(of_original=True)
@@ -139,66 +126,50 @@ def _deadline(spec: HardenSpec, begun: float, took: float) -> float:
     return begun + max(0.0, IN_TIME * limit - 1.5 * took) if limit else math.inf
 
 
-# Training
-
-
 def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Reporter) -> None:
     """Iterates, measures each iteration, and writes the best as OUT/model."""
-    out, ladder = subject.out, subject.ladder
-    selection = Selection(out / SELECTION, subject.bound, facts, subject.spec.keep)
-    training = subject.begin(facts, tell)
-    watch = _Watch(subject, training, selection, tell)
-    if not selection.candidates:
-        selection.add(watch.measured(None), training.network)
-    watch.say()
-    watch.aim()
-    last: HardenProgress | None = None
-    for report in () if watch.is_done else training.reports:
+    selection = Selection(subject.out / folder.SELECTION, subject.spec.bound, facts, subject.spec.keep)
+    training, last = _Iterations(subject, facts, selection, tell), None
+    for report in () if training.is_done else training.training.reports:
         last = report
-        watch.tell_within(report)
+        training.tell_within(report)
         if report.end_of_iteration:
             if len(selection.steps) <= report.iteration:
-                watch.end_iteration(report)
-            if watch.is_done:
-                tell(f"The strongest attack ({ladder[-1].told()}) hits no training target: training is done.")
+                training.end_iteration(report)
+            if training.is_done:
+                tell("The strongest attack hits no training target: training is done.")
                 break
-            watch.aim()
+            training.prepare_next()
         if time.monotonic() > deadline:
             break
     if last is not None and last.updates > selection.candidates[-1].updates:
         # The clock cut an iteration short. Not all targets were searched: how many are hit is best known from
         # the iteration before.
-        selection.add(watch.measured(last._replace(hits=selection.candidates[-1].found)), training.network)
-        watch.say()
-    selection.fill(training.network)
+        training.add(last._replace(hits=selection.candidates[-1].found))
+    selection.fill(training.training.network)
     subject.write(selection)
-    for leftover in (CHECKPOINT, SELECTION):
-        (out / leftover).unlink(missing_ok=True)
+    for leftover in (folder.CHECKPOINT, folder.SELECTION):
+        (subject.out / leftover).unlink(missing_ok=True)
 
 
-class _Watch:
-    """Measures and tells of a training, and sets what its next iteration works with."""
+class _Iterations:
+    """Measures and reports the iterations of a training, and sets what the next one works with."""
 
-    def __init__(self, subject: Subject, training: Training, selection: Selection, tell: Reporter) -> None:
-        self.subject, self.training, self.selection, self.tell = subject, training, selection, tell
-        self._begun = time.monotonic() - selection.seconds
-        self._told = time.monotonic()
+    def __init__(self, subject: Subject, facts: dict[str, Any], selection: Selection, tell: Reporter) -> None:
+        self.subject, self.selection, self.tell = subject, selection, tell
+        self.targets = len(subject.lists.train)
+        self.training = subject.begin(facts, tell)
+        self._begun, self._told = time.monotonic() - selection.seconds, time.monotonic()
         self._level, self._kl = 0, 0.0
+        if not selection.candidates:
+            first = replace(self.training.measure(None), found=self.targets, seconds=self._seconds)
+            selection.add(first, self.training.network)
+        self._say()
+        self.prepare_next()
 
-    def aim(self) -> None:
-        """It follows from the candidates and steps alone, so that a resumed training does the same."""
-        steps, ladder = self.selection.steps, self.subject.ladder
-        level = level_of(steps, ladder) if ladder else 0
-        if steps and level > steps[-1].level:
-            self.tell(f"The attack is too weak; from now on {ladder[level].told()}.")
-        self._level = level
-        self.training.attack(level)
-        course = self.training.course
-        if course is not None and self.subject.first_kl:
-            known, rise = self.selection.candidates, self.subject.bound
-            course.updates.kl = adapted_kl(self.subject.first_kl, rise, known)
-            course.heals = needed_heals(rise, known)
-        self._kl = 0.0 if course is None else course.updates.kl
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun
 
     @property
     def is_done(self) -> bool:
@@ -207,41 +178,45 @@ class _Watch:
         heals = is_over and bool(self.subject.first_kl)
         return is_done(self.selection.steps, self.subject.ladder) and not heals
 
-    def measured(self, report: HardenProgress | None) -> Candidate:
-        """The network as it is now; without a report it is the original model."""
-        known, lists = self.selection.candidates, self.subject.lists
-        now = self.training.measure(known[0] if known else None)
-        found = (len(lists.train) if report is None else report.hits) if lists.train else 0
-        return Candidate(
-            iterations=0 if report is None else report.iteration + 1,
-            n=self.subject.sizes[1],
-            found=found,
-            updates=0 if report is None else report.updates,
-            whole=report is None or report.end_of_iteration,
-            level=self._level,
-            kl=self._kl,
-            seconds=self._seconds,
-            **{**now._asdict(), "talk": dict(now.talk)},
-        )
+    def prepare_next(self) -> None:
+        """Sets attack and KL weight by the candidates and steps so far: a resumed training has the same."""
+        steps, ladder, course = self.selection.steps, self.subject.ladder, self.training.course
+        self._level = level_of(steps, ladder)
+        if ladder:
+            if steps and self._level > steps[-1].level:
+                self.tell(f"The attack is too weak; from now on {ladder[self._level].told()}.")
+            self.training.attack(ladder[self._level])
+        if course is not None and self.subject.first_kl:
+            known, rise = self.selection.candidates, self.subject.spec.bound
+            course.updates.kl = adapted_kl(self.subject.first_kl, rise, known)
+            course.heals = needed_heals(rise, known)
+        self._kl = 0.0 if course is None else course.updates.kl
 
     def end_iteration(self, report: HardenProgress) -> None:
-        lists, ladder = self.subject.lists, self.subject.ladder
-        step = Step(
-            report.iteration + 1,
-            self._level,
-            ladder[self._level].told() if ladder else "",
-            report.hits if lists.train else 0,
-            len(lists.train),
-            report.updates,
-            self._kl,
-            self._seconds,
-        )
+        attacker = self.subject.ladder[self._level].told() if self.subject.ladder else ""
+        found = report.hits if self.targets else 0
+        now = report.updates, self._kl, self._seconds
+        step = Step(report.iteration + 1, self._level, attacker, found, self.targets, *now)
         if report.updates == self.selection.candidates[-1].updates:
             self.selection.survive(step)
             self.tell(f"Iteration {step.iteration}: nothing to train on")
         else:
-            self.selection.add(self.measured(report), self.training.network, step)
-            self.say()
+            self.add(report, step)
+
+    def add(self, report: HardenProgress, step: Step | None = None) -> None:
+        """Measures the network as it is now, as a candidate."""
+        measured: Candidate = replace(
+            self.training.measure(self.selection.candidates[0]),
+            iterations=report.iteration + 1,
+            found=report.hits if self.targets else 0,
+            updates=report.updates,
+            whole=report.end_of_iteration,
+            level=self._level,
+            kl=self._kl,
+            seconds=self._seconds,
+        )
+        self.selection.add(measured, self.training.network, step)
+        self._say()
 
     def tell_within(self, report: HardenProgress) -> None:
         if time.monotonic() - self._told > EVERY_S:
@@ -249,10 +224,10 @@ class _Watch:
             where = f"iteration {report.iteration + 1} of {report.iterations}"
             self.tell(f"  {where}: {report.hits} hits, {report.updates} updates", passing=True)
 
-    def say(self) -> None:
+    def _say(self) -> None:
         one, selection = self.selection.candidates[-1], self.selection
         when = f"Iteration {one.iterations}" if one.iterations else "Before"
-        found = f"{one.found} training hits, " if one.iterations and self.subject.lists.train else ""
+        found = f"{one.found} training hits, " if one.iterations and self.targets else ""
         over = " over the bound," if one.perplexity > selection.most_perplexity else ""
         over += f" broken in conversations: {one.broken}," if one.broken else ""
         rise = one.perplexity / selection.candidates[0].perplexity - 1
@@ -263,35 +238,26 @@ class _Watch:
             f"{selection.best.iterations or 'the original'}"
         )
 
-    @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._begun
-
-
-# What it came to
-
 
 def _summarise(subject: Subject, cost: Cost, proof: Proof | None, digest: str) -> dict[str, Any]:
-    card = json.loads((subject.folder / "card.json").read_text(encoding="utf-8"))
     summary: dict[str, Any] = {
         "model": subject.spec.model,
         "hardened": subject.hardened,
         "subject": subject.kind,
         "weights": digest,
         "spec": stored_values(subject.spec),
-        "hardening": card["hardening"],
+        "hardening": subject.read_card()["hardening"],
         **(Proof([]) if proof is None else proof).as_dict(),
         "cost": asdict(cost),
     }
-    text = json.dumps(summary, indent=2) + "\n"
-    write_whole(subject.out / SUMMARY, text)
-    known: dict[str, Any] = json.loads(text)
-    return known
+    text = json.dumps(summary, indent=2)
+    write_whole(subject.out / folder.SUMMARY, text + "\n")
+    return cast(dict[str, Any], json.loads(text))
 
 
 def write_report(out: Path, record: Mapping[str, Any]) -> list[str]:
     """The page of the whole, with links to those that compare case by case. Returns the paths of all."""
     labels = ("held-out list", "training list")
-    links = [(label, page) for label, page in zip(labels, PAGES, strict=True) if (out / page).exists()]
-    write_whole(out / REPORT, render_hardening(record, links=links))
-    return [str(out / page) for page in (REPORT, *(page for _, page in links))]
+    links = [(label, page) for label, page in zip(labels, folder.PAGES, strict=True) if (out / page).exists()]
+    write_whole(out / folder.REPORT, render_hardening(record, links=links))
+    return [str(out / page) for page in (folder.REPORT, *(page for _, page in links))]

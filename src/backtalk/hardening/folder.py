@@ -27,8 +27,7 @@ CHECKPOINT = "checkpoint.safetensors"
 SELECTION = "selection.safetensors"
 SUMMARY = "summary.json"
 MODEL = "model"
-SIDE = "cost-before.json"
-"""The original model's part of the cost."""
+SIDE = "cost-before.json"  # the original model's part of the cost
 PREFERRED = "preferred.jsonl"
 """Harmless replies of the original model, which it learns to give instead of toxic ones."""
 AUDITS, ORIGINAL = "audits", "original"
@@ -54,31 +53,31 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
             changed = [key for key in {**known, **facts} if known.get(key) != facts.get(key)]
             raise InputError(
                 f"{out} holds a hardening with other settings ({', '.join(sorted(changed))}); "
-                "use --fresh to start anew or --out for another folder"
+                "use --fresh to start again or --out for another folder"
             )
         yield
 
 
 def audit_folder(out: Path, whose: str, name: str) -> Path:
-    """Where an audit lies of the original model, or of the one with that digest of its weights."""
+    """Of an audit of the original model, or of the one with that digest of its weights."""
     return out / AUDITS / whose[:12] / name
 
 
-def weights_digest(out: Path, known: Callable[[Path], str] = sha256) -> str:
-    """Of the hardened model's weights; `known` hashes a file."""
+def weights_digest(out: Path, hashed: Callable[[Path], str] = sha256) -> str:
+    """Of the hardened model's weights; `hashed` is the digest of a file."""
     files = sorted((out / MODEL).rglob("*.safetensors"))
-    told = "".join(f"{file.relative_to(out / MODEL)} {known(file)}\n" for file in files)
+    told = "".join(f"{file.relative_to(out / MODEL)} {hashed(file)}\n" for file in files)
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def read_record(out: Path, known: Callable[[Path], str] = sha256) -> dict[str, Any]:
+def read_record(out: Path, hashed: Callable[[Path], str] = sha256) -> dict[str, Any]:
     """summary.json of a finished hardening, which must be about the weights that lie beside it."""
     summary = _read(out / SUMMARY)
     if summary is None:
         raise InputError(f"{out} is not finished: it has no {SUMMARY} yet; run its command again")
-    if summary.get("weights") != weights_digest(out, known):
+    if summary.get("weights") != weights_digest(out, hashed):
         raise InputError(
-            f"the weights in {out / MODEL} are not those that were proven; bring them back, or start anew "
+            f"the weights in {out / MODEL} are not those that were proven; restore them, or start again "
             "with `backtalk harden --fresh`"
         )
     return summary
@@ -109,4 +108,4 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except InputError as error:
-        raise InputError(f"{error}, or use --fresh to start anew") from None
+        raise InputError(f"{error}, or use --fresh to start again") from None

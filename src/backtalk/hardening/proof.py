@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,84 +20,32 @@ from backtalk.audit.consent import NO_CONSENT, Consent
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
 from backtalk.errors import InputError, NothingDone
-from backtalk.hardening.cost import Cost
-from backtalk.hardening.folder import (
-    AUDITS,
-    ORIGINAL,
-    SUMMARY,
-    audit_folder,
-    hardened_name,
-    read_record,
-)
+from backtalk.hardening import folder as files
+from backtalk.hardening.subject import Audit, Subject
 from backtalk.hits import hit_cases, parse_criterion, tried_cases
 from backtalk.registry import is_transformer
 from backtalk.report.comparison import Comparison
+from backtalk.report.hardening_record import Row
 from backtalk.runs.compare import compare_runs
 from backtalk.runs.summary import Verdict, thresholds_of
-from backtalk.specs.audit import AuditSpec
+from backtalk.scorers.cost import Cost
 from backtalk.stats import Rate
 from backtalk.store import Run, typed
-from backtalk.types import Progress
 from backtalk.wording import count
 
-TRAINING, HELD_OUT = "training", "held-out"
-LONGER = "-longer"
-"""Ends the name of an audit that searches what a shorter one missed."""
+LONGER = "-longer"  # ends the name of an audit that searches what a shorter one missed
 MAIN = 2
 """The audits that every proof has: the first two, which are compared case by case. The others have the time
 that is left."""
 BUDGET = {"length": "word", "top": "G=", "sweeps": "sweep", "steps": "step", "restarts": "start"}
-"""What is said of a search's settings."""
-
-
-@dataclass(frozen=True)
-class Audit:
-    """One audit of both models, or of the hardened one alone."""
-
-    name: str
-    """Of its folder. Audits that share a run count different cases of it."""
-    part: str
-    """Of the list."""
-    spec: AuditSpec
-    """But for its model."""
-    trained_with: bool
-    """Whether training used this search."""
-    cases: frozenset[str]
-    """Those that are counted."""
-    budget: str = ""
-    """In words; if empty those of the search's settings."""
-    given: Overrides | None = None
-    """The inputs, for an audit that searches nothing."""
-    before: Path | None = None
-    """A run of the original model that is there already."""
-    after_alone: bool = False
-    """Only the hardened model is audited."""
-    besides: str = ""
-    """Another audit of the same criterion whose hits count too; this one searches only what that missed."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the proof: hits of the original and of the hardened model."""
-
-    list: str
-    search: str
-    budget: str
-    criterion: str
-    trained_with: bool
-    before: Rate | None
-    after: Rate
-    run_before: str = ""
-    run: str = ""
-    """Their folders, relative to the hardening's."""
+"""The settings of a search that a row names, and how."""
 
 
 @dataclass(frozen=True)
 class Proof:
     rows: list[Row]
     held_out: Comparison | None = None
-    trained: Comparison | None = None
-    """Case by case, for the search that training used."""
+    trained: Comparison | None = None  # case by case, for the search that training used
 
     def as_dict(self) -> dict[str, Any]:
         both = {"held_out": self.held_out, "train": self.trained}
@@ -119,110 +67,91 @@ def read_result(out: Path, record: Mapping[str, Any]) -> Result:
         return typed.read_record(Result, record)
     except ValueError as error:
         raise InputError(
-            f"{out / SUMMARY} is damaged ({error}); bring back a copy, or start anew with "
+            f"{out / files.SUMMARY} is damaged ({error}); restore a copy, or start again with "
             "`backtalk harden --fresh`"
         ) from None
 
 
 class Prover:
-    """Runs the audits of one model, and reads them."""
+    """Runs the audits of both models, and reads them."""
 
-    def __init__(self, out: Path, consent: Consent, tell: Reporter) -> None:
-        self.out, self.consent, self.tell = out, consent, tell
+    digest = ""  # of the hardened model's weights, once there are some
 
-    def run(
-        self,
-        audits: Sequence[Audit],
-        model: str,
-        whose: str,
-        given: Callable[[Audit], Overrides | None],
-        deadline: float = math.inf,
-    ) -> float:
-        """Makes or resumes each audit of the model that is not finished. At the deadline they stop, and those
+    def __init__(self, subject: Subject, tell: Reporter) -> None:
+        self.subject, self.tell = subject, tell
+
+    def run(self, audits: Sequence[Audit], of_original: bool, deadline: float = math.inf) -> float:
+        """Makes or resumes each audit of one model that is not finished. At the deadline they stop, and those
         that have not begun are left out. Returns the seconds that the audits took, whenever they ran."""
-        seconds = 0.0
+        seconds, model = 0.0, self.subject.spec.model if of_original else self.subject.hardened
         for one in {one.name: one for one in audits}.values():
-            folder = audit_folder(self.out, whose, one.name)
-            if not _is_finished(folder):
-                left_s = deadline - time.monotonic()
-                if left_s < 1:
-                    continue
-                own = self._missed(one, whose) if one.besides else given(one)
+            folder = self._folder(one.name, of_original)
+            if not _is_finished(folder) and (left_s := deadline - time.monotonic()) >= 1:
+                own = self._missed(one, of_original) if one.besides else self.subject.given(one, of_original)
                 if one.besides and own is None:
                     continue
                 limit = "" if math.isinf(left_s) else f"{left_s:.0f}s"
                 spec = replace(one.spec, model=model, max_time=limit)
                 own = None if own is None else replace(own, begun=time.monotonic())
+                consent, progress = self.subject.consent, self.tell.callback
                 self.tell(f"Audit of {model}, {one.part} list, {one.spec.search.name} for {one.spec.hit}:")
                 with suppress(NothingDone):  # its row then says that none were tried
-                    audit(spec, str(folder), overrides=own, consent=self.consent, progress=self._pass_on)
+                    audit(spec, str(folder), overrides=own, consent=consent, progress=progress)
             if Run.exists(folder):
                 with Run.open(folder) as run:
                     seconds += run.seconds()
         return seconds
 
-    def rows(self, audits: Sequence[Audit], before: str, after: str) -> list[Row]:
-        """Of the models whose audits lie under these names; what there was no time for has none."""
-        return [self._row(one, before, after) for one in audits if self._was_tried(one, before, after)]
+    def prove(self, audits: Sequence[Audit]) -> Proof:
+        """The results of the audits; those that there was no time for have no row. The first two, of the
+        held-out and the training list, are compared case by case."""
+        compared = [
+            compare_runs(self._folder(one.name, True), self._folder(one.name, False), one.spec.hit)
+            for one in audits[:MAIN]
+        ]
+        return Proof([self._row(one) for one in audits if self._was_tried(one)], *compared)
 
-    def _was_tried(self, one: Audit, before: str, after: str) -> bool:
-        names = [(after, one.name)] + ([] if one.before or one.after_alone else [(before, one.name)])
-        if one.besides and self._missed(one, after) is None:  # there is nothing left to search
-            names = [(after, one.besides)]
-        return all(Run.exists(audit_folder(self.out, *name)) for name in names)
+    def _folder(self, name: str, of_original: bool) -> Path:
+        return files.audit_folder(self.subject.out, files.ORIGINAL if of_original else self.digest, name)
 
-    def _row(self, one: Audit, before: str, after: str) -> Row:
-        old = one.before or audit_folder(self.out, before, one.name)
-        new = audit_folder(self.out, after, one.name)
-        first = None if one.after_alone else self._rate(one, old, before)
+    def _was_tried(self, one: Audit) -> bool:
+        runs = [self._folder(one.name, of_original=False)]
+        if one.besides and self._missed(one, of_original=False) is None:  # there is nothing left to search
+            runs = [self._folder(one.besides, of_original=False)]
+        elif not (one.before or one.besides):
+            runs.append(self._folder(one.name, of_original=True))
+        return all(map(Run.exists, runs))
+
+    def _row(self, one: Audit) -> Row:
+        old, new = one.before or self._folder(one.name, True), self._folder(one.name, False)
+        first = None if one.besides else self._rate(one, old, True)
         named = ["" if first is None else self._named(old), self._named(new)]
         known = one.part, one.spec.search.name, _budget(one, new), one.spec.hit, one.trained_with
-        return Row(*known, first, self._rate(one, new, after), *named)
+        return Row(*known, first, self._rate(one, new, False), *named)
 
-    def _rate(self, one: Audit, folder: Path, whose: str) -> Rate:
-        hits, tried = _hits(folder, one) if Run.exists(folder) else (set(), set(one.cases))
+    def _rate(self, one: Audit, folder: Path, of_original: bool) -> Rate:
+        hits, tried = _hits(folder, one.spec.hit) if Run.exists(folder) else (set(), one.cases)
         if one.besides:
-            hits |= _hits(audit_folder(self.out, whose, one.besides), one)[0]
-        return Rate.of(len(hits), len(tried | hits))
+            hits |= _hits(self._folder(one.besides, of_original), one.spec.hit)[0]
+        return Rate.of(len(hits & one.cases), len((tried | hits) & one.cases))
 
     def _named(self, run: Path) -> str:
-        if not Run.exists(run):
-            return ""
-        return str(run.relative_to(self.out) if run.is_relative_to(self.out) else run)
+        inside = run.is_relative_to(self.subject.out)
+        return str(run.relative_to(self.subject.out) if inside else run) if Run.exists(run) else ""
 
-    def _missed(self, one: Audit, whose: str) -> Overrides | None:
+    def _missed(self, one: Audit, of_original: bool) -> Overrides | None:
         """The cases that the other audit tried and did not hit; None where there are none."""
-        folder = audit_folder(self.out, whose, one.besides)
+        folder = self._folder(one.besides, of_original)
         if not Run.exists(folder):
             return None
-        hits, _ = _hits(folder, one)
+        hits, _ = _hits(folder, one.spec.hit)
         with Run.open(folder) as run:
             left = [case for case in run.cases if case.id in one.cases and case.id not in hits]
         return Overrides(cases=left) if left else None
 
-    def _pass_on(self, told: Progress) -> None:
-        self.tell(*told)
 
-
-def prove(prover: Prover, audits: Sequence[Audit], before: str, after: str) -> Proof:
-    """What the audits that lie under these names came to. The first two audits, of the held-out and the
-    training list, are compared case by case."""
-
-    def compared(one: Audit) -> Comparison:
-        old, new = (audit_folder(prover.out, whose, one.name) for whose in (before, after))
-        return compare_runs(old, new, one.spec.hit)
-
-    held_out, trained = map(compared, audits[:MAIN])
-    return Proof(prover.rows(audits, before, after), held_out, trained)
-
-
-def _hits(folder: Path, one: Audit) -> tuple[set[str], set[str]]:
-    """The cases that are hit and those that were tried, of those that count."""
-    hits, tried = _all_hits(folder, one.spec.hit)
-    return hits & one.cases, tried & one.cases
-
-
-def _all_hits(folder: Path, criterion: str) -> tuple[set[str], set[str]]:
+def _hits(folder: Path, criterion: str) -> tuple[set[str], set[str]]:
+    """The cases that are hit and those that were tried."""
     with Run.open(folder) as run:
         findings = run.findings()
         return hit_cases(findings, parse_criterion(criterion), thresholds_of(run)), tried_cases(findings)
@@ -236,7 +165,7 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _budget(one: Audit, folder: Path) -> str:
-    """As it was in the end: a time limit may have left less for the search."""
+    """What the search really had: a time limit may have left it less."""
     if one.budget:
         return one.budget
     own, words = asdict(one.spec.search), dict(BUDGET)
@@ -253,27 +182,20 @@ def _budget(one: Audit, folder: Path) -> str:
 
 
 def verify_hardening(out: Path, device: str = "auto", consent: Consent = NO_CONSENT) -> Verdict:
-    """Compares the weights with those that the proof is about, recomputes every finding of its audits, and
-    counts their hits again."""
-    record = read_record(out)
+    """Compares the weights with the proven ones, recomputes every finding, and counts the hits again."""
+    record = files.read_record(out)
     rows = read_result(out, record).proof
-    own = f"{AUDITS}/"
-    named = (name for row in rows for name in (row.run_before, row.run))
-    verdicts = {
-        name: verify(
-            out / name,
-            device,
-            consent=consent,
-            where="" if name.startswith(f"{own}{ORIGINAL}/") else hardened_name(out, record),
-        )
-        for name in dict.fromkeys(name for name in named if name.startswith(own))
-    }
+    sides = [(row, *side) for row in rows for side in ((row.run_before, row.before), (row.run, row.after))]
+    own = [(row, name, rate) for row, name, rate in sides if name.startswith(f"{files.AUDITS}/")]
+    verdicts, hardened = {}, files.hardened_name(out, record)
+    for name in dict.fromkeys(name for _, name, _ in own):
+        where = "" if name.startswith(f"{files.AUDITS}/{files.ORIGINAL}/") else hardened
+        verdicts[name] = verify(out / name, device, consent=consent, where=where)
     problems = [f"{name}: {one}" for name, verdict in verdicts.items() for one in verdict.problems]
     problems += [
         f"{name} does not give {rate.hits} of {rate.n} hits for {row.criterion}, as the record says"
-        for row in rows
-        for name, rate in ((row.run_before, row.before), (row.run, row.after))
-        if rate is not None and name.startswith(own) and not _can_be(rate, out / name, row.criterion)
+        for row, name, rate in own
+        if rate is not None and not _can_be(rate, out / name, row.criterion)
     ]
     notes = [f"{name}: {one}" for name, verdict in verdicts.items() for one in verdict.notes]
     if not verdicts:
@@ -284,9 +206,8 @@ def verify_hardening(out: Path, device: str = "auto", consent: Consent = NO_CONS
 
 
 def _can_be(rate: Rate, folder: Path, criterion: str) -> bool:
-    """Whether the cases of a run give this rate. A row may count a part of them, or those of a shorter
-    search too."""
+    """Whether a run can give this rate. A row may count a part of its cases, or a shorter search's too."""
     shorter = folder.with_name(folder.name.removesuffix(LONGER))
-    found = [_all_hits(one, criterion) for one in {folder, shorter}]
+    found = [_hits(one, criterion) for one in {folder, shorter}]
     hits, tried = (len(set().union(*one)) for one in zip(*found, strict=True))
     return rate.hits == hits if rate.n == tried else rate.n < tried and rate.hits <= hits

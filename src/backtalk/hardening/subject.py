@@ -2,91 +2,97 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
+from backtalk import __version__
 from backtalk.audit.backend import Overrides, Reporter
 from backtalk.audit.consent import Consent
-from backtalk.hardening.cost import Cost, Side
-from backtalk.hardening.escalation import Attack
-from backtalk.hardening.folder import MODEL
+from backtalk.errors import InputError
+from backtalk.hardening.folder import MODEL, hardened_name
+from backtalk.hardening.iterations import Attack, Selection
 from backtalk.hardening.lists import Lists
-from backtalk.hardening.proof import Audit, Row
-from backtalk.hardening.selection import Candidate, Selection
-from backtalk.hardening.settings import config_values
 from backtalk.hits import Criterion
+from backtalk.report.hardening_record import Candidate, Row
+from backtalk.scorers.cost import Cost, Side
 from backtalk.scorers.diversity import Words, commonest, entropy
+from backtalk.specs import chosen
+from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, applied_values
+from backtalk.store.typed import read_json
 from backtalk.training.negative import Algorithm1, HardenProgress
 from backtalk.training.updates import DescentConfig
 from backtalk.types import Thresholds
 from backtalk.wording import duration
 
+Config = TypeVar("Config", bound=DescentConfig)
+TRAINING, HELD_OUT = "training", "held-out"
+PARTS = {HELD_OUT: "held-out", TRAINING: "train"}  # the lists that are audited, by the name of their file
 
-class Measured(NamedTuple):
-    """What a network has come to: the hits on the selection list, and the fields of a Candidate."""
 
-    hits: int
-    perplexity: float
-    max_ratio: float
-    ent_2: float
-    talk: Mapping[str, Any] = MappingProxyType({})
-    broken: str = ""
+@dataclass(frozen=True)
+class Audit:
+    """One audit of both models, or of the hardened one only."""
+
+    name: str  # of its folder. Audits that share a run count different cases of it.
+    part: str  # of the list
+    spec: AuditSpec  # but for its model
+    trained_with: bool  # whether training used this search
+    cases: frozenset[str]  # those that are counted
+    budget: str = ""  # in words; if empty the search's settings
+    given: Overrides | None = None  # the inputs, for an audit that searches nothing
+    before: Path | None = None  # an existing run of the original model
+    besides: str = ""
+    """Another audit of the same criterion whose hits count too; this one searches only what that missed, and
+    only in the hardened model."""
 
 
 @dataclass
 class Training:
     """A training that has begun."""
 
-    network: nn.Module
-    """Its parameters are trained and kept."""
+    network: nn.Module  # its parameters are trained and kept
     reports: Iterator[HardenProgress]
-    measure: Callable[[Candidate | None], Measured]
-    """Measures the network; it gets what the original model came to, once that is known."""
-    course: Algorithm1 | None = None
-    """Takes a KL weight and heals between iterations."""
-    attack: Callable[[int], None] = field(default=lambda level: None)
-    """Sets how hard the next iteration searches: a level of the ladder."""
+    measure: Callable[[Candidate | None], Candidate]
+    """Measures the network, given the candidate of the original model once that is known. Fills in the hits
+    on the selection list, perplexity, diversity and talk."""
+    course: Algorithm1 | None = None  # takes a KL weight and heals between iterations
+    attack: Callable[[Attack], None] = lambda attack: None  # sets how hard the next iteration searches
 
 
 class Subject(ABC):
     """Reads and checks everything when it is made, before anything is written."""
 
     kind: ClassVar[str]
-    cases: ClassVar[str]
-    """What the lists hold, for people."""
-    measures: ClassVar[str]
-    """What is counted on the selection list."""
+    cases: ClassVar[str]  # what the lists hold, for people
+    measures: ClassVar[str]  # what is counted on the selection list
     spec: HardenSpec
     config: DescentConfig
-    bound: float
-    """How much perplexity may rise; infinite where the last iteration is kept."""
-    fingerprint: str
-    """Of the original model."""
+    fingerprint: str  # of the original model
     thresholds: Thresholds
-    """Of the original model. They stay the hardened model's: what counted as likely counts as likely now."""
-    source: str
-    """Where the pairs are from: one sentence."""
-    pair_counts: tuple[int, int]
-    """Pairs that keep the model's replies, and pairs that measure it."""
+    """Of the original model. They stay the hardened model's: what counted as likely still does."""
+    source: str  # where the pairs are from: one sentence
+    pair_counts: tuple[int, int]  # pairs that keep the model's replies, and pairs that measure it
     lists: Lists = Lists([], [], [])
     criterion: Criterion | None = None
     ladder: Sequence[Attack] = ()
-    first_kl: float = 0.0
-    """The KL weight that training begins with; 0: it does not adapt."""
     consent: Consent = Consent()
 
     @property
     def sizes(self) -> list[int]:
         """Cases to train against, to choose with, and held out."""
         return [len(part) for part in self.lists.parts]
+
+    @property
+    def first_kl(self) -> float:
+        """The KL weight that training begins with; 0: it does not adapt."""
+        adapts = self.criterion is not None and self.spec.kl is None and self.spec.keep == "best"
+        return self.config.kl if adapts else 0.0
 
     @property
     def out(self) -> Path:
@@ -100,20 +106,17 @@ class Subject(ABC):
     @property
     def hardened(self) -> str:
         """The hardened model's name for other commands."""
-        return str(self.folder)
+        return hardened_name(self.out, {"subject": self.kind})
 
-    def steps_trained(self) -> list[dict[str, Any]]:
-        """The iterations behind it, by the hardened model's card; none before it is written."""
-        card = self.folder / "card.json"
-        if not card.exists():
-            return []
-        steps: list[dict[str, Any]] = json.loads(card.read_text(encoding="utf-8"))["hardening"]["steps"]
-        return steps
+    def read_card(self) -> dict[str, Any]:
+        """The hardened model's card; empty before it is written, which is the last step of training."""
+        path = self.folder / "card.json"
+        return read_json(path) if path.is_file() else {}
 
     def facts(self) -> dict[str, Any]:
-        """What tells this hardening from another: a folder that was begun with others is refused. Settings
-        are what they have come to, so that other defaults count as other settings."""
-        config = config_values(self.config)
+        """What tells this hardening from another: a folder that was begun with others is refused. They hold
+        the values that training uses, so that other defaults count as other settings."""
+        config = self._config_values()
         config.pop("checkpoint_s")
         return {
             **applied_values(self.spec),
@@ -124,6 +127,12 @@ class Subject(ABC):
             **self.own_facts(),
         }
 
+    def _config_values(self) -> dict[str, Any]:
+        """The config in one mapping; the ids of avoided words are left to the subjects."""
+        values, method = asdict(self.config), self.spec.method
+        values.pop("avoid", None)
+        return {**values, "method": method.name, **vars(method)}
+
     @abstractmethod
     def own_facts(self) -> dict[str, Any]: ...
 
@@ -131,21 +140,28 @@ class Subject(ABC):
         """What the card says of cases, pairs and training."""
         told = {
             "keep": self.spec.keep,
-            "max_ppl_increase": None if self.spec.keep == "last" else self.bound,
+            "max_ppl_increase": None if self.spec.keep == "last" else self.spec.bound,
             "pairs": self.source,
             "measured_pairs": self.pair_counts[1],
-            **config_values(self.config),
-            "method": self.spec.method.name,
-            **vars(self.spec.method),
+            **self._config_values(),
         }
         if self.criterion is not None:
-            told |= {
-                "lists": {name: len(part) for name, part in self.lists.by_name().items()},
-                "hit": self.criterion.name,
-                "search": self.ladder[0].told(),
-                "ceiling": self.ladder[-1].told(),
-            }
+            told["lists"] = {name: len(part) for name, part in self.lists.by_name().items()}
+            told |= {"hit": self.criterion.name, "search": self.ladder[0].told()}
+            told["ceiling"] = self.ladder[-1].told()
         return told
+
+    def card(self, selection: Selection, parent: str, tested: float) -> dict[str, Any]:
+        """What every hardened model's card says; `tested` is its perplexity."""
+        return {
+            "name": self.out.resolve().name,
+            "backtalk": __version__,
+            "T_out": self.thresholds.out,
+            "test_perplexity": round(tested, 2),
+            "parent": {"name": parent, "fingerprint": self.fingerprint},
+            "hardening": {**self.described(), **selection.told()},
+            "finished": True,
+        }
 
     def preflight(self) -> Iterator[str]:
         """Lines on what is coming."""
@@ -202,6 +218,17 @@ class Subject(ABC):
         return []
 
 
-def diversity(replies: Sequence[Words]) -> tuple[float, float]:
-    """max-ratio and Ent-2 of greedy replies."""
-    return commonest(replies) / len(replies), entropy(replies, 2)
+def candidate_of(hits: int, n: int, perplexity: float, replies: Sequence[Words]) -> Candidate:
+    """A network that was measured: its hits, and the max-ratio and Ent-2 of its greedy replies."""
+    ratio = commonest(replies) / len(replies)
+    return Candidate(0, hits, n, perplexity, max_ratio=ratio, ent_2=entropy(replies, 2))
+
+
+def make_config(kind: type[Config], spec: HardenSpec, defaults: Mapping[str, Any], **own: Any) -> Config:
+    """The defaults, what the spec sets over them, and the caller's own values."""
+    names = {one.name for one in fields(kind)}
+    if unused := [name for name in chosen(spec.published) if name not in names]:
+        raise InputError(f"{unused[0]} does nothing in this hardening; leave it out")
+    asked = {**vars(spec.published), **vars(spec.sentences), **vars(spec)}
+    given = {name: value for name, value in asked.items() if name in names and value is not None}
+    return kind(**{**defaults, **given, **own})

@@ -13,12 +13,12 @@ from pathlib import Path
 from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS
-from backtalk.hardening.pairs import held_out_texts
 from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
 from backtalk.store import Run
 from backtalk.store.typed import read_stored
+from backtalk.training.pairs import held_out_texts
 from backtalk.types import Turn
 
 BATCH = 256

@@ -1,14 +1,16 @@
 """What a hardening cost, from its summary.json, as rows that the page and the console show: perplexity,
-diversity and replies before and after. Pure; the numbers are `hardening/cost`'s."""
+diversity and replies before and after."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from backtalk.scorers.cost import Cost
 from backtalk.stats import Rate
+from backtalk.store.typed import read_record
 from backtalk.wording import count, percent, percent_range
 
 PLAIN = {
@@ -48,7 +50,7 @@ class CostRecord:
     rows: list[CostRow]
     said: list[tuple[str, str]]
     """(whose, the reply that it gives most often)."""
-    replies: list[tuple[str, str, str]] = field(default_factory=list)
+    replies: list[tuple[str, str, str]]
     """(input, reply before, reply after), unselected."""
 
     @property
@@ -80,42 +82,32 @@ def bound_of(summary: Mapping[str, Any]) -> float | None:
 def read_cost(summary: Mapping[str, Any]) -> CostRecord | None:
     """None where the summary tells no cost, or not as one of ours does."""
     try:
-        return _cost(summary["cost"], bound_of(summary))
-    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError):
+        return _record(read_record(Cost, summary.get("cost")), bound_of(summary))
+    except (KeyError, ValueError, ZeroDivisionError, OverflowError):
         return None
 
 
-def _cost(cost: Mapping[str, Any], bound: float | None) -> CostRecord:
-    pairs, real = int(cost["pairs"]), cost["real"]
-    before, after = (float(value) for value in cost["perplexity"])
-    low, high = (float(value) for value in cost["rise_interval"])
+def _record(cost: Cost, bound: float | None) -> CostRecord:
+    (before, after), (low, high) = cost.perplexity, cost.rise_interval
     limit = "" if bound is None else f"; bound {bound:+.1%}"
-    rise = f"{after / before - 1:+.1%} (95%: {low:+.1%} to {high:+.1%}){limit}"
+    rise = f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}){limit}"
     rows = [CostRow("perplexity", f"{before:.2f}", f"{after:.2f}", note=rise)]
-    ratios = [Rate.of(int(hits), pairs) for hits in cost["commonest"]]
+    ratios = [Rate.of(hits, cost.pairs) for hits in cost.commonest]
     said_most = [f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in ratios]
-    real_ratio = percent(float(real["commonest"]) / pairs)
-    rows.append(CostRow("max-ratio", said_most[0], said_most[1], real_ratio))
+    rows.append(
+        CostRow("max-ratio", said_most[0], said_most[1], percent(cost.real["commonest"] / cost.pairs))
+    )
     for key, name in PLAIN.items():
-        if cost.get(key) is not None:
-            own = f"{float(real[key]):.3f}" if key in real else ""
-            old, new = (f"{float(value):.3f}" for value in cost[key])
-            rows.append(CostRow(name, old, new, own))
-    if cost.get("bleu_4") is None:
+        if (both := getattr(cost, key)) is not None:
+            real = f"{cost.real[key]:.3f}" if key in cost.real else ""
+            rows.append(CostRow(name, f"{both[0]:.3f}", f"{both[1]:.3f}", real))
+    if cost.bleu_4 is None:
         rows.append(CostRow("BLEU-4", "", "", note="needs sacrebleu"))
-    same = Rate.of(int(cost["same_replies"]), pairs)
+    same = Rate.of(cost.same_replies, cost.pairs)
     within = f"95%: {percent_range(same.low, same.high)}"
     rows.append(CostRow("same greedy reply", "", percent(same.rate), note=within))
-    if lists := int(cost["lists"]):
-        within = f"of {count(lists, 'input')}"
-        rows.append(CostRow("10-best overlap", "", percent(float(cost["overlap"])), note=within))
-    said = [
-        *zip(("before", "after"), cost["most_said"], strict=True),
-        ("real replies", cost["real_most_said"]),
-    ]
-    return CostRecord(
-        pairs=pairs,
-        rows=rows,
-        said=[(whose, str(text)) for whose, text in said],
-        replies=[(str(given), str(old), str(new)) for given, old, new in cost["side_by_side"]],
-    )
+    if cost.lists:
+        within = f"of {count(cost.lists, 'input')}"
+        rows.append(CostRow("10-best overlap", "", percent(cost.overlap), note=within))
+    said = [*zip(("before", "after"), cost.most_said, strict=True), ("real replies", cost.real_most_said)]
+    return CostRecord(cost.pairs, rows, said, cost.side_by_side)

@@ -17,11 +17,11 @@ from backtalk.report.hardening_record import (
     NO_PROOF,
     NOTHING_PROVEN,
     HardeningRecord,
-    Hits,
-    ProofRow,
-    Talk,
+    Row,
+    Spoken,
     read_hardening,
 )
+from backtalk.stats import Rate
 from backtalk.store.typed import read_part
 from backtalk.terminal import make_console, printable
 from backtalk.wording import percent_range, shorten, with_interval
@@ -80,7 +80,7 @@ def print_cost(cost: CostRecord, console: Console) -> None:
     console.print(replies)
 
 
-def _proof(rows: Sequence[ProofRow]) -> Table:
+def _proof(rows: Sequence[Row]) -> Table:
     table = _table("Proof, with seeds that training never used (95% intervals)")
     table.add_column("list", overflow="fold")
     table.add_column("search, budget, criterion", overflow="fold")
@@ -94,8 +94,8 @@ def _proof(rows: Sequence[ProofRow]) -> Table:
     return table
 
 
-def _share(hits: Hits) -> list[str]:
-    interval = [percent_range(hits.rate.low, hits.rate.high)] if hits.n else []
+def _share(hits: Rate) -> list[str]:
+    interval = [percent_range(hits.low, hits.high)] if hits.n else []
     return [f"{hits.hits} of {hits.n}", *interval]
 
 
@@ -107,7 +107,7 @@ def _talk(record: HardeningRecord) -> list[str]:
     """How the kept model talks beside the model as it was, and which iterations broke it."""
     lines = []
     if record.best is not None:
-        first, last = (read_part(Talk, one.talk) for one in (record.candidates[0], record.best))
+        first, last = (read_part(Spoken, one.talk) for one in (record.candidates[0], record.best))
         if first and last:
             lines.append(
                 f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
@@ -124,11 +124,11 @@ def _evidence(record: HardeningRecord) -> str:
     if record.frequent and record.proof:
         return record.claim()
     if (row := record.worst) is not None:
-        before = f"{with_interval(row.before.rate)} before and " if row.before else ""
+        before = f"{with_interval(row.before)} before and " if row.before else ""
         unused = "" if row.trained_with else ", which training did not use"
         return (
             f"Evidence: {row.after.n} cases of the {row.list} list, {row.attack}{unused}, criterion "
-            f"{row.criterion}: {before}{with_interval(row.after.rate)} after. {NO_PROOF}"
+            f"{row.criterion}: {before}{with_interval(row.after)} after. {NO_PROOF}"
         )
     return f"{NOTHING_PROVEN} The same command with --audits adds the proof."
 

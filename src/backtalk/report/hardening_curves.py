@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from backtalk.report.hardening_record import Candidate, HardeningRecord
+from backtalk.report.hardening_record import HardeningRecord
 from backtalk.report.plots import Axis, Line, Mark, line_chart
 from backtalk.wording import percent
 
@@ -53,8 +53,8 @@ def _hits(record: HardeningRecord) -> Figure:
     for row in record.proof:
         if row.held_out:
             said = f"{row.list} list, {row.search}"
-            befores += [(row.before.rate.rate, said)] if row.before else []
-            afters += [(row.after.rate.rate, said)]
+            befores += [(row.before.rate, said)] if row.before else []
+            afters += [(row.after.rate, said)]
     if befores or afters:
         names += [("hollow", "held out, before"), ("mark", "held out, after")]
 
@@ -106,30 +106,24 @@ def _perplexity(record: HardeningRecord) -> Figure | None:
     )
 
 
-def _diversity(record: HardeningRecord) -> Figure | None:
-    varied = [one for one in record.candidates if one.ent_2 is not None]
-    repeated = [] if record.frequent else [one for one in record.candidates if one.max_ratio is not None]
-    if len(varied) < 2:
-        return None
-    entropies = _round([one.ent_2 or 0.0 for one in varied], "{:.3g}", from_zero=False)
-    shares = _shares([one.max_ratio or 0.0 for one in repeated])
+def _diversity(record: HardeningRecord) -> Figure:
+    repeated = not record.frequent
+    entropies = _round([one.ent_2 for one in record.candidates], "{:.3g}", from_zero=False)
+    shares = _shares([one.max_ratio for one in record.candidates])
     names = [("line-0", "max-ratio, the share of the most frequent reply")] if repeated else []
     names.append(
         (f"line-{len(names)}", "Ent-2, the entropy of word pairs" + (" (right axis)" if repeated else ""))
     )
 
     def draw(at: Place, across: Axis) -> Markup:
-        def line(
-            name: str, of: Sequence[Candidate], value: Callable[[Candidate], float | None], second: bool
-        ) -> Line:
-            points = [(at(one.updates, one.seconds), value(one) or 0.0) for one in of]
-            return Line(name, points, True, second)
-
-        entropy = line("Ent-2", varied, lambda one: one.ent_2, bool(repeated))
+        places = [at(one.updates, one.seconds) for one in record.candidates]
+        values = [one.ent_2 for one in record.candidates]
+        entropy = Line("Ent-2", list(zip(places, values, strict=True)), True, repeated)
         spoken = _spoken("Diversity", [entropy], "{:.2f}".format)
         if not repeated:
             return line_chart([entropy], across, entropies, spoken)
-        ratio = line("max-ratio", repeated, lambda one: one.max_ratio, False)
+        values = [one.max_ratio for one in record.candidates]
+        ratio = Line("max-ratio", list(zip(places, values, strict=True)), True)
         spoken += "; " + _spoken("max-ratio", [ratio], percent)
         return line_chart([ratio, entropy], across, shares, spoken, second=entropies)
 

@@ -3,8 +3,8 @@ app share. A part that can't be read is left out: the folder may come from elsew
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from backtalk.report.cost import CostRecord, bound_of, read_cost, settings_of
@@ -18,25 +18,14 @@ NO_PROOF = "That a search finds none is no proof that there is none."
 NOTHING_PROVEN = "No audit was asked for, so nothing is proven."
 
 
-class Checked:
-    """Refuses numbers that no measurement gives: negative, infinite, not a number."""
-
-    def __post_init__(self) -> None:
-        for one in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, one.name)
-            if isinstance(value, int | float) and not 0 <= value < LARGEST:
-                raise ValueError(f"{one.name} is no measurement")
-
-
 @dataclass(frozen=True)
-class Hits(Checked):
+class Hits:
     hits: int
     n: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hits > self.n:
-            raise ValueError("more hits than cases")
+        if not 0 <= self.hits <= self.n < LARGEST:
+            raise ValueError("no number of hits")
 
     @property
     def rate(self) -> Rate:
@@ -44,12 +33,14 @@ class Hits(Checked):
 
 
 @dataclass(frozen=True)
-class Talk(Checked):
+class Spoken:
     """The model's own turns in conversations like those of its findings."""
 
     n: int
     log_ppl: float
+    """Of what it says, under the original model: nats a token."""
     circles: int
+    """Repetitive turns."""
     toxic: int
 
     def told(self) -> str:
@@ -60,57 +51,69 @@ class Talk(Checked):
 
 
 @dataclass(frozen=True)
-class Candidate(Hits):
-    """A measured network; `hits` of `n` are of the selection list, or the most frequent reply's."""
+class Candidate:
+    """The network after some iterations; 0 is the original model."""
 
     iterations: int
+    hits: int
+    """Selection targets that a fresh search hits; against frequent replies, how often the commonest is given
+    to the selection inputs."""
+    n: int
+    """Selection targets or inputs."""
     perplexity: float
+    found: int = 0
+    """Training targets that the last iteration's searches hit, before its updates; 0 without targets."""
     updates: int = 0
-    seconds: float = 0.0
     survived: int = 0
+    """Whole iterations since then whose searches found nothing, so the network did not change."""
+    whole: bool = True
+    """Whether the last iteration was completed, not cut short by the clock."""
     talk: dict[str, Any] = field(default_factory=dict)
+    """Its `Spoken`; empty where conversations were not asked for."""
     broken: str = ""
-    """What is wrong with how it talks."""
-    max_ratio: float | None = None
-    ent_2: float | None = None
+    """What is wrong with its turns: such a model is not chosen."""
+    level: int = 0
+    """Of the attack that it was trained against."""
+    kl: float = 0.0
+    seconds: float = 0.0
+    """Since training began."""
+    max_ratio: float = 0.0
+    """The share of its most frequent greedy reply."""
+    ent_2: float = 0.0
+    """The entropy of pairs of words in its greedy replies."""
 
 
 @dataclass(frozen=True)
-class Step(Checked):
-    """One iteration: the training targets that its attacker hit, then the updates on them."""
+class Step:
+    """One iteration: the training targets that its attack hit, then the updates on them."""
 
     iteration: int
-    found: int
-    of: int
-    updates: int
-    """Since training began, this iteration's included; so are the seconds."""
-    seconds: float = 0.0
     level: int = 0
     attacker: str = ""
-    kl: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.found > self.of:
-            raise ValueError("more targets found than there are")
+    found: int = 0
+    of: int = 0
+    updates: int = 0
+    """Since training began, this iteration's included; so are the seconds."""
+    kl: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class ProofRow:
-    """An audit of both models, with seeds that training never used."""
+class Row:
+    """One line of the proof: an audit of both models, with seeds that training never used."""
 
     list: str
     search: str
+    budget: str
     criterion: str
-    after: Hits
-    before: Hits | None = None
-    """None where only the hardened model was searched with this budget."""
-    budget: str = ""
-    trained_with: bool = False
+    trained_with: bool
     """Whether training searched in this way."""
-    run: str = ""
-    """Where the audit of the hardened model lies, below the hardening's folder; so does `run_before`."""
+    before: Rate | None
+    """None where only the hardened model was searched with this budget."""
+    after: Rate
     run_before: str = ""
+    run: str = ""
+    """The runs of both models, relative to the hardening's folder."""
 
     @property
     def held_out(self) -> bool:
@@ -143,6 +146,11 @@ class HeldOut:
 class _Candidates:
     candidates: list[Candidate]
 
+    def __post_init__(self) -> None:
+        _check(self.candidates)
+        if any(one.hits > one.n for one in self.candidates):
+            raise ValueError("more hits than cases")
+
 
 @dataclass(frozen=True)
 class _Kept:
@@ -153,10 +161,27 @@ class _Kept:
 class _Steps:
     steps: list[Step]
 
+    def __post_init__(self) -> None:
+        _check(self.steps)
+        if any(one.found > one.of for one in self.steps):
+            raise ValueError("more targets found than there are")
+
 
 @dataclass(frozen=True)
 class _Proof:
-    proof: list[ProofRow]
+    proof: list[Row]
+
+    def __post_init__(self) -> None:
+        for rate in (rate for row in self.proof for rate in (row.before, row.after) if rate is not None):
+            if not 0 <= rate.n < LARGEST or rate != Rate.of(rate.hits, rate.n):
+                raise ValueError("no such rate")
+
+
+def _check(rows: Sequence[Candidate | Step]) -> None:
+    """Refuses numbers that no measurement gives: negative, infinite, not a number."""
+    for value in (value for row in rows for value in vars(row).values()):
+        if isinstance(value, int | float) and not 0 <= value < LARGEST:
+            raise ValueError(f"{value} is no measurement")
 
 
 @dataclass(frozen=True)
@@ -171,7 +196,7 @@ class HardeningRecord:
     candidates: list[Candidate]
     kept: int | None
     steps: list[Step]
-    proof: list[ProofRow]
+    proof: list[Row]
     held_out: HeldOut | None
     train: HeldOut | None
     cost: CostRecord | None
@@ -185,13 +210,13 @@ class HardeningRecord:
         return self.kept == 0 or (self.best is not None and self.best.updates == 0)
 
     @property
-    def worst(self) -> ProofRow | None:
+    def worst(self) -> Row | None:
         """The held-out row that shows the most hits after hardening: what may be claimed."""
         rows = [row for row in self.proof if row.held_out and row.after.n]
-        return max(rows, key=lambda row: (row.after.rate.rate, row.before is not None), default=None)
+        return max(rows, key=lambda row: (row.after.rate, row.before is not None), default=None)
 
     @property
-    def _trained_with(self) -> ProofRow | None:
+    def _trained_with(self) -> Row | None:
         """The row that `held_out` compares."""
         return next((row for row in self.proof if row.held_out and row.trained_with and row.before), None)
 
@@ -258,15 +283,15 @@ def read_hardening(summary: Mapping[str, Any]) -> HardeningRecord:
     )
 
 
-def _share_of(row: ProofRow) -> str:
+def _share_of(row: Row) -> str:
     """Of a hardening against frequent replies."""
-    was = f"{percent(row.before.rate.rate)} before and " if row.before else ""
+    was = f"{percent(row.before.rate)} before and " if row.before else ""
     unused = "" if row.trained_with else ", which training does not look at"
-    share = f"{was}{percent(row.after.rate.rate)} after"
+    share = f"{was}{percent(row.after.rate)} after"
     return f"Of the {row.list} inputs, by {row.search}{unused}: {share} get the most frequent reply."
 
 
-def _claim_of(row: ProofRow, who: str) -> str:
+def _claim_of(row: Row, who: str) -> str:
     unused = "" if row.trained_with else ", which training did not use"
     was = f"{row.before.hits} of {row.before.n} before and " if row.before else ""
     return f"{who} ({row.attack}{unused}) hits {was}{row.after.hits} of {row.after.n} after hardening."

@@ -7,11 +7,13 @@ are errors that name the nearest good one.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError, check_text, shown, unknown
@@ -48,7 +50,20 @@ def parse_duration(text: str, where: str = "--max-time") -> float:
     return value
 
 
+def parse_share(text: str, where: str, most: float = math.inf) -> float:
+    """0.05 of 5% or 0.05; from 0 to less than `most`."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < most:
+        raise InputError(f"{where} should read like 5% or 0.05, not {shown(text)}")
+    return value
+
+
 Duration = Annotated[str, parse_duration]
+Increase = Annotated[str, parse_share]
+Percentage = Annotated[str, partial(parse_share, most=1.0)]
 Count = Annotated[int, Range(0, 10**9)]
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Width = Annotated[int, Range(1, 16_384)]  # units of a layer
@@ -206,6 +221,8 @@ def flag_names(kind: type[Any], but: type[Any] | None = None) -> list[str]:
 
 def coerce(value: Any, hint: Any, where: str) -> Any:
     """The value converted to its field's type, and checked."""
+    if NoneType in get_args(hint):  # may be left out
+        return None if value in (None, "") else coerce(value, get_args(hint)[0], where)
     if get_origin(hint) is Annotated:
         kind, *checks = get_args(hint)
         if isinstance(checks[0], Choice):

@@ -1,8 +1,9 @@
-"""The settings of `backtalk harden`: those that every hardening has. A method's own are its config, and what
-only some hardenings have are parts: which of them apply follows from --model, --against and --method."""
+"""The settings of `backtalk harden`. HardenSpec holds those that every hardening has; a method's own are its
+config, and the parts belong to some hardenings only: --model, --against and --method decide which apply."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,7 +15,9 @@ from backtalk.specs import (
     Choice,
     Count,
     Duration,
+    Increase,
     Mark,
+    Percentage,
     Range,
     Rank,
     Seconds,
@@ -29,6 +32,8 @@ from backtalk.specs import (
     chosen,
     flag_names,
     identity_values,
+    parse_share,
+    refuse_set,
     spec_values,
 )
 from backtalk.specs.model import ModelOptions
@@ -43,34 +48,30 @@ class Sentences:
     limit: Count = 0
     """Use at most this many targets, over all three lists; 0 uses all. Of given lists, of each."""
     selection: str = ""
-    """A list or file of its own to choose the iteration with; with --held-out, in the place of the split."""
+    """A list or file that chooses the iteration; with --held-out, replaces the split."""
     held_out: str = ""
-    """A list or file of its own that is measured at the end; with --selection, in the place of the split."""
+    """A list or file that is measured at the end; with --selection, replaces the split."""
     hit: str = ""
     """The criterion that is trained against; if empty io-sample-avg-k1, or o-sample-avg-k1 for a Hugging Face
     model (for played conversations their run's), for which it may also be contains, exact, o-greedy or
-    toxic-0.5: decided by really replying."""
-    settings: str = "default"
-    """Learning rate and weights by name: default, or the paper's: switchboard, ubuntu, opensubtitles."""
-    positives: Annotated[int, Range(0, 1000)] = 0
-    """Positive updates for each negative one; 0 takes the number of the settings."""
-    margin: str = ""
-    """How far below the threshold (nats a word) a hit has to fall; empty takes that of the settings."""
-    average: Literal["batch", "hits"] = "batch"
-    """The loss of the hits is divided by the targets of the batch, or by the hits that are left."""
+    toxic-0.5, judged on the model's replies."""
+    margin: Weight | None = None
+    """How far below the threshold (nats a word) a hit has to fall; if empty 1, or 2 where a search found the
+    triggers of a Hugging Face model."""
     avoid: Literal["", "paper", "frequent", "none"] = ""
-    """Words without negative updates: the paper's seven, the seven most frequent of the list, or none; empty
-    takes that of the settings."""
-    rounds: Annotated[int, Range(0, 100_000)] = 0
-    """The most negative updates on one batch of hits; 0 takes the number of the settings."""
-    repairs: str = ""
-    """Positive updates after those on a batch of hits, at most as many; empty takes those of the settings."""
+    """Words without negative updates: the paper's seven, the seven most frequent of the list, or none; if
+    empty paper for a Hugging Face model, none for a model of ours."""
+    rounds: Annotated[int, Range(1, 100_000)] | None = None
+    """The most negative updates on one batch of hits; if empty 40."""
+    repairs: Count | None = None
+    """Positive updates after those on a batch of hits, at most as many; if empty 0, or 8 where a search found
+    the triggers of a Hugging Face model."""
     search_sweeps: Tries = 5
-    """The most sweeps of a search inside training (one start, left at the first hit)."""
+    """The most sweeps of a search inside training (one start, stopped at the first hit)."""
     escalate: Annotated[int, Range(0, 4)] = 4
     """How often the search inside training may become stronger, each time it finds almost nothing: more
-    starts, more candidates and sweeps, o beside io, then gcg. 0 leaves it as it is. A Hugging Face model on a
-    processor escalates only if this is given."""
+    starts, more candidates and sweeps, o beside io, then gcg. 0 never changes it. A Hugging Face model on a
+    CPU escalates only if this is given."""
     audits: Annotated[bool, Mark.FREE] = True
     """Prove it by audits of both models; off, the same command adds them later."""
 
@@ -83,9 +84,6 @@ class Searching:
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
     """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
-    triggers: Literal["", "first", "best"] = ""
-    """What the search in training brings: the first trigger that hits, or as published the best that it can
-    find, which is harder to train away; empty takes that of the settings."""
     length: Words = 8
     """Words of a trigger, in training and in the audits."""
     top: Top = 25
@@ -98,24 +96,12 @@ class Searching:
 
 @dataclass(frozen=True)
 class Frequent:
-    """Replies that a model of ours gives too often."""
+    """Replies that a model of ours gives too often (Algorithm 2 of He & Glass 2020)."""
 
     steps_per_iteration: Count = 100
     """Mini-batches between two measurements; 0 takes all pairs, as in the paper."""
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Which replies are too frequent (Algorithm 2 of He & Glass 2020)."""
-
-    r_thres: str = "1%"
+    r_thres: Percentage = "1%"
     """A reply with a larger share of the model's replies is discouraged."""
-    window: Steps = 200
-    """Earlier mini-batches over which that share is taken, beside the one at hand."""
-    eos_scale: Share = 0.1
-    """How much of the negative gradient reaches the end-of-turn token."""
-    always_positive: bool = False
-    """A positive update at every step, not only beside a negative one."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +112,7 @@ class Adapting:
     """What was found: a run folder, its exported findings, or a file of pairs (JSONL with input or turns, and
     reply; or TSV). --selection and --held-out are such files then."""
     openings: str = ""
-    """With --targets in the place of --findings: inputs, one a line or JSONL, after which none of the targets
+    """With --targets instead of --findings: inputs, one a line or JSONL, after which none of the targets
     should be likely."""
     reference: str = ""
     """Pairs that T_out and the cost are measured on; the shipped ones if empty."""
@@ -148,6 +134,24 @@ class Adapting:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Where the papers' training differs from ours. These have no flags: a YAML file or Python sets them. See
+    the config of the same field names in `training/` for what each does; None is that config's default."""
+
+    optimizer: Literal["sgd", "adam"] | None = None
+    lambda_pos: Weight | None = None
+    mean_over: Literal["sentences", "words"] | None = None
+    positives: Annotated[int, Range(1, 1000)] | None = None
+    positive_batch: Annotated[int, Range(1, 65_536)] | None = None
+    together: bool | None = None
+    average: Literal["batch", "hits"] | None = None
+    triggers: Literal["first", "best"] | None = None
+    window: Steps | None = None
+    eos_scale: Share | None = None
+    always_positive: bool | None = None
+
+
+@dataclass(frozen=True)
 class HardenSpec:
     """What `backtalk harden` does."""
 
@@ -158,25 +162,21 @@ class HardenSpec:
     method: Annotated[Any, Choice("method", method_config, methods_with)] = "negative"
     """One of the methods above."""
     data: str = ""
-    """Pairs that keep it whole, a corpus as `train` takes it; the model's own if empty."""
+    """Pairs that keep its other replies, a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"
     """Their format; see `backtalk list formats`."""
     out: Annotated[str, Mark.FREE] = "hardened"
     """The folder; the same command continues."""
     iterations: Steps = 20
     """Passes over the targets; against frequent, measurements."""
-    batch: Annotated[int, Range(0, 65_536)] = 0
-    """Of targets, or pairs; 0 takes 100, or 64."""
-    lr: Weight = 0.0
-    """Learning rate; 0 takes that of the settings."""
-    lambda_pos: str = ""
-    """Weight of the positive updates; empty takes that of the settings."""
-    kl: str = ""
+    batch: Annotated[int, Range(1, 65_536)] | None = None
+    """Of targets (if empty 100, or 32) or pairs (64)."""
+    lr: Weight | None = None
+    """Learning rate; if empty 0.001, or 0.0003 for LoRA."""
+    kl: Weight | None = None
     """Weight of the KL term that keeps the model near the original. If empty, it starts at the default and
     adapts to use the allowed perplexity."""
-    mean_over: Literal["", "sentences", "words"] = ""
-    """Losses are means over these; empty takes that of the settings."""
-    max_ppl_increase: str = "3.4%"
+    max_ppl_increase: Increase = "3.4%"
     """How much perplexity may rise."""
     keep: Literal["best", "last"] = "best"
     """Best iteration, or as published the last."""
@@ -193,18 +193,14 @@ class HardenSpec:
     sentences: Sentences = field(default_factory=Sentences)
     searching: Searching = field(default_factory=Searching)
     frequent: Frequent = field(default_factory=Frequent)
-    counting: Counting = field(default_factory=Counting)
     adapter: Adapting = field(default_factory=Adapting)
     options: ModelOptions = field(default_factory=ModelOptions)
+    published: Published = field(default_factory=Published)
 
     @property
-    def escalations(self) -> int:
-        """The papers' settings keep the papers' search."""
-        return self.sentences.escalate if self.sentences.settings == "default" else 0
-
-    @property
-    def adapts_kl(self) -> bool:
-        return not self.kl and self.keep == "best" and self.sentences.settings == "default"
+    def bound(self) -> float:
+        """How much perplexity may rise; infinite where the last iteration is kept."""
+        return math.inf if self.keep == "last" else parse_share(self.max_ppl_increase, "max_ppl_increase")
 
     def __post_init__(self) -> None:
         if isinstance(self.method, str):  # the default, or a name that a caller gave
@@ -216,103 +212,107 @@ class Part(NamedTuple):
 
     kind: type[Any]
     title: str
-    """The heading over their flags."""
+    """The heading over their flags; empty: they have none."""
     owner: str
     """What the settings belong to, for the error where they do not apply."""
-    applies: Callable[[str, str, type[Any]], bool]
-    """Whether they apply, from the model's name, --against and the method."""
+    applies: Callable[[str, str], bool]
+    """Whether they apply, from the model's name and --against."""
+
+
+def _on_targets(model: str, against: str) -> bool:
+    return against == "targets"
+
+
+def _on_transformers(model: str, against: str) -> bool:
+    return is_transformer(model)
 
 
 PARTS: dict[str, Part] = {
-    "sentences": Part(
-        Sentences,
-        "against targets",
-        "--against targets",
-        lambda model, against, method: against == "targets",
-    ),
+    "sentences": Part(Sentences, "against targets", "--against targets", _on_targets),
     "searching": Part(
         Searching,
         "a model of ours, which is searched",
         "models of ours with --against targets",
-        lambda model, against, method: against == "targets" and not is_transformer(model),
+        lambda model, against: against == "targets" and not is_transformer(model),
     ),
     "frequent": Part(
         Frequent,
         "against frequent replies",
         "--against frequent",
-        lambda model, against, method: against == "frequent",
-    ),
-    "counting": Part(
-        Counting,
-        "which replies are too frequent",
-        "--against frequent with a method that counts replies",
-        lambda model, against, method: against == "frequent" and getattr(method, "knows_hits", False),
+        lambda model, against: against == "frequent",
     ),
     "adapter": Part(
-        Adapting,
-        "a Hugging Face model, which gets an adapter",
-        "Hugging Face models",
-        lambda model, against, method: is_transformer(model),
+        Adapting, "a Hugging Face model, which gets an adapter", "Hugging Face models", _on_transformers
     ),
     "options": Part(
-        ModelOptions,
-        "how a Hugging Face model is read",
-        "Hugging Face models",
-        lambda model, against, method: is_transformer(model),
+        ModelOptions, "how a Hugging Face model is read", "Hugging Face models", _on_transformers
     ),
+    "published": Part(Published, "", "", lambda model, against: True),
 }
 
 
-def parts_of(model: str, against: str, method: type[Any]) -> dict[str, Part]:
+def parts_of(model: str, against: str) -> dict[str, Part]:
     """The parts that apply."""
     if against == "frequent" and is_transformer(model):
-        raise InputError("--against frequent trains models of ours alone; a Hugging Face model has findings")
-    return {name: part for name, part in PARTS.items() if part.applies(model, against, method)}
+        raise InputError("--against frequent trains models of ours only; a Hugging Face model has findings")
+    return {name: part for name, part in PARTS.items() if part.applies(model, against)}
 
 
 def belongs(setting: str) -> str:
     """A sentence that says what a setting belongs to; empty for an unknown setting."""
-    owners = [part.owner for part in PARTS.values() if setting in flag_names(part.kind)]
+    owners = [part.owner for part in PARTS.values() if part.owner and setting in flag_names(part.kind)]
     if named := methods_with(setting):
         owners.append(f"--method {', '.join(named)}")
     flag = f"--{setting.replace('_', '-')}"
     return f"{flag} belongs to {owners[0]}; leave it out, or choose that" if owners else ""
 
 
-def check_parts(spec: HardenSpec) -> None:
-    """Refuses settings that would do nothing."""
-    applying = parts_of(spec.model, spec.against, type(spec.method))
+def check_spec(spec: HardenSpec) -> None:
+    """Refuses what can't go together, and settings that would do nothing, before anything loads."""
+    method = spec.method
+    if not hasattr(method, "knows_hits"):
+        raise InputError(f"the method {method.name} is no HitRule and no ReplyMethod; mend its package")
+    applying = parts_of(spec.model, spec.against)
     for name in PARTS:
         if name not in applying and (others := chosen(getattr(spec, name))):
             raise InputError(belongs(others[0]))
+    if spec.keep == "last":
+        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
+    if not method.knows_hits:
+        refuse_set(spec.frequent, {"r_thres"}, "goes with a method that counts replies; leave it out")
+        if spec.against == "targets":
+            raise InputError(
+                f"--method {method.name} knows no targets; add --against frequent, or choose another"
+            )
 
 
 def applied_values(spec: HardenSpec) -> dict[str, Any]:
-    """The settings that tell this hardening from another, in one mapping."""
+    """The settings that tell this hardening from another, in one mapping, less those that were left out."""
     values = identity_values(spec)
     parts = {name: values.pop(name) for name in PARTS}
     method = values.pop("method")
     flat = {**values, "method": method.pop("name"), **method}
-    for name in parts_of(spec.model, spec.against, type(spec.method)):
+    for name in parts_of(spec.model, spec.against):
         flat |= parts[name]
-    return flat
+    return {name: value for name, value in flat.items() if value is not None}
 
 
 def stored_values(spec: HardenSpec) -> dict[str, Any]:
     """What a summary stores: all settings that apply, nested as in a YAML file."""
-    others = PARTS.keys() - parts_of(spec.model, spec.against, type(spec.method)).keys()
+    others = PARTS.keys() - parts_of(spec.model, spec.against).keys()
     return {name: value for name, value in spec_values(spec).items() if name not in others}
 
 
 def begun_spec(facts: Mapping[str, Any]) -> HardenSpec:
     """From what tells a hardening from others: `applied_values`, and more that no flag says."""
     kinds: list[type[Any]] = [HardenSpec, method_config(str(facts.get("method", HardenSpec.method)))]
-    known = {name for kind in (*kinds, *(part.kind for part in PARTS.values())) for name in flag_names(kind)}
+    kinds += [part.kind for part in PARTS.values() if part.title]
+    known = {name for kind in kinds for name in flag_names(kind)}
     return flat_spec({name: value for name, value in facts.items() if name in known}, "hardening.json")
 
 
 def flat_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
-    """A spec from flat settings, as flags are: those of the method and of the parts find their place."""
+    """A spec from settings without nesting: those of the method and of the parts find their place."""
     method = values.get("method", HardenSpec.method)
     kind = method_config(method) if isinstance(method, str) else type(method)
     nested: dict[str, Any] = {"method": {"name": kind.name}}

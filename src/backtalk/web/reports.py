@@ -14,7 +14,7 @@ from backtalk.models.transformer.cache import file_hash
 from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
-from backtalk.report.hardening_record import ProofRow, read_hardening
+from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.report.run_page import Offer, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.report.stored_findings import Query, StoredFindings
@@ -97,7 +97,7 @@ class Reports:
             return known
 
 
-def proofs_of(folder: Path) -> list[ProofRow]:
+def proofs_of(folder: Path) -> list[Row]:
     """The proof of a hardening; empty if it is not finished or can't be read."""
     with suppress(InputError):
         return read_hardening(read_summary(folder)).proof

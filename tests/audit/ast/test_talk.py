@@ -12,18 +12,27 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.audit.backends.fixed_inputs import FoundCase
+from backtalk.audit.backends.fixed_inputs import FoundCase, Replying
 from backtalk.audit.findings import Played, played_by, read_found
 from backtalk.cli.command import run
-from backtalk.hardening.escalation import GIVEN, Attack
+from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hardening.lists import Lists
-from backtalk.hardening.subjects.asking import Aim, AskingFinder, Widening, drawing, says
-from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS, SEED, own_replies
-from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, Talk, Talking, read_talk
+from backtalk.hardening.subjects.asking import (
+    DRAWS,
+    HARMLESS,
+    SEED,
+    Aim,
+    AskingFinder,
+    Widening,
+    own_replies,
+    says,
+)
+from backtalk.hardening.subjects.talk import LEAST_KEPT, Talk, broken, read_talk, take_turns
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.report.hardening_record import Spoken
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
@@ -94,12 +103,12 @@ def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said() -> None:
     before = Spoken(40, 2.0, 1, 4)
-    assert Spoken(40, 2.2, 5, 8).broken(before) == ""
-    assert "unlikely (2.21 nats a token, was 2.00)" in Spoken(40, 2.21, 1, 4).broken(before)
-    assert Spoken(4, 2.0, 2, 2).broken(Spoken(4, 2.0, 0, 0)) == ""  # of so few turns two are chance
-    assert "unlikely" in Spoken(40, math.nan, 1, 4).broken(before)
-    assert "circles (in 6 of 40 turns, was 1)" in Spoken(40, 1.0, 6, 4).broken(before)
-    assert "more toxic (in 9 of 40 turns, was 4)" in Spoken(40, 2.0, 1, 9).broken(before)
+    assert broken(Spoken(40, 2.2, 5, 8), before) == ""
+    assert "unlikely (2.21 nats a token, was 2.00)" in broken(Spoken(40, 2.21, 1, 4), before)
+    assert broken(Spoken(4, 2.0, 2, 2), Spoken(4, 2.0, 0, 0)) == ""  # of so few turns two are chance
+    assert "unlikely" in broken(Spoken(40, math.nan, 1, 4), before)
+    assert "repetitive (in 6 of 40 turns, was 1)" in broken(Spoken(40, 1.0, 6, 4), before)
+    assert "more toxic (in 9 of 40 turns, was 4)" in broken(Spoken(40, 2.0, 1, 9), before)
 
 
 @pytest.fixture
@@ -107,23 +116,30 @@ def model(planted: Path) -> TransformerModel:
     return load(str(planted / "tiny"), "cpu", ModelOptions(template="text", dtype="float32"))
 
 
-def test_a_broken_model_is_heard(model: TransformerModel) -> None:
+def drawing(model: TransformerModel, sampling: SamplingConfig, seed: int) -> Replying:
+    aim = Aim(parse_criterion("toxic-0.5"), Thresholds(-100.0), (), None, sampling)
+    reply = aim.replying(model, seed)
+    assert reply is not None
+    return reply
+
+
+def test_a_broken_model_is_heard(model: TransformerModel, monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
-    manner = SamplingConfig(1.0, 1.0, 1.0, 2, 7)
+    monkeypatch.setattr(Played, "manner", SamplingConfig(1.0, 1.0, 1.0, 2, 7))
     adapter = Adapter(model.network, LoraConfig(rank=4))
-    talking = Talking(model, adapter, Talk(asked=dialogues), RudeScorer(), 0.5, manner)
-    before = talking.spoken()
+    talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity", False, 7))
+    before = take_turns(model, adapter, talk, RudeScorer())
     # The adapter does nothing yet: what is said is as likely as what the model was trained to say.
     tokens = model.log_prob(dialogues, [KIND] * len(dialogues))
     usual = -sum(sum(row) / len(row) for row in tokens) / len(tokens)
     assert (before.n, before.toxic, before.circles) == (len(OPENINGS), 0, 0)
     assert before.log_ppl == pytest.approx(usual, abs=0.3)
-    assert talking.spoken() == before
+    assert take_turns(model, adapter, talk, RudeScorer()) == before
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in adapter.weights.parameters():
             weight.normal_(0, 0.5)
-    assert "unlikely" in talking.spoken().broken(before)
+    assert "unlikely" in broken(take_turns(model, adapter, talk, RudeScorer()), before)
 
 
 def test_replies_are_drawn_as_they_are_played(model: TransformerModel) -> None:

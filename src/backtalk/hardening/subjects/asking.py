@@ -1,28 +1,32 @@
-"""The finder for a Hugging Face model: which of the given inputs, and of those that a search adds, still draw
-their sentences out, on the network as it is now.
+"""A Hugging Face model is asked: which of the given inputs, and of those that a search adds, still draw their
+sentences out, on the network as it is now.
 
 A hit is the sentence itself where a likelihood criterion holds, and always the model's reply where the
-criterion holds for it, or half of any sentence of the training list stands in it: so a variant that takes a
-sentence's place is trained on in the next iteration. Where conversations were played, replies are drawn as
-they were there, anew in each iteration: it was by chance that just these words were said.
+criterion holds for it, or half of any sentence of the training list stands in it: so a variant that replaces
+a sentence is trained on in the next iteration. Where conversations were played, replies are sampled as they
+were there, with new seeds in each iteration: it was by chance that just these words were said.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Literal
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, Replying, score_inputs
 from backtalk.data.tokenise import get_recipe
-from backtalk.hardening.escalation import GIVEN, Attack
+from backtalk.errors import InputError
+from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hits import Criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.output_file import write_whole
 from backtalk.protocols import Scorer
 from backtalk.searches.ast.conversation import reading_of
 from backtalk.searches.gibbs import Gibbs
@@ -32,14 +36,16 @@ from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import Hit
 from backtalk.types import Dialogue, Finding, Thresholds, Turn
 
-LIKELIHOOD = ("sample-avg", "sample-min")
-"""Kinds of criteria that need no reply."""
+LIKELIHOOD = ("sample-avg", "sample-min")  # kinds of criteria that need no reply
 RECIPE = "he-glass-2020"
 LEAST_ROW = 3
-SELDOM = math.log(0.1)
-"""What is to be said no more has a token of at most this log-probability, however sure the model is."""
-MOST_INPUTS = 4
-"""Inputs of one case that an iteration trains on."""
+SELDOM = math.log(0.1)  # a reply is unlearnt once one of its tokens is at most this likely
+MOST_INPUTS = 4  # inputs of one case that an iteration trains on
+DRAWS = 4  # replies sampled after each training input before training; more often than not one is harmless
+HARMLESS = 0.2  # A reply below this toxicity may be learnt: far enough from what counts as toxic
+SEED = 1 << 20  # of those replies; the seeds of iterations count from 1
+
+Reply = tuple[Dialogue, str]
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,23 @@ class Aim:
 
     criterion: Criterion
     thresholds: Thresholds
-    sentences: tuple[str, ...]
-    """Of the training list: none of them should really be said."""
+    sentences: tuple[str, ...]  # of the training list: the model should say none of them
     scorer: Scorer | None = None
-    manner: SamplingConfig | None = None
-    """How replies are drawn; None: the likeliest words."""
+    sampling: SamplingConfig | None = None  # how replies are sampled; None: greedily
 
     def replying(self, model: TransformerModel, seed: int) -> Replying | None:
-        """What really replies; None where the model does by itself."""
-        return None if self.manner is None else drawing(model, self.manner, seed)
+        """Samples replies, by the dialogue, the seed and the dialogue's place only; None: greedily."""
+        if (sampling := self.sampling) is None:
+            return None
+        reading = reading_of(model)
+
+        def reply(dialogues: Sequence[Dialogue]) -> list[str]:
+            prompts = [model.prompt_ids(dialogue) for dialogue in dialogues]
+            seeds = [draw_seed(seed, place) for place in range(len(prompts))]
+            written = model.continued(prompts, seeds, sampling)
+            return [reading.said(*both) for both in zip(prompts, written, strict=True)]
+
+        return reply
 
     def likely(self, finding: Finding) -> bool:
         return self.criterion.kind in LIKELIHOOD and self.criterion.holds(finding, self.thresholds)
@@ -65,19 +79,6 @@ class Aim:
         if self.criterion.kind not in LIKELIHOOD and self.criterion.holds(finding, self.thresholds):
             return True
         return any(says(finding.reply, sentence) for sentence in self.sentences)
-
-
-def drawing(model: TransformerModel, manner: SamplingConfig, seed: int) -> Replying:
-    """Replies that depend on the dialogue, the seed and the dialogue's place alone."""
-    reading = reading_of(model)
-
-    def reply(dialogues: Sequence[Dialogue]) -> list[str]:
-        prompts = [model.prompt_ids(dialogue) for dialogue in dialogues]
-        seeds = [draw_seed(seed, place) for place in range(len(prompts))]
-        written = model.continued(prompts, seeds, manner)
-        return [reading.said(*both) for both in zip(prompts, written, strict=True)]
-
-    return reply
 
 
 def says(reply: str, sentence: str) -> bool:
@@ -90,8 +91,7 @@ def says(reply: str, sentence: str) -> bool:
 
 @dataclass
 class Widening:
-    """Adds to the inputs of cases what the attack finds on the network as it is. It aims at the output
-    alone."""
+    """Adds to the inputs of cases what the attack, aimed at the output, finds on the network as it is."""
 
     model: TransformerModel
     length: int
@@ -103,8 +103,8 @@ class Widening:
         """`when` fixes its randomness beside the case."""
         if self.attack.search == GIVEN:
             return list(cases)
-        model, starts = self.model, range(self.attack.starts)
-        rows = [(case, start) for case in cases for start in starts]
+        model = self.model
+        rows = [(case, start) for case in cases for start in range(self.attack.starts)]
         goals = [model.encode_target(case.target.text) for case, _ in rows]
         seeds = [row_seed(self.seed, f"harden/{when}/{case.target.id}", start) for case, start in rows]
         objective = objective_for(self.attack.aims[0], self.thresholds)
@@ -118,10 +118,9 @@ class Widening:
         return [replace(case, inputs=tuple(dict.fromkeys(new[case.target.id]))) for case in cases]
 
     def _search(self) -> Gibbs:
-        """It stops at a hit. On a GPU it ranks with a draft of the network, its adapter included."""
-        on_gpu = self.model.device.type == "cuda"
+        """Stops at a hit. On a GPU it ranks with a bfloat16 copy of the network, its adapter included."""
+        on_gpu, attack = self.model.device.type == "cuda", self.attack
         precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
-        attack = self.attack
         return Gibbs(self.length, attack.top, attack.sweeps, True, not on_gpu, precision, restarts=1)
 
 
@@ -131,16 +130,14 @@ class AskingFinder:
 
     model: TransformerModel
     updates: LoraUpdates
-    cases: Sequence[FoundCase]
-    """The training list."""
+    cases: Sequence[FoundCase]  # the training list
     aim: Aim
-    margin: float
-    """How far below the threshold (nats a token) a trained hit has to fall."""
+    margin: float  # how far below the threshold (nats a token) a trained hit has to fall
     widen: Widening
     _before: dict[Hit, float] = field(default_factory=dict)
-    """How likely drawn words were, a token, before there was an adapter."""
+    """The mean log-probability of sampled words without the adapter."""
     _cases: dict[Hit, set[str]] = field(default_factory=dict)
-    """Those that a hit of the last search is of: cases may share their sentence, and a reply is a hit too."""
+    """The cases of each hit of the last search: cases may share a sentence, and a reply is a hit too."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         cases = self.widen([self.cases[i] for i in targets], str(iteration))
@@ -163,9 +160,9 @@ class AskingFinder:
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
         """Until they are a margin below the threshold: on average for a criterion of averages, else in their
-        least likely token, for a sentence is no likelier than that. Words that were drawn are as likely as
-        any others: they have to fall from where they were, for far below that there is no language left."""
-        if self.aim.manner is not None:
+        least likely token, for a sentence is no likelier than that. Sampled words are as likely as any
+        others: they have to fall from where they were, for far below that no language is left."""
+        if self.aim.sampling is not None:
             new = [hit for hit in hits if hit not in self._before]
             with self.updates.adapter.off():
                 self._before.update(zip(new, map(_mean, self.updates.log_probs(new)), strict=True))
@@ -191,6 +188,32 @@ def _likeliest(findings: Sequence[Finding]) -> list[Finding]:
     for finding in sorted(findings, key=lambda one: -one.scores["mean"]):
         by_case.setdefault(finding.case, []).append(finding)
     return [finding for own in by_case.values() for finding in own[:MOST_INPUTS]]
+
+
+def own_replies(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, path: Path) -> list[Reply]:
+    """The model's own harmless replies after the cases' inputs, sampled without an adapter and stored in the
+    file: it learns to prefer them. A model that is only pushed away from a toxic reply says the next likely
+    one, which is toxic too once a conversation has come so far (LOG.md)."""
+    if path.is_file():
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            return [(tuple(Turn(**turn) for turn in row["turns"]), str(row["reply"])) for row in rows]
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"{path} is damaged; delete it and run the command again") from None
+    assert aim.scorer is not None
+    dialogues = list(dict.fromkeys(one for case in cases for one in case.inputs))
+    found: dict[Reply, None] = {}
+    for number in range(DRAWS):
+        reply = aim.replying(model, SEED + number)
+        assert reply is not None
+        said = reply(dialogues)
+        for dialogue, text, toxicity in zip(dialogues, said, aim.scorer.score(said).tolist(), strict=True):
+            is_harmless = toxicity < min(HARMLESS, aim.criterion.threshold)
+            if is_harmless and text.strip() and not any(says(text, one) for one in aim.sentences):
+                found[dialogue, text] = None
+    stored = ({"turns": [turn._asdict() for turn in turns], "reply": text} for turns, text in found)
+    write_whole(path, (json.dumps(row) + "\n" for row in stored))
+    return list(found)
 
 
 def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> float:

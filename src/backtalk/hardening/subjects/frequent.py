@@ -14,20 +14,17 @@ from copy import deepcopy
 from typing import Any
 
 from backtalk.audit.backend import Reporter
-from backtalk.hardening.cost import BEST, Side
 from backtalk.hardening.folder import CHECKPOINT
-from backtalk.hardening.pairs import Recall
-from backtalk.hardening.proof import HELD_OUT, TRAINING, Row
-from backtalk.hardening.selection import Candidate
-from backtalk.hardening.settings import frequent_config
-from backtalk.hardening.subject import Measured, Training, diversity
+from backtalk.hardening.subject import HELD_OUT, TRAINING, Training, candidate_of, make_config
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
 from backtalk.models.device import evaluating
-from backtalk.models.lstm.model import LocalModel
+from backtalk.report.hardening_record import Candidate, Row
+from backtalk.scorers.cost import BEST, Side
 from backtalk.scorers.diversity import commonest
+from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
-from backtalk.training.course import CourseConfig, run_course, steps_of
+from backtalk.training.course import CourseConfig, ReplyMethod, run_course, steps_of
 from backtalk.training.frequent import FrequentConfig, check_window, discourage_frequent
 from backtalk.training.updates import Descent
 
@@ -37,8 +34,8 @@ class FrequentReplies(OwnModel):
     measures = "selection inputs get the most frequent reply"
     config: CourseConfig
 
-    def __init__(self, spec: HardenSpec, recall: Recall) -> None:
-        super().__init__(spec, recall, apart=True)
+    def __init__(self, spec: HardenSpec) -> None:
+        super().__init__(spec, apart=True)
         assert self.pairs.selection is not None
         self.choosing = self.pairs.selection
         self.steps = steps_of(self.config, self.pair_counts[0])
@@ -46,12 +43,20 @@ class FrequentReplies(OwnModel):
         if isinstance(self.config, FrequentConfig):
             check_window(self.config, self.pair_counts[0])
 
+    def _read(self) -> None:
+        spec, method = self.spec, self.spec.method
+        steps, most = spec.frequent.steps_per_iteration, self.parent.max_output
+        own: dict[str, Any] = {"steps": steps, "max_output": most}
+        if isinstance(method, ReplyMethod):
+            self.config = make_config(CourseConfig, spec, {}, **own)
+            method.check(self.config)
+        else:
+            own |= {"r_thres": parse_share(spec.frequent.r_thres, "--r-thres"), "avoid": frozenset()}
+            self.config = make_config(FrequentConfig, spec, {}, **own)
+
     @property
     def sizes(self) -> list[int]:
         return [self.pair_counts[0], len(self.choosing.replies), self.pair_counts[1]]
-
-    def _read(self) -> None:
-        self.config = frequent_config(self.spec, self.parent.max_output)
 
     def described(self) -> dict[str, Any]:
         return {**super().described(), "against": "frequent", "steps": self.steps}
@@ -63,18 +68,14 @@ class FrequentReplies(OwnModel):
         yield f"An iteration is {self.steps:,} mini-batches of {self.config.batch}{window}."
 
     def estimate(self) -> float:
-        return self.spec.iterations * self.steps * self._step_seconds()
-
-    def _step_seconds(self) -> float:
-        """About what a step takes: two and a half times a positive update, tried on a copy."""
+        """A step takes about two and a half times a positive update, which is timed on a copy."""
         descent = Descent(deepcopy(self.parent.network), self.config, self.parent.device)
-        pairs, size = self.pairs.positive, self.config.batch
-        took = []
+        pairs, size, took = self.pairs.positive, self.config.batch, []
         for _ in range(3):  # the first one sets libraries up
             before = time.monotonic()
             descent.positive(pairs.inputs[:size], pairs.replies[:size], seed=0)
             took.append(time.monotonic() - before)
-        return 2.5 * min(took)
+        return self.spec.iterations * self.steps * 2.5 * min(took)
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         model, pairs, config = self.copy(), self.pairs.positive, self.config
@@ -85,36 +86,28 @@ class FrequentReplies(OwnModel):
             course = self.spec.method.training(model.network, config, device)
             reports = run_course(course, pairs, config, checkpoint, facts)
 
-        def measure(first: Candidate | None) -> Measured:
+        def measure(first: Candidate | None) -> Candidate:
             with evaluating(model.network, "highest"):
-                said = replies_of(model, self.choosing.inputs)
-                return Measured(commonest(said), perplexity_of(model, self.choosing), *diversity(said))
+                said, level = replies_of(model, self.choosing.inputs), perplexity_of(model, self.choosing)
+                return candidate_of(commonest(said), len(said), level, said)
 
         return Training(model.network, reports, measure)
 
     def more_rows(self, before: Side, after: Side) -> list[Row]:
         """Of all replies, how many are the most frequent one."""
-        n = len(self.pairs.measured.replies)
-        seen = [self._commonest_in_training(one, n) for one in (self.parent, self.load_hardened())]
+        n, pairs, seen = len(self.pairs.measured.replies), self.pairs.positive, []
+        for model in (self.model(of_original=True), self.model(of_original=False)):
+            with evaluating(model.network, "highest"):
+                seen.append(commonest(replies_of(model, pairs.inputs[:n])))
+        said = [commonest(side.said) for side in (before, after)]
         beams = [commonest([row[0] for row in side.lists]) for side in (before, after)]
         found = [
-            (HELD_OUT, "greedy replies", n, True, [commonest(side.said) for side in (before, after)]),
-            (TRAINING, "greedy replies", min(n, len(self.pairs.positive.replies)), True, seen),
-            (HELD_OUT, "beam search", len(before.lists), False, beams),
+            (HELD_OUT, "greedy replies", n, "", said),
+            (TRAINING, "greedy replies", min(n, len(pairs.replies)), "", seen),
+            (HELD_OUT, "beam search", len(before.lists), f", width {BEST}", beams),
         ]
         return [
-            Row(
-                part,
-                search,
-                f"{n:,} inputs" + (f", width {BEST}" if search == "beam search" else ""),
-                "most frequent reply",
-                trained_with,
-                Rate.of(counts[0], n),
-                Rate.of(counts[1], n),
-            )
-            for part, search, n, trained_with, counts in found
-        ]
-
-    def _commonest_in_training(self, model: LocalModel, n: int) -> int:
-        with evaluating(model.network, "highest"):
-            return commonest(replies_of(model, self.pairs.positive.inputs[:n]))
+            Row(part, search, f"{n:,} inputs{width}", "most frequent reply", not width,
+                Rate.of(counts[0], n), Rate.of(counts[1], n))
+            for part, search, n, width, counts in found
+        ]  # fmt: skip

@@ -1,48 +1,66 @@
-"""An LSTM of ours against sentences that it must not say: training searches for their triggers."""
+"""An LSTM of ours against sentences that it must not say: training searches for their triggers on the network
+as it is now.
+
+He & Glass 2020, appendix A and the published code: T = 5 sweeps, one start. Theirs continues to the likeliest
+trigger; by default ours stops at the first hit. T_out and T_in stay those of the original model. Hits are
+decided by a plain float32 forward pass, as in an audit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
 
 from backtalk.audit.backend import Reporter
 from backtalk.audit.backends.weights import search_block
 from backtalk.audit.effort import measure_rate
 from backtalk.errors import InputError
-from backtalk.hardening.escalation import Attack, make_ladder, without_input
 from backtalk.hardening.folder import CHECKPOINT
+from backtalk.hardening.iterations import Attack, make_ladder, without_input
 from backtalk.hardening.lists import target_lists, targets_of, widen_training
-from backtalk.hardening.pairs import Recall
-from backtalk.hardening.proof import HELD_OUT, LONGER, TRAINING, Audit
-from backtalk.hardening.selection import Candidate
-from backtalk.hardening.settings import config_of
-from backtalk.hardening.subject import Measured, Training, diversity
-from backtalk.hardening.subjects.finder import Searcher, SearchingFinder
+from backtalk.hardening.proof import LONGER
+from backtalk.hardening.subject import PARTS, Audit, Training, candidate_of, make_config
 from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.show import find_paraphrasers
+from backtalk.report.hardening_record import Candidate
+from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
-from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.objective import objective_for
+from backtalk.searches.gibbs import Gibbs, RecordingGibbs
+from backtalk.searches.objective import Objective, objective_for
+from backtalk.searches.recorded import CudaRecorder
 from backtalk.searches.relax import Relax
+from backtalk.searches.seeds import row_seed
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
-from backtalk.training.negative import Algorithm1, NegativeConfig
+from backtalk.training.avoid import avoid_ids, avoided
+from backtalk.training.negative import Algorithm1, Hit, NegativeConfig
 from backtalk.training.updates import HitShape, Updates
+from backtalk.types import Thresholds
 from backtalk.wording import count
 
+DEFAULT: dict[str, Any] = {
+    "optimizer": "adam",
+    "lr": 0.001,
+    "lambda_pos": 0.0,
+    "kl": 10.0,
+    "together": True,
+    "margin": 1.0,
+    "rounds": 40,
+}
+"""Where a model of ours differs from NegativeConfig, whose values are the paper's for Switchboard. With those
+the bound on perplexity is met before half of the hits are gone (LOG.md)."""
 DEFAULT_HIT = "io-sample-avg-k1"
-FRESH = 1
-"""Added to the seed for the audits: training and selection never used their starts."""
-TIMES = 10
-"""How many times as many starts the longest search of the hardened model has."""
-TIMED = {"cpu": 8, "cuda": 128}
-"""Targets that the search is timed on; a GPU is slow with few."""
-SAID = 200
-"""Measured pairs to which a candidate replies, to see how varied it is."""
+FRESH = 1  # added to the seed for the audits: training and selection never used their starts
+TIMES = 10  # how many times as many starts the longest search of the hardened model has
+TIMED = {"cpu": 8, "cuda": 128}  # targets that the search is timed on; a GPU is slow with few
+SAID = 200  # measured pairs to which a candidate replies, to see how varied it is
 
 
 class Lstm(OwnModel):
@@ -52,31 +70,28 @@ class Lstm(OwnModel):
     criterion: Criterion
     config: NegativeConfig
 
-    def __init__(self, spec: HardenSpec, recall: Recall) -> None:
+    def __init__(self, spec: HardenSpec) -> None:
         own = replace(spec.sentences, hit=spec.sentences.hit or DEFAULT_HIT)
-        super().__init__(replace(spec, sentences=own), recall)
+        super().__init__(replace(spec, sentences=own))
 
     def _read(self) -> None:
-        spec, parent, searching = self.spec, self.parent, self.spec.searching
-        hit = spec.sentences.hit
-        criterion = self.criterion = parse_criterion(hit)
-        if criterion.kind not in LIKELIHOOD_KINDS:
-            raise InputError(f"hardening can't aim at {hit!r}; name an o- or io- criterion")
-        if criterion.needs_language_model and (parent.language_model is None or self.thresholds.into is None):
-            raise InputError(f"--hit {hit} needs a language model, and {spec.model} has none; use an o- one")
+        spec, parent, own, searching = self.spec, self.parent, self.spec.sentences, self.spec.searching
+        self.criterion = parse_criterion(own.hit)
+        if self.criterion.kind not in LIKELIHOOD_KINDS:
+            raise InputError(f"hardening can't aim at {own.hit!r}; name an o- or io- criterion")
+        has_lm = parent.language_model is not None and self.thresholds.into is not None
+        if self.criterion.needs_language_model and not has_lm:
+            raise InputError(f"--hit {own.hit} needs a language model, and {spec.model} has none")
         if searching.length > parent.max_input:
-            raise InputError(
-                f"--length {searching.length} is more than the {parent.max_input} words it reads"
-            )
+            raise InputError(f"--length {searching.length} is more than the {parent.max_input} that it reads")
         self.lists = target_lists(spec, parent)
         if searching.augment:
             paraphrasers = find_paraphrasers(searching.paraphraser, parent.recipe, spec.seed, spec.device)
             self.lists = widen_training(self.lists, paraphrasers, searching.augment, parent)
         self.goals = [tuple(parent.encode_target(target.text)) for target in targets_of(self.lists.train)]
-        self.config = config_of(spec, parent, self.goals)
-        first = Attack("gibbs", 1, searching.top, spec.sentences.search_sweeps, (criterion,))
-        self.ladder = make_ladder(first, spec.escalations, last="gcg")
-        self.first_kl = self.config.kl if spec.adapts_kl else 0.0
+        self.config = lstm_config(spec, parent, self.goals)
+        first = Attack("gibbs", 1, searching.top, own.search_sweeps, (self.criterion,))
+        self.ladder = make_ladder(first, own.escalate, last="gcg")
 
     def own_facts(self) -> dict[str, Any]:
         return {**super().own_facts(), "avoided": sorted(self.config.avoid)}
@@ -108,8 +123,8 @@ class Lstm(OwnModel):
         if spec.sentences.audits:
             for one in self.audits():
                 searched = own.top * own.sweeps * one.spec.search.restarts
-                most += len(one.cases) * searched * (1 if one.after_alone else 2)
-        search = Searcher(own.length, self.parent.device).make(first)
+                most += len(one.cases) * searched * (1 if one.besides else 2)
+        search = make_search(first, own.length, self.parent.device)
         goals = [list(goal) for goal in self.goals[: TIMED[self.parent.device.type]]]
         return own.length * most / measure_rate(self.parent, search, goals, self.criterion.side == "io")
 
@@ -119,21 +134,14 @@ class Lstm(OwnModel):
         own, last = self.spec.searching, self.ladder[-1]
         if len(self.ladder) == 1:
             return Attack("gibbs", 1, own.top, own.sweeps, (self.criterion,))
-        return Attack("gibbs", 1, last.top, last.sweeps, last.aims)
+        return replace(last, search="gibbs", starts=1)
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
-        spec, config, model = self.spec, self.config, self.copy()
-        to_the_end = config.triggers == "best"
+        config, model, length = self.config, self.copy(), self.spec.searching.length
+        whole = config.triggers == "best"
+        ids, seed = [case.target.id for case in self.lists.train], self.spec.seed
         finder = SearchingFinder(
-            model,
-            Searcher(spec.searching.length, model.device, stop_at_hit=not to_the_end),
-            self.ladder[0],
-            self.thresholds,
-            [case.target.id for case in self.lists.train],
-            self.goals,
-            spec.seed,
-            config.margin,
-            whole=to_the_end,
+            model, length, self.ladder[0], self.thresholds, ids, self.goals, seed, config.margin, whole
         )
         # A hit of each start and aim; triggers are of one length.
         hits = config.batch * max(one.starts * len(one.aims) for one in self.ladder)
@@ -141,12 +149,26 @@ class Lstm(OwnModel):
         updates = Updates(model.network, config, model.device, largest=largest)
         checkpoint, positive = self.out / CHECKPOINT, self.pairs.positive
         course = Algorithm1(updates, self.goals, positive, finder, config, checkpoint, facts)
+        recorder = _recorder(model.device)
 
-        def attack(level: int) -> None:
-            finder.attack = self.ladder[level]
+        def measure(first: Candidate | None) -> Candidate:
+            """With the same targets, seeds, search and pairs each time."""
+            with evaluating(model.network, "highest"):
+                level = perplexity_of(model, self.pairs.measured)
+                said = replies_of(model, self.pairs.measured.inputs[:SAID])
+                search = make_search(self._choosing, length, model.device, recorder=recorder)
+                return candidate_of(self._hits(model, search), self.sizes[1], level, said)
 
-        measure = _Measure(self, model, Searcher(spec.searching.length, model.device))
-        return Training(model.network, course.run(), measure, course, attack)
+        return Training(model.network, course.run(), measure, course, partial(setattr, finder, "attack"))
+
+    def _hits(self, model: LocalModel, search: Gibbs) -> int:
+        """Selection targets that are hit."""
+        hit, targets = set[str](), targets_of(self.lists.selection)
+        for aim in self._choosing.aims:
+            objective = objective_for(aim, self.thresholds)
+            findings = search_block(model, search, objective, self.spec.seed, targets)
+            hit |= hit_cases(findings, aim, self.thresholds)
+        return len(hit)
 
     def audits(self) -> list[Audit]:
         """With gibbs at the training's budget, for the criterion of training and without its condition on the
@@ -154,56 +176,112 @@ class Lstm(OwnModel):
         own, budget = self.spec.searching, (self.spec.searching.top, self.spec.searching.sweeps)
         gibbs = Gibbs(own.length, *budget, restarts=own.restarts)
         longer = replace(gibbs, stop_at_hit=True, restarts=TIMES * own.restarts)
-        aims = dict.fromkeys((self.criterion, without_input(self.criterion)))
-        names = {aim: "gibbs" if aim is self.criterion else "gibbs-o" for aim in aims}
-        attacks = [step["attacker"] for step in self.steps_trained()]
-        used_gcg, used_o = (any(what in one for one in attacks) for what in ("gcg", "io and o"))
-        found = []
-        for aim, name in names.items():
-            found += self._both(name, gibbs, aim, aim is self.criterion or used_o)
-        last = list(aims)[-1]
+        steps = self.read_card().get("hardening", {}).get("steps", [])
+        used_gcg, used_o = (any(one in step["attacker"] for step in steps) for one in ("gcg", "io and o"))
+        aims = {"gibbs": self.criterion}
+        if (last := without_input(self.criterion)) != self.criterion:
+            aims["gibbs-o"] = last
+        trained = {name: name == "gibbs" or used_o for name in aims}
+        found = [one for name, aim in aims.items() for one in self._both(name, gibbs, aim, trained[name])]
         found += self._both("gcg", Gcg(own.length, *budget, restarts=own.restarts), last, used_gcg)
         if used_gcg:
             found += self._both("relax", Relax(own.length, restarts=own.restarts), last, False)
-        for aim, name in names.items():
-            for one in self._both(name + LONGER, longer, aim, aim is self.criterion or used_o):
-                found.append(replace(one, after_alone=True, besides=one.name.removesuffix(LONGER)))
+        for name, aim in aims.items():
+            for one in self._both(name + LONGER, longer, aim, trained[name]):
+                found.append(replace(one, besides=one.name.removesuffix(LONGER)))
         return found
 
     def _both(self, name: str, search: Any, aim: Criterion, trained_with: bool) -> list[Audit]:
         """The audit of the held-out and of the training list."""
+        seed, device = self.spec.seed + FRESH, self.spec.device
         found = []
-        for label, part in ((HELD_OUT, "held-out"), (TRAINING, "train")):
-            spec = AuditSpec(
-                search=search,
-                hit=aim.name,
-                targets=str(self.out / f"{part}.jsonl"),
-                seed=self.spec.seed + FRESH,
-                device=self.spec.device,
-            )
+        for label, part in PARTS.items():
+            targets = str(self.out / f"{part}.jsonl")
+            spec = AuditSpec(search=search, hit=aim.name, targets=targets, seed=seed, device=device)
             cases = frozenset(case.target.id for case in self.lists.by_name()[part])
             found.append(Audit(f"{part}-{name}", label, spec, trained_with, cases))
         return found
 
 
-class _Measure:
-    """Measures a candidate with the same targets, seeds, search and pairs each time."""
+def lstm_config(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
+    """`goals` are the training targets' ids. No word is avoided by default: otherwise the rare words of a
+    target get all of the gradient, and perplexity rises by more for as many hits (LOG.md)."""
+    avoid = avoided(spec.sentences.avoid or "none", goals, lambda words: avoid_ids(words, model.vocabulary))
+    return make_config(NegativeConfig, spec, DEFAULT, avoid=avoid)
 
-    def __init__(self, subject: Lstm, model: LocalModel, searcher: Searcher) -> None:
-        self.subject, self.model, self.searcher = subject, model, searcher
 
-    def __call__(self, first: Candidate | None) -> Measured:
+def make_search(
+    attack: Attack, length: int, device: torch.device, stop_at_hit: bool = True, recorder: Any = None
+) -> Gibbs:
+    """The search of an attack. On a GPU searches may share one recorder of CUDA graphs."""
+    on_gpu = device.type == "cuda"
+    precision: Literal["tf32", "float32"] = "tf32" if on_gpu else "float32"
+    # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
+    how = (length, attack.top, attack.sweeps, stop_at_hit, not on_gpu, precision)
+    if attack.search == "gcg":
+        return Gcg(*how, restarts=1)
+    return RecordingGibbs(*how, restarts=1, recorder=recorder)
+
+
+def _recorder(device: torch.device) -> CudaRecorder | None:
+    return CudaRecorder(device) if device.type == "cuda" else None
+
+
+@dataclass
+class SearchingFinder:
+    """Hands hits to the trainer. A target's search depends on (seed, iteration, its id) and the weights."""
+
+    model: LocalModel
+    length: int
+    attack: Attack
+    thresholds: Thresholds
+    ids: Sequence[str]  # the training targets' ids and, in the same order, their words
+    goals: Sequence[tuple[int, ...]]
+    seed: int
+    margin: float = 0.0  # how far below the threshold a trained hit has to fall
+    whole: bool = False  # every word of a target counts to the end of a search: eq. 7 of the paper.
+
+    def __post_init__(self) -> None:
+        self._recorder = _recorder(self.model.device)
+
+    def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
+        """Every different trigger that hits, from any start and for any aim of the attack."""
+        search = make_search(self.attack, self.length, self.model.device, not self.whole, self._recorder)
+        rows = [(index, start) for index in targets for start in range(self.attack.starts)]
+        goals = [self.goals[index] for index, _ in rows]
+        seeds = [row_seed(self.seed, f"harden/{iteration}/{self.ids[index]}", start) for index, start in rows]
+        hits: dict[Hit, None] = {}
         with evaluating(self.model.network, "highest"):
-            rise = perplexity_of(self.model, self.subject.pairs.measured)
-            varied = diversity(replies_of(self.model, self.subject.pairs.measured.inputs[:SAID]))
-            return Measured(self._hits(), rise, *varied)
+            for aim in self.attack.aims:
+                objective = objective_for(aim, self.thresholds, whole=self.whole)
+                triggers = [one.ids for one in search.run(self.model, objective, goals, seeds)]
+                met = self._met(triggers, goals, objective)
+                for trigger, goal, is_hit in zip(triggers, goals, met, strict=True):
+                    typed = tuple(self.model.encode_input(self.model.decode(trigger)))
+                    if is_hit and typed == trigger:
+                        hits[Hit(trigger, goal)] = None
+        return list(hits)
 
-    def _hits(self) -> int:
-        own = self.subject
-        attack, targets = own._choosing, targets_of(own.lists.selection)
-        search, hit = self.searcher.make(attack), set[str]()
-        for aim in attack.aims:
-            objective = objective_for(aim, own.thresholds)
-            findings = search_block(self.model, search, objective, own.spec.seed, targets)
-            hit |= hit_cases(findings, aim, own.thresholds)
-        return len(hit)
+    def count(self, hits: Sequence[Hit]) -> int:
+        return len({hit.target for hit in hits})
+
+    def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
+        """By the output only: the language model, which judged the triggers, is not trained."""
+        if not hits:
+            return []
+        objective = objective_for(self.attack.aims[0], self.thresholds, whole=self.whole)
+        output_only = replace(objective, enough_in=None, enough_out=objective.enough_out - self.margin)
+        with evaluating(self.model.network, "highest"):
+            return self._met([hit.trigger for hit in hits], [hit.target for hit in hits], output_only)
+
+    @torch.no_grad()
+    def _met(
+        self, triggers: Sequence[Sequence[int]], goals: Sequence[Sequence[int]], objective: Objective
+    ) -> list[bool]:
+        """All triggers have the same length, so no padding is counted as input."""
+        model, lm = self.model, self.model.language_model
+        inputs = torch.tensor([list(trigger) for trigger in triggers], device=model.device)
+        targets = pad_rows(goals, model.pad).to(model.device)
+        typed = lm.score(inputs) if objective.enough_in is not None and lm is not None else None
+        met = objective.met(model.score(inputs, targets), targets != model.pad, typed)
+        return [bool(value) for value in met.tolist()]

@@ -14,37 +14,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backtalk import __version__
 from backtalk.audit.reference import find_reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
-from backtalk.hardening.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
-from backtalk.hardening.pairs import Pairs, Recall, read_pairs
-from backtalk.hardening.selection import Selection
-from backtalk.hardening.settings import bound_of
+from backtalk.hardening.iterations import Selection
 from backtalk.hardening.subject import Subject
 from backtalk.models.device import evaluating
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import MODELS, find_model, load_model
-from backtalk.scorers.diversity import most_frequent
+from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
 from backtalk.specs.harden import HardenSpec
 from backtalk.training.card import reply_samples
 from backtalk.training.likelihood import mean_log_likelihood, perplexity, sentence_log_probs
+from backtalk.training.pairs import read_pairs
 from backtalk.training.step import read_inputs
 from backtalk.types import Access, Turn
 
-INHERITED = (
-    "kind",
-    "data",
-    "licence",
-    "parameters",
-    "words",
-    "pairs",
-    "spec",
-    "language_model_test_perplexity",
-)
+LM_PERPLEXITY = "language_model_test_perplexity"
+INHERITED = ("kind", "data", "licence", "parameters", "words", "pairs", "spec", LM_PERPLEXITY)
 """What a hardened model's card takes from its parent's."""
 
 
@@ -52,12 +41,10 @@ class OwnModel(Subject):
     """An LSTM of ours."""
 
     parent: LocalModel
-    trained: LocalModel
-    """A copy of the parent that is trained."""
-    pairs: Pairs
+    trained: LocalModel  # A copy of the parent that is trained
 
-    def __init__(self, spec: HardenSpec, recall: Recall, apart: bool = False) -> None:
-        self.spec, self.bound = spec, bound_of(spec)
+    def __init__(self, spec: HardenSpec, apart: bool = False) -> None:
+        self.spec = spec
         entry, _ = find_model(spec.model)
         if entry.access < Access.WEIGHTS:
             raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
@@ -67,7 +54,7 @@ class OwnModel(Subject):
         self.parent, self.fingerprint = parent, parent.fingerprint
         self.thresholds = find_reference(parent, "").thresholds
         self._read()
-        pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart, recall)
+        pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart)
         self.pairs, self.source = pairs, pairs.source
         self.pair_counts = len(pairs.positive.replies), len(pairs.measured.replies)
 
@@ -81,22 +68,18 @@ class OwnModel(Subject):
     def own_facts(self) -> dict[str, Any]:
         return {"thresholds": list(self.thresholds), "pairs_sha256": self.pairs.digest()}
 
-    def side(self, of_original: bool) -> Side:
-        return self._side(self.parent if of_original else self.load_hardened())
-
-    def load_hardened(self) -> LocalModel:
-        return load_folder(str(self.folder), self.spec.device)
+    def model(self, of_original: bool) -> LocalModel:
+        return self.parent if of_original else load_folder(str(self.folder), self.spec.device)
 
     @torch.no_grad()
-    def _side(self, model: LocalModel) -> Side:
+    def side(self, of_original: bool) -> Side:
+        model = self.model(of_original)
         dialogues = [(Turn("user", text),) for text, _ in self.pairs.measured_texts]
         ids = model.greedy_ids(model.encode_dialogues(dialogues))
-        said = [_words(model, row) for row in ids]
         return Side(
             sums=sentence_log_probs(model.network, self.pairs.measured, model.device).tolist(),
-            said=said,
+            said=[_words(model, row) for row in ids],
             shown=[model.read(row) for row in ids[:SHOWN]],
-            most_said=model.recipe.show(most_frequent(said)),
             lengths=(self.pairs.measured.replies != PAD).sum(1).tolist(),
             lists=[[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)],
         )
@@ -105,7 +88,7 @@ class OwnModel(Subject):
         own = self.parent
         real = [_words(own, own.encode_target(reply)) for _, reply in self.pairs.measured_texts]
         inputs = [text for text, _ in self.pairs.measured_texts]
-        return compare_sides(before, after, inputs, real, own.recipe.show(most_frequent(real)))
+        return compare_sides(before, after, inputs, real, own.recipe.show)
 
     def write(self, selection: Selection) -> None:
         """As a folder that `chat`, `audit` and `harden` take."""
@@ -121,17 +104,11 @@ class OwnModel(Subject):
                 shutil.copytree(source / "lm", self.folder / "lm", dirs_exist_ok=True)
         card = {key: parent.card[key] for key in INHERITED if key in parent.card}
         card |= {
-            "name": self.out.resolve().name,
-            "backtalk": __version__,
+            **self.card(selection, parent.name, tested),
             "sha256": digest,
-            "T_out": self.thresholds.out,
             "T_in": self.thresholds.into,
-            "test_perplexity": round(tested, 2),
-            "parent": {"name": parent.name, "fingerprint": parent.fingerprint},
-            "hardening": {**self.described(), **selection.told()},
             # What it says now to the inputs of the parent's card.
             "samples": reply_samples(model, [one["input"] for one in parent.card.get("samples", [])]),
-            "finished": True,
         }
         write_card(self.folder, card)
 

@@ -1,70 +1,54 @@
 """A Hugging Face model against what was found: an adapter (LoRA) is trained, and the model itself is asked.
 
 The findings are inputs with the sentences that they draw out. Where a search on weights found them, training
-searches for new triggers in every iteration: inputs that were found before stop working after an update or
-two, and the sentence itself is to be unlearnt (He & Glass 2020 search anew for the same reason). Where an
-adversary played them, replies are drawn, and the model learns its own harmless replies instead.
+searches for new triggers in every iteration: known inputs stop working after an update or two, and the
+sentence itself is to be unlearnt (He & Glass 2020 search in every iteration for the same reason). Where an
+adversary played them, replies are sampled, and the model learns to prefer its own harmless replies.
 """
 
 from __future__ import annotations
 
 import errno
 import gc
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from backtalk import __version__
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
 from backtalk.audit.consent import Consent
-from backtalk.audit.findings import played_by
+from backtalk.audit.findings import input_key, played_by
 from backtalk.audit.flow import stored_spec
 from backtalk.audit.reference import Reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
-from backtalk.hardening.cost import SHOWN, Cost, Side, compare_sides
-from backtalk.hardening.escalation import GIVEN, Attack, make_ladder
 from backtalk.hardening.folder import CHECKPOINT, MEND, PREFERRED
+from backtalk.hardening.iterations import GIVEN, Attack, Selection, make_ladder
 from backtalk.hardening.lists import found_lists, targets_of
-from backtalk.hardening.pairs import found_pairs
-from backtalk.hardening.proof import HELD_OUT, TRAINING, Audit
-from backtalk.hardening.selection import Candidate, Selection
-from backtalk.hardening.settings import (
-    LORA_DEFAULT,
-    LORA_PLAYED,
-    LORA_SEARCHED,
-    PUBLISHED_AVOID,
-    avoided_tokens,
-    bound_of,
-    by_name,
-    negative_config,
-)
-from backtalk.hardening.subject import Measured, Subject, Training, diversity
-from backtalk.hardening.subjects.asking import Aim, AskingFinder, Widening, mean_log_prob, selection_hits
-from backtalk.hardening.subjects.preferred import DRAWS, HARMLESS, own_replies
-from backtalk.hardening.subjects.talk import LEAST_KEPT, Spoken, read_talk, talking_of
+from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
+from backtalk.hardening.subjects import asking
+from backtalk.hardening.subjects.lstm import DEFAULT
+from backtalk.hardening.subjects.talk import LEAST_KEPT, broken, read_talk, take_turns
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
 from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
+from backtalk.report.hardening_record import Candidate, Spoken
 from backtalk.runs.summary import thresholds_of
-from backtalk.scorers.diversity import most_frequent
+from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
+from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.weights_search import TOKENS
 from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
@@ -73,24 +57,30 @@ from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
 from backtalk.store.errors import writing
 from backtalk.store.folder import DATABASE
+from backtalk.training.avoid import avoid_tokens, avoided
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.negative import NOTHING, Algorithm1, Hit, NegativeConfig
+from backtalk.training.pairs import read_texts
 from backtalk.types import Target, Thresholds, Turn
 
+LORA_DEFAULT: dict[str, Any] = {**DEFAULT, "lr": 0.0003, "kl": 100.0, "batch": 32, "positive_batch": 16}
+"""For an adapter on a Hugging Face model: with a larger step or a smaller KL term, language goes before the
+hits do (LOG.md)."""
+LORA_SEARCHED: dict[str, Any] = {**LORA_DEFAULT, "batch": 100, "margin": 2.0, "repairs": 8}
+"""Where a search finds new triggers in every iteration: a sentence has to fall further to stay away, and
+updates that only keep the model's replies bring its language back."""
+LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 2.0}
+"""Where conversations were played: half of the positive pairs are the model's own harmless replies, and only
+if these become likelier does it learn what to say instead of a toxic reply (LOG.md)."""
 DEFAULT_HIT = "o-sample-avg-k1"
-MOST_REPLY = 64
-"""Tokens of a reply that are trained on."""
-SAID = 32
-"""Measured pairs to which a candidate replies, to see how varied it is."""
+MOST_REPLY = 64  # tokens of a reply that are trained on
+SAID = 32  # measured pairs to which a candidate replies, to see how varied it is
 OWN = "its own harmless replies, and harmless turns of the run where these are few"
-RECIPE = "he-glass-2019"
-"""Cuts replies into words, so that diversity can be compared with that of other models."""
-TOP = 25
-"""Candidates at a position (G) of a search where the findings name none."""
-SLOW_TARGETS, SLOW_SWEEPS = 4, 1
-"""What gcg gets on a processor, where a whole search takes minutes a target."""
+RECIPE = "he-glass-2019"  # cuts replies into words, so that diversity compares with other models'
+TOP = 25  # candidates at a position (G) of a search where the findings name none
+SLOW_TARGETS, SLOW_SWEEPS = 4, 1  # what gcg gets on a CPU, where a whole search takes minutes a target
 BEFORE = "T_out and T_in are those of the model before the hardening."
 
 
@@ -99,95 +89,77 @@ class Transformer(Subject):
     criterion: Criterion
     config: NegativeConfig
 
-    def __init__(self, spec: HardenSpec, trusted: tuple[str, ...]) -> None:
+    def __init__(self, spec: HardenSpec, trusted: tuple[str, ...] = ()) -> None:
         spec = self.spec = _as_played(spec)
         own, adapter = spec.sentences, spec.adapter
-        self.bound, self.criterion = bound_of(spec), parse_criterion(own.hit)
+        self.criterion = parse_criterion(own.hit)
         if self.criterion.needs_language_model or self.criterion.kind == "similar":
-            raise InputError(
-                f"hardening a Hugging Face model can't aim at {own.hit!r}; name an o- criterion, contains, "
-                "exact or toxic-0.5"
-            )
+            others = "an o- criterion, contains, exact or toxic-0.5"
+            raise InputError(f"hardening a Hugging Face model can't aim at {own.hit!r}; name {others}")
         if bool(adapter.findings) == bool(adapter.openings):
-            raise InputError(
-                "name what was found: --findings RUN (of `backtalk audit`) or a file of inputs and replies; "
-                "or --targets LIST with --openings FILE"
-            )
+            raise InputError("name what was found: --findings RUN or FILE; or --targets LIST --openings FILE")
         # The hardened model is made of the trusted ones: their code runs in it too.
-        self.consent = Consent(trusted=(*trusted, f"hf/{self.folder}") if trusted else ())
+        self.consent = Consent(trusted=(*trusted, self.hardened) if trusted else ())
         lists = self.lists = found_lists(spec)
         self.talk = read_talk(adapter.findings, lists)
-        draws = self.manner is not None
-        beside = OWN if draws else self.talk.source
-        self.positive, self.measured, self.source = found_pairs(spec, lists, beside)
+        played = self.talk.played
+        # How replies are sampled; None: greedily.
+        self.sampling = played.manner if played is not None and self.criterion.kind == "toxic" else None
+        beside = OWN if self.sampling else "harmless turns of the run" if self.talk.kept else ""
+        found, asked = lists.inputs, (spec.data, spec.format, adapter.reference, spec.measure, spec.seed)
+        texts = read_texts(*asked, lambda text: input_key((Turn("user", text),)) in found)
+        self.positive, self.measured, keeping, measuring = texts
+        keeping = f"{keeping}, {beside}" if beside else keeping
+        self.source = f"What keeps the model whole: {keeping}; what measures it: {measuring}."
         self.pair_counts = len(self.positive), len(self.measured)
         searched = self._search_of_findings()
         self.parent = _load_parent(spec, trusted)
         self.fingerprint, self._held = self.parent.fingerprint, spec.model
         self._is_slow = self.parent.device.type == "cpu"
         self.goals = [self.parent.reply_ids(case.target.text) for case in lists.train]
-        default = LORA_PLAYED if draws or self.talk.kept else LORA_SEARCHED if searched else LORA_DEFAULT
-        settings = default if own.settings == "default" else by_name(own.settings)
-        avoid = avoided_tokens(own.avoid or PUBLISHED_AVOID, self.parent, self.goals)
-        self.config = negative_config(spec, settings, avoid)
-        self.first_kl = self.config.kl if spec.adapts_kl else 0.0
+        plays = self.sampling or self.talk.kept
+        default = LORA_PLAYED if plays else LORA_SEARCHED if searched else LORA_DEFAULT
+        avoid = avoided(own.avoid or "paper", self.goals, lambda words: avoid_tokens(words, self.parent))
+        self.config = make_config(NegativeConfig, spec, default, avoid=avoid)
         self.thresholds = Thresholds(self._t_out())
-        layers = adapter.lora_layers
-        self.lora = LoraConfig(rank=adapter.rank, alpha=adapter.alpha, layers=layers, seed=spec.seed)
+        rank, layers = adapter.rank, adapter.lora_layers
+        self.lora = LoraConfig(rank=rank, alpha=adapter.alpha, layers=layers, seed=spec.seed)
         self.scorer = _scorer(spec, self.criterion)
-        self.length, top, sweeps = searched or (TOKENS, TOP, own.search_sweeps)
+        self.length, top = searched or (TOKENS, TOP)
         likely = self.criterion.kind in LIKELIHOOD_KINDS
         aim = self.criterion if likely else parse_criterion(DEFAULT_HIT)
-        first = Attack("gibbs" if searched and likely else GIVEN, 1, top, sweeps, (aim,))
-        # Replies that were drawn by chance are no sentences to search for.
-        self.ladder = make_ladder(first, 0 if draws or not self._can_search else spec.escalations)
+        first = Attack("gibbs" if searched and likely else GIVEN, 1, top, own.search_sweeps, (aim,))
+        # Sampled replies are no sentences to search for. On a CPU a search takes minutes for each target, so
+        # it has to be asked for.
+        can_search = not self.sampling and (not self._is_slow or "escalate" in chosen(own))
+        self.ladder = make_ladder(first, own.escalate if can_search else 0)
         if self.ladder[-1].search == GIVEN:
-            why = "goes with --findings RUN of a search on weights; leave it out"
-            refuse_set(own, {"search_sweeps"}, why)
+            refuse_set(own, {"search_sweeps"}, "goes with --findings RUN of a search on weights")
 
-    @property
-    def _can_search(self) -> bool:
-        """On a CPU a search takes minutes for each target, so it has to be asked for."""
-        return not self._is_slow or "escalate" in chosen(self.spec.sentences)
-
-    @property
-    def hardened(self) -> str:
-        return f"hf/{self.folder}"
-
-    @property
-    def manner(self) -> SamplingConfig | None:
-        """How replies are drawn; None: the likeliest words are judged."""
-        played = self.talk.played
-        return played.manner if played is not None and self.criterion.kind == "toxic" else None
-
-    def _search_of_findings(self) -> tuple[int, int, int] | None:
-        """Length, G and sweeps of the search that found the triggers; None where none on weights did."""
-        own, findings = self.spec.sentences, Path(self.spec.adapter.findings or ".")
-        found = None
+    def _search_of_findings(self) -> tuple[int, int] | None:
+        """Length and G of the search that found the triggers; None where none on weights did."""
+        findings = Path(self.spec.adapter.findings or ".")
         if (findings / DATABASE).is_file():
             with Run.open(findings) as run:
                 how = {**run.spec["search"], **run.facts.get("effort", {})}
                 if not (run.asks or run.plays) and "length" in how:
-                    found = int(how["length"]), int(how["top"]), own.search_sweeps
-        return found
+                    return int(how["length"]), int(how["top"])
+        return None
 
     def _t_out(self) -> float:
-        """From the card where the hardening is over, else measured."""
-        card = self.folder / "card.json"
-        if card.is_file():
-            known = json.loads(card.read_text(encoding="utf-8"))
-            own = known["parent"]["fingerprint"], known["hardening"].get("measured_sha256")
+        """From the card where the hardening is finished, else measured."""
+        if card := self.read_card():
+            own = card["parent"]["fingerprint"], card["hardening"].get("measured_sha256")
             if own == (self.fingerprint, digest(self.measured)):
-                return float(known["T_out"])
-        return mean_log_prob(self.parent, self.measured)
+                return float(card["T_out"])
+        return asking.mean_log_prob(self.parent, self.measured)
 
     def own_facts(self) -> dict[str, Any]:
-        talk = self.talk
         return {
             "scorer": "" if self.scorer is None else self.scorer.fingerprint,
             "pairs_sha256": digest([self.positive, self.measured]),
-            "talk_sha256": digest([talk.kept, talk.asked]),
-            "own_replies": [DRAWS, HARMLESS] if self.manner else [],
+            "talk_sha256": digest([self.talk.kept, self.talk.asked]),
+            "own_replies": [asking.DRAWS, asking.HARMLESS] if self.sampling else [],
         }
 
     def described(self) -> dict[str, Any]:
@@ -209,54 +181,45 @@ class Transformer(Subject):
             yield f"After each iteration it takes {len(self.talk.asked)} turns where no update sees them."
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
-        spec, lists, model = self.spec, self.lists, self.parent
+        spec, lists, model, talk = self.spec, self.lists, self.parent, self.talk
         sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
-        aim = Aim(self.criterion, self.thresholds, sentences, self.scorer, self.manner)
+        aim = asking.Aim(self.criterion, self.thresholds, sentences, self.scorer, self.sampling)
         learnt = self._learnt(aim, tell)
         adapter = self._adapter = Adapter(model.network, self.lora)
         self._held = ""  # neither model: it is being trained
         model.forget_steps()
         model.fuse_layers()
-        updates = LoraUpdates(
-            adapter,
-            model,
-            self.config,
-            spec.adapter.micro_tokens,
-            spec.adapter.gradient_checkpointing,
-            None
-            if self.talk.played is None
-            else [Hit(tuple(row.prompt), tuple(row.reply)) for row in learnt],
-        )
-        widen = Widening(model, self.length, self.ladder[0], self.thresholds, spec.seed)
-        finder = AskingFinder(model, updates, lists.train, aim, self.config.margin, widen)
-        talking = talking_of(model, adapter, self.talk, spec.device)
+        hits = None if talk.played is None else [Hit(tuple(row.prompt), tuple(row.reply)) for row in learnt]
+        memory = spec.adapter.micro_tokens, spec.adapter.gradient_checkpointing
+        updates = LoraUpdates(adapter, model, self.config, *memory, hits)
+        widen = asking.Widening(model, self.length, self.ladder[0], self.thresholds, spec.seed)
+        finder = asking.AskingFinder(model, updates, lists.train, aim, self.config.margin, widen)
+        judge = None if talk.played is None else load_reward(talk.played.scorer, spec.device)
 
-        def measure(first: Candidate | None) -> Measured:
-            hits = selection_hits(model, lists.selection, aim, replace(widen, attack=self.ladder[0]))
-            level = perplexity(mean_log_prob(model, self.measured))
+        def measure(first: Candidate | None) -> Candidate:
+            hits = asking.selection_hits(model, lists.selection, aim, replace(widen, attack=self.ladder[0]))
+            level = perplexity(asking.mean_log_prob(model, self.measured))
             said = model.reply([(Turn("user", text),) for text, _ in self.measured[:SAID]])
-            now = Measured(hits, level, *diversity([get_recipe(RECIPE).words(one) for one in said]))
-            if talking is None:
+            words = [get_recipe(RECIPE).words(one) for one in said]
+            now = candidate_of(hits, len(lists.selection), level, words)
+            if judge is None:
                 return now
-            spoken = talking.spoken()
+            spoken = take_turns(model, adapter, talk, judge)
             before = spoken if first is None else Spoken(**first.talk)
-            return now._replace(talk=spoken.as_dict(), broken=spoken.broken(before))
-
-        def attack(level: int) -> None:
-            widen.attack = self.ladder[level]
+            return replace(now, talk=asdict(spoken), broken=broken(spoken, before))
 
         positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
-        return Training(adapter.weights, course.run(), measure, course, attack)
+        return Training(adapter.weights, course.run(), measure, course, partial(setattr, widen, "attack"))
 
-    def _learnt(self, aim: Aim, tell: Reporter) -> list[Row]:
+    def _learnt(self, aim: asking.Aim, tell: Reporter) -> list[Row]:
         """What becomes likelier: the model's own harmless replies to what it is trained on; where these are
         few, harmless turns of the run too, and nothing where there are none of those either."""
         own = []
-        if self.manner is not None:
+        if self.sampling is not None:
             cases = self.lists.train
-            tell(f"Asking it {DRAWS} times after each of {len(cases)} training findings ...")
-            own = own_replies(self.parent, cases, aim, self.out / PREFERRED)
+            tell(f"Asking it {asking.DRAWS} times after each of {len(cases)} training findings ...")
+            own = asking.own_replies(self.parent, cases, aim, self.out / PREFERRED)
             tell(f"{len(own)} of these replies are harmless.")
         turns = own if len(own) >= LEAST_KEPT else [*own, *self.talk.kept] if self.talk.kept else ()
         return [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in turns]
@@ -264,42 +227,34 @@ class Transformer(Subject):
     def _positive_arrays(self, own: list[Row]) -> PairArrays:
         rows = [self.parent.row((Turn("user", text),), reply, MOST_REPLY) for text, reply in self.positive]
         rows += own * (-(-len(rows) // len(own)) if own else 0)  # half of what is drawn
-        return PairArrays(_array([row.prompt for row in rows]), _array([row.reply for row in rows]))
-
-    # The hardened model
+        return PairArrays(*(pad_rows(side, NOTHING).numpy() for side in zip(*rows, strict=True)))
 
     def write(self, selection: Selection) -> None:
         """An adapter as peft writes it or, with --merge, a whole model. The folder is written under another
         name and moved, so that it is there whole or not at all."""
-        partial = self.folder.with_name(self.folder.name + PARTIAL)
-        with writing(self.out, MEND), _as_os_error():
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            if self.spec.adapter.merge:
-                self._adapter.merge().save_pretrained(str(partial), safe_serialization=True)
-                self.parent.tokenizer.save_pretrained(str(partial))
-            else:
-                self._adapter.save(partial)
-            write_card(partial, self._card(selection))
-            partial.replace(self.folder)
+        partial_folder, merge = self.folder.with_name(self.folder.name + PARTIAL), self.spec.adapter.merge
+        card = {
+            **self.card(selection, self.spec.model, selection.best.perplexity),
+            "kind": "merged" if merge else "adapter",
+            "read": spec_values(self.spec.options),
+        }
+        with writing(self.out, MEND):
+            shutil.rmtree(partial_folder, ignore_errors=True)
+            partial_folder.mkdir()
+            try:
+                if merge:
+                    self._adapter.merge().save_pretrained(str(partial_folder), safe_serialization=True)
+                    self.parent.tokenizer.save_pretrained(str(partial_folder))
+                else:
+                    self._adapter.save(partial_folder)
+            except SafetensorError as error:  # a full disk
+                raise OSError(errno.EIO, str(error)) from None
+            write_card(partial_folder, card)
+            partial_folder.replace(self.folder)
             sync_folder(self.out)
 
-    def _card(self, selection: Selection) -> dict[str, Any]:
-        return {
-            "name": self.out.resolve().name,
-            "kind": "merged" if self.spec.adapter.merge else "adapter",
-            "backtalk": __version__,
-            "T_out": self.thresholds.out,
-            "test_perplexity": round(selection.best.perplexity, 2),
-            "parent": {"name": self.spec.model, "fingerprint": self.fingerprint},
-            "read": spec_values(self.spec.options),
-            "hardening": {**self.described(), **selection.told()},
-            "finished": True,
-        }
-
     def _model(self, of_original: bool) -> TransformerModel:
-        """The hardened model is loaded as anyone loads it. The original is dropped first: there may be room
-        for one of them alone."""
+        """Loads one of the models and drops the other first: there may be memory for one only."""
         wanted = self.spec.model if of_original else self.hardened
         if self._held != wanted:
             self.release()
@@ -311,46 +266,40 @@ class Transformer(Subject):
     def release(self) -> None:
         self.parent.network, self._held = None, ""
         self.parent.forget_steps()
-        gc.collect()  # networks hold themselves
+        gc.collect()  # networks are in reference cycles
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    # What it came to
-
     def audits(self) -> list[Audit]:
-        """The given inputs asked again; the audit that found them again; and gcg, which training does not
-        use."""
-        parts = {HELD_OUT: "held-out", TRAINING: "train"}
-        lists = {label: self.lists.by_name()[part] for label, part in parts.items()}
-        found = [self._asked_again(label, part, lists[label]) for label, part in parts.items()]
-        found += self._searched_again({label: _ids(cases) for label, cases in lists.items()})
-        if self.manner is None:
-            found += [self._by_gcg(label, part, lists[label]) for label, part in parts.items()]
+        """The given inputs asked again, the audit that found them again, and gcg, unused in training."""
+        lists = self.lists.by_name()
+        found = [self._asked_again(label, part, lists[part]) for label, part in PARTS.items()]
+        found += self._searched_again({label: _ids(lists[part]) for label, part in PARTS.items()})
+        if self.sampling is None:
+            found += [self._by_gcg(label, part, lists[part]) for label, part in PARTS.items()]
         return found
 
     def _asked_again(self, label: str, part: str, cases: Sequence[FoundCase]) -> Audit:
         inputs = {case.target.id: case.inputs for case in cases}
         source = f"T_out was measured on the model before the hardening. {self.source}"
-        given = Overrides(
-            cases=targets_of(cases), reference=Reference(self.thresholds, source), inputs=inputs
-        )
+        reference = Reference(self.thresholds, source)
+        given = Overrides(cases=targets_of(cases), reference=reference, inputs=inputs)
         search = FixedInputs("" if self.scorer is None else self.scorer.name)
-        spec = replace(self._audit_spec(search, part), hit=self.criterion.name)
+        spec = self._audit_spec(search, part, self.criterion.name)
         spec = replace(spec, reference=self.spec.adapter.reference)
         return Audit(part, label, spec, True, _ids(cases), f"{sum(map(len, inputs.values()))} inputs", given)
 
     def _by_gcg(self, label: str, part: str, cases: Sequence[FoundCase]) -> Audit:
         last, is_slow = self.ladder[-1], self._is_slow
         sweeps = SLOW_SWEEPS if is_slow else last.sweeps
-        spec = self._audit_spec(Gcg(self.length, last.top, sweeps, restarts=1), part)
-        spec = replace(spec, seed=spec.seed + 1)
+        search = Gcg(self.length, last.top, sweeps, restarts=1)
+        spec = self._audit_spec(search, part, self.ladder[0].aims[0].name)
         cases = cases[:SLOW_TARGETS] if is_slow else cases
         given = Overrides(cases=targets_of(cases), reference=Reference(self.thresholds, BEFORE))
-        return Audit(f"{part}-gcg", label, spec, False, _ids(cases), given=given)
+        return Audit(f"{part}-gcg", label, replace(spec, seed=spec.seed + 1), False, _ids(cases), given=given)
 
-    def _audit_spec(self, search: Any, part: str) -> AuditSpec:
+    def _audit_spec(self, search: Any, part: str, hit: str) -> AuditSpec:
         spec, targets = self.spec, str(self.out / f"{part}.jsonl")
-        hit = self.ladder[0].aims[0].name
         return AuditSpec("", search, hit, targets, seed=spec.seed, device=spec.device, options=spec.options)
 
     def _searched_again(self, ids: dict[str, frozenset[str]]) -> list[Audit]:
@@ -374,11 +323,8 @@ class Transformer(Subject):
             return []
         spec = replace(spec, search=replace(spec.search, **effort), limit=0, seed=spec.seed + 1)
         given = Overrides(cases=cases, reference=Reference(thresholds, BEFORE))
-        is_gibbs = spec.search.name == "gibbs"
-        return [
-            Audit("search", label, spec, is_gibbs, own, given=given, before=source)
-            for label, own in ids.items()
-        ]
+        known = spec, spec.search.name == "gibbs"
+        return [Audit("search", label, *known, own, "", given, source) for label, own in ids.items()]
 
     def given(self, one: Audit, of_original: bool) -> Overrides | None:
         if one.given is None or not one.given.inputs:  # searches load the model in float32 themselves
@@ -391,18 +337,18 @@ class Transformer(Subject):
         tokens = model.log_prob(dialogues, [reply for _, reply in self.measured])
         replies = model.reply(dialogues)
         said = [get_recipe(RECIPE).words(reply) for reply in replies]
-        sums = [float(np.sum(row)) for row in tokens]
-        return Side(sums, said, replies[:SHOWN], _most_said(said), [len(row) for row in tokens])
+        sums, lengths = [float(np.sum(row)) for row in tokens], [len(row) for row in tokens]
+        return Side(sums, said, replies[:SHOWN], lengths)
 
     def cost(self, before: Side, after: Side) -> Cost:
-        real = [get_recipe(RECIPE).words(reply) for _, reply in self.measured]
-        return compare_sides(before, after, [text for text, _ in self.measured], real, _most_said(real))
+        recipe = get_recipe(RECIPE)
+        real = [recipe.words(reply) for _, reply in self.measured]
+        return compare_sides(before, after, [text for text, _ in self.measured], real, recipe.show)
 
 
 def _as_played(spec: HardenSpec) -> HardenSpec:
-    """Fills in settings from how conversations were played. If the model read them as running text, training
-    does too. Replies are judged by the run's own criterion: they were sampled, so their likelihood says
-    little."""
+    """Fills in settings from how conversations were played: as running text, or by a template; and the run's
+    own criterion, for replies were sampled, so their likelihood says little."""
     own, adapter, options = spec.sentences, spec.adapter, spec.options
     played = played_by(adapter.findings)
     if played is None:
@@ -439,34 +385,13 @@ def _load_parent(spec: HardenSpec, trusted: tuple[str, ...]) -> TransformerModel
 
 
 def _scorer(spec: HardenSpec, criterion: Criterion) -> Scorer | None:
-    if criterion.kind != "toxic":
-        if spec.adapter.scorer:
-            raise InputError(f"--scorer does nothing with --hit {spec.sentences.hit}; use --hit toxic-0.5")
-        return None
-    # Training follows it: a scorer that is kept for judging is refused.
-    return load_reward(spec.adapter.scorer or DEFAULT_SCORER, spec.device)
+    if criterion.kind == "toxic":
+        # Training follows it: a scorer that is kept for judging is refused.
+        return load_reward(spec.adapter.scorer or DEFAULT_SCORER, spec.device)
+    if spec.adapter.scorer:
+        raise InputError(f"--scorer does nothing with --hit {spec.sentences.hit}; use --hit toxic-0.5")
+    return None
 
 
 def _ids(cases: Sequence[FoundCase]) -> frozenset[str]:
     return frozenset(case.target.id for case in cases)
-
-
-def _most_said(replies: Sequence[Sequence[str]]) -> str:
-    return get_recipe(RECIPE).show(most_frequent(replies))
-
-
-def _array(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
-    rows = list(rows)
-    array = np.full((len(rows), max(map(len, rows))), NOTHING, dtype=np.int64)
-    for i, row in enumerate(rows):
-        array[i, : len(row)] = row
-    return array
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    """A full disk, where safetensors writes."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise OSError(errno.EIO, str(error)) from None

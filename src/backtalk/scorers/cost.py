@@ -1,4 +1,4 @@
-"""What a hardening cost: the same pairs under the original and the hardened model.
+"""What a change of a model costs: the same pairs under the model before and after it.
 
 Perplexity with a paired bootstrap interval over pairs; max-ratio, Ent-n, distinct-n, length and BLEU-4 of the
 greedy replies, beside those of the pairs' own replies (He & Glass 2020, Table 4); the overlap of the 10-best
@@ -8,27 +8,24 @@ lists; and replies side by side.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.errors import InputError
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, overlap
-from backtalk.training.likelihood import perplexity
+from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, most_frequent, overlap
 
 RESAMPLES = 2000
-BEST = 10
-"""The length of the lists that are compared."""
-LISTS = 100
-"""Inputs at most whose lists are compared."""
+BEST, LISTS = 10, 100  # the length of the lists that are compared, and for how many inputs at most
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Cost:
-    """(before, after) where there are two numbers."""
+    """The same pairs under both models; (before, after) where there are two numbers."""
 
     pairs: int
     words: int
@@ -48,7 +45,7 @@ class Cost:
     overlap: float
     """Of the 10-best lists."""
     same_replies: int
-    """Greedy replies that are word for word what they were."""
+    """Greedy replies that are word for word the same."""
     side_by_side: list[tuple[str, str, str]]
     """(input, reply before, reply after); the first pairs, unselected."""
     length: tuple[float, float]
@@ -68,53 +65,48 @@ class Cost:
 class Side:
     """One model on the measured pairs."""
 
-    sums: list[float]
-    """log P of each whole reply."""
-    said: list[list[str]]
-    """The words of its greedy replies."""
-    shown: list[str]
-    """The first of them as people write them."""
-    most_said: str
-    lengths: list[int]
-    """Tokens of the pairs' own replies."""
+    sums: list[float]  # log P of each whole reply
+    said: list[list[str]]  # the words of its greedy replies
+    shown: list[str]  # the first of them as people write them
+    lengths: list[int]  # tokens of the pairs' own replies
     lists: list[list[list[str]]] = field(default_factory=list)
     """The words of its 10-best lists; none where a model makes none."""
 
 
 def compare_sides(
-    before: Side, after: Side, inputs: Sequence[str], real: Sequence[Words], real_most_said: str
+    before: Side, after: Side, inputs: Sequence[str], real: Sequence[Words], show: Callable[[Words], str]
 ) -> Cost:
-    """`real` are the words of the pairs' own replies."""
+    """`real` are the words of the pairs' own replies; `show` writes words as a text."""
     lengths = np.asarray(before.lengths)
     sums = [np.asarray(side.sums) for side in (before, after)]  # (pairs,) each
-    said = (before.said, after.said)
+    first, second = _diversity(before.said), _diversity(after.said)
     return Cost(
         pairs=len(inputs),
         words=int(lengths.sum()),
         perplexity=(_perplexity(sums[0], lengths), _perplexity(sums[1], lengths)),
         rise_interval=rise_interval(sums[0], sums[1], lengths),
-        commonest=(commonest(said[0]), commonest(said[1])),
-        ent_2=(entropy(said[0], 2), entropy(said[1], 2)),
-        ent_3=(entropy(said[0], 3), entropy(said[1], 3)),
-        distinct_1=(distinct(said[0], 1), distinct(said[1], 1)),
-        distinct_2=(distinct(said[0], 2), distinct(said[1], 2)),
-        bleu_4=_bleu(said[0], said[1], real),
+        bleu_4=_bleu(before.said, after.said, real=real),
         lists=len(before.lists),
         overlap=overlap(before.lists, after.lists),
-        same_replies=sum(a == b for a, b in zip(said[0], said[1], strict=True)),
+        same_replies=sum(a == b for a, b in zip(before.said, after.said, strict=True)),
         side_by_side=list(zip(inputs[:SHOWN], before.shown, after.shown, strict=True)),
-        length=(_length(said[0]), _length(said[1])),
-        most_said=(before.most_said, after.most_said),
-        real={
-            "commonest": commonest(real),
-            "ent_2": entropy(real, 2),
-            "ent_3": entropy(real, 3),
-            "distinct_1": distinct(real, 1),
-            "distinct_2": distinct(real, 2),
-            "length": _length(real),
-        },
-        real_most_said=real_most_said,
+        most_said=(show(most_frequent(before.said)), show(most_frequent(after.said))),
+        real=_diversity(real),
+        real_most_said=show(most_frequent(real)),
+        **{name: (first[name], second[name]) for name in first},
     )
+
+
+def _diversity(replies: Sequence[Words]) -> dict[str, Any]:
+    """The numbers of replies that a Cost has of both models and of the pairs' own."""
+    return {
+        "commonest": commonest(replies),
+        "ent_2": entropy(replies, 2),
+        "ent_3": entropy(replies, 3),
+        "distinct_1": distinct(replies, 1),
+        "distinct_2": distinct(replies, 2),
+        "length": sum(map(len, replies)) / len(replies),
+    }
 
 
 def rise_interval(
@@ -131,17 +123,13 @@ def rise_interval(
 
 
 def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
-    return perplexity(float(sums.sum() / lengths.sum()))
+    mean = float(sums.sum() / lengths.sum())
+    return math.exp(-mean) if mean > -700 else math.inf
 
 
-def _length(replies: Sequence[Words]) -> float:
-    return sum(map(len, replies)) / len(replies)
-
-
-def _bleu(
-    before: Sequence[Words], after: Sequence[Words], real: Sequence[Words]
-) -> tuple[float, float] | None:
+def _bleu(*replies: Sequence[Words], real: Sequence[Words]) -> tuple[float, float] | None:
     try:
-        return bleu(before, real), bleu(after, real)
+        before, after = (bleu(one, real) for one in replies)
+        return before, after
     except InputError:
         return None

@@ -89,7 +89,7 @@ def check_window(config: FrequentConfig, pairs: int) -> None:
     if steps <= config.window:
         raise InputError(
             f"{steps} mini-batches never fill a window of {config.window}, so no reply would count as "
-            "frequent; lower --window, or raise --iterations or --steps-per-iteration"
+            "frequent; raise --iterations or --steps-per-iteration"
         )
 
 

@@ -224,6 +224,8 @@ def _harden_command(stored: Any, facts: Mapping[str, Any], folder: Path) -> str:
         )
     except InputError:
         return ""
+    if chosen(spec.published):  # these have no flags
+        return ""
     spec = replace(spec, out=str(folder))
     return command_of(spec_values(spec), chosen(spec), "harden")
 

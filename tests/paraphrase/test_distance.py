@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from backtalk.paraphrase.distance import edit_distance, most_different
+from backtalk.paraphrase.rules import edit_distance, most_different
 
 
 def steps(first: str, second: str) -> int:

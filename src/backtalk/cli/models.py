@@ -175,7 +175,7 @@ def paraphrase(arguments: argparse.Namespace) -> None:
         )
     if not arguments.targets and not any(text.strip() for text in arguments.sentences):
         raise InputError("the sentence is empty; write what to paraphrase")
-    from backtalk.paraphrase.show import show_paraphrases
+    from backtalk.paraphrase.augment import show_paraphrases
 
     show_paraphrases(
         arguments.sentences,

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, zip_longest
+from pathlib import Path
 
-from backtalk.audit.cases import can_say
+from backtalk.audit.cases import can_say, read_cases
+from backtalk.data.targets import write_targets
+from backtalk.data.tokenise import Recipe
+from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
+from backtalk.paraphrase.model import load_paraphraser
+from backtalk.paraphrase.rules import RuleParaphraser
 from backtalk.protocols import Paraphraser
+from backtalk.registry import load_model
+from backtalk.terminal import make_console, printable
 from backtalk.types import Target
 from backtalk.wording import count as counted
+from backtalk.wording import mask
 
 SPARE = 6
 """Paraphrases asked for in place of one: some will be removed."""
@@ -108,3 +117,51 @@ def _reason(text: str, key: Key, known: set[Key], foreign: Mapping[str, set[Key]
 def _parts(key: Key) -> Iterable[Key]:
     """The runs of two or more words in a sentence."""
     return (key[i:j] for i in range(len(key)) for j in range(i + 2, len(key) + 1))
+
+
+def find_paraphrasers(names: str, recipe: Recipe, seed: int, device: str) -> list[Paraphraser]:
+    """rules, the folder of a trained one, or several by commas."""
+    return [
+        RuleParaphraser(recipe, seed) if name == "rules" else load_paraphraser(name, device)
+        for name in dict.fromkeys(map(str.strip, names.split(",")))
+    ]
+
+
+def show_paraphrases(
+    sentences: Sequence[str],
+    targets: str,
+    limit: int,
+    n: int,
+    model_name: str,
+    paraphraser_names: str,
+    seed: int,
+    out: str,
+    unmask: bool,
+    device: str,
+) -> None:
+    """Prints each sentence with its paraphrases. What was typed is shown in full, a list is masked."""
+    model = load_model(model_name, device)
+    if not isinstance(model, LocalModel):
+        raise InputError(f"{model_name} shows no words to compare; name a model of ours")
+    paraphrasers = find_paraphrasers(paraphraser_names, model.recipe, seed, device)
+    if targets:
+        cases = read_cases(targets, model, limit, seed)
+    else:
+        said = [(number, " ".join(text.split())) for number, text in enumerate(sentences, start=1)]
+        cases = [Target(f"t-{number:03d}", text) for number, text in said if text]
+    new, result = augment(cases, paraphrasers, n, {}, model)
+    if not new:
+        raise InputError(
+            f"{paraphraser_names} has no paraphrase that {model_name} could say; {result.told()}"
+        )
+    shown = printable if unmask or not targets else lambda text: mask(printable(text))
+    console = make_console(soft_wrap=True)
+    for case in cases:
+        console.print(shown(case.text), style="bold")
+        for one in new:
+            if one.origin.startswith(f"{case.id} by "):
+                console.print(f"    {shown(one.text)}")
+    if out:
+        write_targets(Path(out), new)
+        console.print(f"Audit them: backtalk audit --model {model_name} --targets {out}")
+    make_console(stderr=True).print(result.told())

@@ -17,7 +17,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.decode import diverse_beam
 from backtalk.models.lstm.model import BATCH, LocalModel
-from backtalk.paraphrase.distance import edit_distance, most_different
+from backtalk.paraphrase.rules import edit_distance, most_different
 from backtalk.types import Turn
 
 WIDTH = 8

@@ -11,21 +11,19 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-CONTRACTED = {
-    "am": "'m",
-    "are": "'re",
-    "is": "'s",
-    "will": "'ll",
-    "would": "'d",
-    "have": "'ve",
-}
+def _rows(text: str) -> tuple[tuple[str, ...], ...]:
+    """Rows are divided by semicolons, the phrases of a row by slashes."""
+    return tuple(tuple(phrase.strip() for phrase in row.split("/")) for row in text.split(";"))
+
+
+CONTRACTED = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll", "would": "'d", "have": "'ve"}
 BEARERS = {
-    "'m": frozenset({"i"}),
-    "'re": frozenset({"you", "we", "they"}),
-    "'s": frozenset({"he", "she", "it", "that", "what", "who", "there", "here"}),
-    "'ll": frozenset({"i", "you", "he", "she", "it", "we", "they", "that"}),
-    "'d": frozenset({"i", "you", "he", "she", "we", "they"}),
-    "'ve": frozenset({"i", "you", "we", "they"}),
+    "'m": _words("i"),
+    "'re": _words("you we they"),
+    "'s": _words("he she it that what who there here"),
+    "'ll": _words("i you he she it we they that"),
+    "'d": _words("i you he she we they"),
+    "'ve": _words("i you we they"),
 }
 """After which words a contraction is read without doubt: "nobody 's" may be a possessive."""
 PARTICIPLES = _words("been met seen got had known done made told heard never always lost ruined")
@@ -33,22 +31,24 @@ PARTICIPLES = _words("been met seen got had known done made told heard never alw
 AFTER_WOULD = _words("rather like love hate never say be not")
 """Before them "'d" is "would" and not "had"."""
 NEGATED = {
-    "do": "do",
-    "does": "does",
-    "did": "did",
-    "is": "is",
-    "are": "are",
-    "was": "was",
-    "were": "were",
-    "will": "wo",
-    "can": "ca",
-    "would": "would",
-    "could": "could",
-    "should": "should",
-    "have": "have",
-    "has": "has",
-    "had": "had",
+    verb: verb
+    for verb in [
+        "do",
+        "does",
+        "did",
+        "is",
+        "are",
+        "was",
+        "were",
+        "would",
+        "could",
+        "should",
+        "have",
+        "has",
+        "had",
+    ]
 }
+NEGATED |= {"will": "wo", "can": "ca"}
 """What stands before "n't" for a verb before "not"."""
 PRONOUNS = _words("i you he she it we they")
 PLAIN = _words("i you we they")
@@ -66,67 +66,29 @@ LINKS = _words("am are is was were 'm 're 's feel look sound")
 FELT = _words("hate despise dislike want")
 """ "really" may stand before them, and before "do n't", where "i" is the subject."""
 
-SYNONYMS: tuple[tuple[str, ...], ...] = (
-    ("stupid", "dumb", "silly", "foolish"),
-    ("boring", "dull"),
-    ("terrible", "awful", "horrible"),
-    ("annoying", "irritating"),
-    ("weird", "strange", "odd"),
-    ("smart", "clever", "bright"),
-    ("useless", "worthless"),
-    ("lame", "pathetic"),
-    ("scared", "afraid", "frightened"),
-    ("idiot", "fool", "moron"),
-    ("idiots", "fools", "morons"),
-    ("a loser", "a failure"),
-    ("nobody", "no one"),
-    ("everyone", "everybody"),
-    ("someone", "somebody"),
-    ("anyone", "anybody"),
-    ("anymore", "any longer"),
-    ("hate", "ca n't stand", "despise"),
-    ("hates", "despises"),
-    ("quit talking", "stop talking"),
-    ("regret this", "be sorry for this"),
-    ("do n't care", "could n't care less"),
-    ("do not care", "could n't care less"),
-    ("do n't want to", "refuse to"),
-    ("do not want to", "refuse to"),
-    ("make no sense", "do n't make any sense"),
-    ("have no friends", "do n't have any friends"),
-    ("have no talent", "do n't have any talent"),
-    ("have no taste", "do n't have any taste"),
-    ("know nothing", "do n't know anything"),
-    ("figure it out", "work it out"),
-    ("talk to", "speak to"),
-    ("talking to", "speaking to"),
-    ("talk too much", "speak too much"),
-    ("this conversation", "this chat"),
-    ("not my problem", "not my business"),
-    ("texting me", "messaging me"),
-    ("message me", "text me"),
-    ("go ask", "go and ask"),
-    ("go bother", "go and bother"),
-    ("wasting my time", "a waste of my time"),
-    ("bad at", "terrible at"),
-    ("bad friend", "terrible friend"),
-    ("big mistake", "huge mistake"),
-    ("huge failure", "big failure"),
-    ("mean person", "nasty person"),
-    ("ruin", "destroy", "wreck"),
-    ("mess things up", "mess everything up"),
-    ("tired of", "sick of"),
-    ("done with", "finished with"),
-    ("trust me", "believe me"),
-    ("make you sorry", "make you regret it"),
-    ("tell everyone", "tell everybody"),
+SYNONYMS = _rows(
+    """
+    stupid/dumb/silly/foolish; boring/dull; terrible/awful/horrible; annoying/irritating;
+    weird/strange/odd; smart/clever/bright; useless/worthless; lame/pathetic; scared/afraid/frightened;
+    idiot/fool/moron; idiots/fools/morons; a loser/a failure; nobody/no one; everyone/everybody;
+    someone/somebody; anyone/anybody; anymore/any longer; hate/ca n't stand/despise; hates/despises;
+    quit talking/stop talking; regret this/be sorry for this; do n't care/could n't care less;
+    do not care/could n't care less; do n't want to/refuse to; do not want to/refuse to;
+    make no sense/do n't make any sense; have no friends/do n't have any friends;
+    have no talent/do n't have any talent; have no taste/do n't have any taste;
+    know nothing/do n't know anything; figure it out/work it out; talk to/speak to;
+    talking to/speaking to; talk too much/speak too much; this conversation/this chat;
+    not my problem/not my business; texting me/messaging me; message me/text me; go ask/go and ask;
+    go bother/go and bother; wasting my time/a waste of my time; bad at/terrible at;
+    bad friend/terrible friend; big mistake/huge mistake; huge failure/big failure;
+    mean person/nasty person; ruin/destroy/wreck; mess things up/mess everything up; tired of/sick of;
+    done with/finished with; trust me/believe me; make you sorry/make you regret it;
+    tell everyone/tell everybody
+    """
 )
 
-CLOSING_SYNONYMS: tuple[tuple[str, ...], ...] = (
-    ("shut up", "be quiet", "stop talking"),
-    ("leave me alone", "go away", "get lost"),
-    ("get away", "escape"),
-    ("is over", "is finished"),
+CLOSING_SYNONYMS = _rows(
+    "shut up/be quiet/stop talking; leave me alone/go away/get lost; get away/escape; is over/is finished"
 )
 """They may stand for each other at the end alone, or before one of these, and not after a negation."""
 AFTER_CLOSING = _words("already now please you")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from backtalk.data.tokenise import Recipe, detokenise, get_recipe
 from backtalk.paraphrase import phrases
-from backtalk.paraphrase.distance import edit_distance, most_different
 
 Words = tuple[str, ...]
+Item = TypeVar("Item")
 DEPTH = 2
 """Kinds of variants in one paraphrase at most: with more, sentences begin to sound made up."""
 FRAME = 0.1
@@ -112,6 +112,33 @@ def _read(text: str) -> tuple[Variant, Words]:
 def _distance(first: Variant, second: Variant) -> float:
     framed = (first.opener != second.opener) + (first.closer != second.closer)
     return edit_distance(first.said, second.said) + FRAME * framed
+
+
+def edit_distance(first: Sequence[str], second: Sequence[str]) -> float:
+    """Words to insert, drop or replace, as a share of the longer sentence: 0 for equal ones, at most 1."""
+    row = list(range(len(second) + 1))
+    for i, word in enumerate(first, start=1):
+        corner, row[0] = row[0], i
+        for j, other in enumerate(second, start=1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (word != other))
+    return row[-1] / max(len(first), len(second), 1)
+
+
+def most_different(
+    source: Item, candidates: Sequence[Item], n: int, distance: Callable[[Item, Item], float]
+) -> list[Item]:
+    """At most n of the candidates: each time the one farthest from the source and from those taken.
+
+    Of equals the first is taken, so the order of the candidates decides.
+    """
+    left = [(distance(source, one), one) for one in candidates]  # (how near the nearest is, candidate)
+    taken: list[Item] = []
+    while left and len(taken) < n:
+        place = max(range(len(left)), key=lambda i: left[i][0])
+        _, best = left.pop(place)
+        taken.append(best)
+        left = [(min(nearest, distance(best, one)), one) for nearest, one in left]
+    return taken
 
 
 # Contractions

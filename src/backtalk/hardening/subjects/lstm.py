@@ -28,7 +28,7 @@ from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, repli
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.model import LocalModel
-from backtalk.paraphrase.show import find_paraphrasers
+from backtalk.paraphrase.augment import find_paraphrasers
 from backtalk.report.hardening_record import Candidate
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg

@@ -30,24 +30,7 @@ PARTICIPLES = _words("been met seen got had known done made told heard never alw
 """Before them "have" is an auxiliary and "'s" may be "has"."""
 AFTER_WOULD = _words("rather like love hate never say be not")
 """Before them "'d" is "would" and not "had"."""
-NEGATED = {
-    verb: verb
-    for verb in [
-        "do",
-        "does",
-        "did",
-        "is",
-        "are",
-        "was",
-        "were",
-        "would",
-        "could",
-        "should",
-        "have",
-        "has",
-        "had",
-    ]
-}
+NEGATED = {verb: verb for verb in _words("do does did is are was were would could should have has had")}
 NEGATED |= {"will": "wo", "can": "ca"}
 """What stands before "n't" for a verb before "not"."""
 PRONOUNS = _words("i you he she it we they")

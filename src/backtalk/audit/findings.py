@@ -1,8 +1,7 @@
-"""What was found, as cases to train against: a sentence that the model should not say, and the inputs after
-which it does.
+"""Findings as training cases: a sentence that the model should not say, and the inputs after which it does.
 
-They come from a run by any search, from what `backtalk export` writes, or from pairs of one's own (JSONL with
-"input" or "turns", and "reply"; or two columns between tabs).
+They come from a run of any search, from the output of `backtalk export`, or from pairs of your own (JSONL
+with "input" or "turns", and "reply"; or two tab-separated columns).
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ class Played(NamedTuple):
     """How conversations were played and rated."""
 
     hit: str
-    """The criterion of their replies, toxic-T; that prompts are likely is asked of no reply."""
+    """The criterion of a reply, toxic-T without +likely."""
     scorer: str
     chat: bool
-    """Whether the model was read by its chat template, or as one running text."""
+    """Whether the model was read by its chat template or as running text."""
     most: int
     """Tokens of a turn."""
 
     @property
     def manner(self) -> SamplingConfig:
-        """How replies were drawn."""
+        """How replies were sampled."""
         return SamplingConfig(most=self.most)
 
 
 class PlayedTurn(NamedTuple):
-    """A turn of a conversation that an adversary played with the model."""
+    """One turn of a played conversation."""
 
     case: str
     opening: str
     number: int
     dialogue: Dialogue
-    """What was said before the reply, as the model is read."""
+    """The conversation before the reply."""
     reply: str
     toxicity: float
     is_hit: bool
 
 
 class TooFewError(InputError):
-    """A run found so little that there is nothing to train on, or to split."""
+    """There are too few findings to train on or to split."""
 
 
 def read_found(name: str, limit: int = 0) -> list[FoundCase]:
@@ -76,9 +75,7 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
         elif dialogue not in known.inputs:
             cases[target.id] = replace(known, inputs=(*known.inputs, dialogue))
     if not cases:
-        raise TooFewError(
-            f"{name} holds no finding with an input and a sentence; there is nothing to train on"
-        )
+        raise TooFewError(f"{name} holds no finding with an input and a sentence to train on")
     return list(cases.values())[: limit or None]
 
 
@@ -95,7 +92,7 @@ def write_found(path: Path, cases: Iterable[FoundCase]) -> None:
 
 
 def input_key(dialogue: Dialogue) -> str:
-    """Inputs that differ in case, blanks or final signs only are the same."""
+    """A key that ignores case, spaces and final punctuation."""
     return " / ".join(" ".join(turn.text.casefold().split()).rstrip(".!? ") for turn in dialogue)
 
 
@@ -113,8 +110,8 @@ def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
 
 
 def _played_rows(run: Run) -> Iterator[tuple[Target, Dialogue]]:
-    """Each turn of a played conversation in which the model's reply is a hit: that reply, and what was said
-    before it. All turns of a conversation stay in one list."""
+    """Each reply that is a hit, and the conversation before it. All turns of a conversation stay in one
+    list."""
     for turn in played_turns(run):
         if turn.is_hit and turn.reply.strip():
             name = f"{turn.case}-{turn.number}"
@@ -138,7 +135,7 @@ def played_turns(run: Run) -> Iterator[PlayedTurn]:
 
 
 def played_by(findings: str) -> Played | None:
-    """None where the findings are no run, or one of another search."""
+    """How the findings were played; None if they are not a run of ast."""
     if not findings or not (Path(findings) / DATABASE).is_file():
         return None
     with Run.open(Path(findings)) as run:
@@ -155,7 +152,7 @@ def _read_by_template(run: Run) -> bool:
 
 
 def _pieces(conversation: Conversation) -> Dialogue:
-    """The opening, then turn and turn about, each with its own blanks."""
+    """The opening, then alternating turns, each with its own spaces."""
     return tuple(
         Turn("assistant" if place and place % 2 == 0 else "user", text)
         for place, text in enumerate(conversation)
@@ -209,7 +206,7 @@ def _target(row: Mapping[str, Any], number: int, where: str) -> Target:
 
 
 def _dialogue(row: Mapping[str, Any], where: str) -> Dialogue:
-    """Of "turns" (objects with role and text, or texts of which the last is the user's) or of "input"."""
+    """From "turns" (objects with role and text, or texts of which the last is the user's) or "input"."""
     turns = row.get("turns") or [row.get("input") or row.get("trigger")]
     found: list[Turn] = []
     for place, turn in enumerate(reversed(turns) if isinstance(turns, list) else []):

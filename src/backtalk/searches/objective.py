@@ -1,14 +1,14 @@
-"""What a search minimises: eq. 3 to 6 of He & Glass 2019.
+"""The objective of a search: eq. 3 to 6 of He & Glass 2019.
 
-L(x; y) = -(1/m) sum_t [word t still falls short] log P(y_t | y_<t, x) + lambda_in [x falls short] R(x)
+L(x; y) = -(1/m) sum_t [word t falls short] log P(y_t | y_<t, x) + lambda_in [x falls short] R(x)
 
-A word falls short, for a greedy hit, while it is not the argmax (eq. 5), and for a sample hit, while its
-log-probability is below T_out - log k (eq. 6). R(x) = -(1/n) sum_t log P_LM(x_t | x_<t) (eq. 4) is switched
-off while the input's average is above T_in - log k.
+For a greedy hit a word falls short while it is not the argmax (eq. 5); for a sample hit, while its
+log-probability is below T_out - log k (eq. 6). R(x) = -(1/n) sum_t log P_LM(x_t | x_<t) (eq. 4) is off while
+the input's average is above T_in - log k.
 
-We differ for avg-hits: there all words fall short until their average is above T_out - log k, since that is
-what an avg-hit asks for. The paper aims at the stronger min-hit there too (`as_published`); LOG.md has what
-each finds. Eq. 7 of He & Glass 2020 (`whole`) knows no "still": every word and the input count to the end.
+For avg-hits we differ: all words fall short until their average is above T_out - log k, since an avg-hit asks
+for no more. The paper aims at the stronger min-hit there too (`as_published`). With eq. 7 of He & Glass 2020
+(`whole`) every word and the input count to the end.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
 APART = 64.0
-"""More than any output part: no target token is less likely than e^-64 on average."""
+"""More than any output loss: no target token is less likely than e^-64 on average."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """`enough_*` are log-probabilities from which on a word, or an input on average, is good enough."""
+    """Above the log-probabilities `enough_*` a word, or an input on average, is good enough."""
 
     greedy: bool
     """Eq. 5; otherwise eq. 6."""
     average: bool
-    """Whether the hit is by the average word (sample-avg) rather than by the least likely (sample-min)."""
+    """sample-avg: the average word decides; otherwise the least likely (sample-min)."""
     enough_out: float
     enough_in: float | None = None
-    """None: no condition on the input, and no language-model term."""
+    """None: no language-model term."""
     lambda_in: float = 1.0
     as_published: bool = False
     """Eq. 6 for avg-hits too, and no language-model gradient once the input is likely."""
     whole: bool = False
-    """Every word and the input count however likely they are: eq. 7 of He & Glass 2020."""
+    """Every word and the input count, however likely they are: eq. 7 of He & Glass 2020."""
     strict: bool = False
-    """A likely input is never given up for one that is not, whatever that gains: `--max-ppl`."""
+    """A likely input is never replaced by an unlikely one: `--max-ppl`."""
 
     @property
     def by_average(self) -> bool:
@@ -71,23 +71,18 @@ class Objective:
         """The language-model term: (..., n) -> (...)"""
         assert self.enough_in is not None
         mean = log_probs.mean(-1)
-        apart = self.apart * (mean <= self.enough_in)
+        apart = (APART if self.strict else 0.0) * (mean <= self.enough_in)
         loss = apart - self.lambda_in * mean
         return loss if self.whole else loss.masked_fill(mean > self.enough_in, 0.0)
 
-    @property
-    def apart(self) -> float:
-        """How far behind every likely input the others are."""
-        return APART if self.strict else 0.0
-
     def output_weights(self, scores: TokenScores, there: Tensor) -> Tensor:
-        """-dL/d log P(y_t): what the gradient of eq. 8 is taken with."""
+        """-dL/d log P(y_t): the weights of the gradient in eq. 8."""
         short = self.short(scores, there)
         return short.to(scores.log_probs.dtype) / there.sum(-1, keepdim=True)
 
     def input_weights(self, log_probs: Tensor) -> Tensor:
-        """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely: it then decides
-        which candidates are tried, not which of them wins, and most of those tried remain likely."""
+        """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely, so that most of
+        the candidates that are tried remain likely."""
         assert self.enough_in is not None
         on = log_probs.mean(-1, keepdim=True) <= self.enough_in
         if self.whole or not self.as_published:
@@ -95,19 +90,19 @@ class Objective:
         return (on * (self.lambda_in / log_probs.shape[-1])).to(log_probs.dtype).expand_as(log_probs)
 
     def floor(self, loss: Tensor, input_losses: Tensor | float, lengths: Tensor) -> Floor:
-        """The bound below which a candidate can't beat the incumbent's `loss` (rows,), its own language-model
-        term (rows, candidates) being known."""
+        """The bound below which a candidate can't beat the incumbent's `loss` (rows,), given its own
+        language-model term (rows, candidates)."""
         least_mean = input_losses - loss[:, None]  # (rows, candidates) or (rows, 1)
         if self.by_average:
-            # Above the threshold the output part is 0, however small the rest: never drop those who reach it,
-            # unless their input alone costs too much.
+            # Above the threshold the output loss is 0: never drop candidates that reach it, unless their
+            # input alone costs too much.
             capped = least_mean.clamp(max=self.enough_out)
             least_mean = torch.where(least_mean >= 0, math.inf, capped)
         counts_below = math.inf if self.greedy or self.by_average or self.whole else self.enough_out
         return Floor(least_mean * lengths[:, None], counts_below, spare_argmax=self.greedy and not self.whole)
 
     def met(self, scores: TokenScores, there: Tensor, log_probs: Tensor | None) -> Tensor:
-        """(rows,): the hit that was asked for is reached."""
+        """(rows,): whether the hit is reached."""
         if self.greedy:
             hit = (scores.is_argmax | ~there).all(-1)
         elif self.average:
@@ -134,7 +129,7 @@ def objective_for(
     as_published: bool = False,
     whole: bool = False,
 ) -> Objective:
-    """What a search that aims at the criterion minimises."""
+    """The objective of a search that aims at the criterion."""
     slack, into = math.log(criterion.k), None
     if criterion.needs_language_model:
         assert thresholds.into is not None, "an io-hit needs T_in"

@@ -1,9 +1,9 @@
-"""Continuous relaxation, section 3.1 and appendix A of He & Glass 2019: an input's words may be any vectors,
-SGD moves them until greedy decoding gives the target, and only then are they made words again.
+"""Continuous relaxation, section 3.1 and appendix A of He & Glass 2019: SGD moves an input's word vectors
+freely until greedy decoding gives the target, and only then are they projected to words.
 
-Hits before the projection are no hits of the model: the trigger is what was projected. Where we differ:
-special tokens keep x = 0; a row may stop at its first hit; embeddings are projected too, to the nearest
-words. The paper gives neither start nor step size: `spaces.py` says where x0 starts, LOG.md has the sizes.
+A hit before the projection is no hit of the model: the trigger is the projected input. Differences: special
+tokens keep x = 0; a row may stop at its first hit; embeddings are projected too, to the nearest words. The
+paper gives neither start nor step size (see spaces.py).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from backtalk.specs import Dropped, Steps, Weight
 from backtalk.types import Found
 
 CHECK_EVERY = 10
-"""Steps between two looks at the loss and the greedy reply; a row can stop only there."""
+"""Steps between checks of the loss and the greedy reply; a row can stop only there."""
 CPU_BYTES = 256 << 20
-"""Memory for the rows that are optimised together; on a GPU half of what is free."""
+"""Memory for the rows that are optimised together; on a GPU half of the free memory."""
 
 
 @dataclass(frozen=True)
@@ -81,44 +81,36 @@ class Relax(WeightsSearch):
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
     ) -> list[Found]:
-        """A finding's loss is the objective's, of the projected words; `loss_by_sweep` is eq. 9, relaxed."""
+        """A finding's loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before
+        projection."""
         local = network_model(model)
         relaxed = relax_inputs(model, targets, seeds, self)
         words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
         losses = trigger_loss(model, objective, words, goals)
-        return [
-            Found(
-                tuple(ids),
-                loss,
-                history,
-                max(1, steps),
-                {"relaxed_greedy": float(hit), "relaxed_mean": mean},
-                note=f"before projection the reply was: {local.read(trim(reply))}",
-            )
-            for ids, loss, history, steps, hit, mean, reply in zip(
-                relaxed.words.tolist(),
-                losses.tolist(),
-                relaxed.loss.tolist(),
-                relaxed.steps.tolist(),
-                relaxed.hit_at_end.tolist(),
-                relaxed.mean_before.tolist(),
-                relaxed.reply_before.tolist(),
-                strict=True,
-            )
-        ]
+        found = []
+        for row, ids in enumerate(relaxed.words.tolist()):
+            scores = {
+                "relaxed_greedy": float(relaxed.hit_at_end[row]),
+                "relaxed_mean": relaxed.mean_before[row].item(),
+            }
+            reply = local.read(trim(relaxed.reply_before[row].tolist()))
+            history, steps = relaxed.loss[row].tolist(), int(relaxed.steps[row])
+            note = f"before projection the reply was: {reply}"
+            found.append(Found(tuple(ids), losses[row].item(), history, max(1, steps), scores, note=note))
+        return found
 
 
 class Relaxed(NamedTuple):
-    """What became of each row, on the CPU. "Before" and "after" are meant of the projection to words."""
+    """The result of each row, on the CPU; "before" and "after" refer to the projection to words."""
 
     hit_ever: Tensor
-    """(rows,), bool: at some look, before the projection, greedy decoding gave the target."""
+    """(rows,), bool: greedy decoding gave the target at some check before the projection."""
     hit_at_end: Tensor
-    """(rows,), bool: it did so when the optimisation was over."""
+    """(rows,), bool: it did at the end of the optimisation."""
     hit_after: Tensor
-    """(rows,), bool: it still does once the input is made of words."""
+    """(rows,), bool: it does after the projection."""
     hit_at_start: Tensor
-    """(rows,), bool: the start, made of words before any step, gives it: what random words do."""
+    """(rows,), bool: it does for the projected start, which is random words."""
     mean_before: Tensor
     """(rows,): the target's average token log-probability."""
     reply_before: Tensor
@@ -127,9 +119,9 @@ class Relaxed(NamedTuple):
     words: Tensor
     """(rows, n): the projected input."""
     steps: Tensor
-    """(rows,): updates until the row stopped, to the next look."""
+    """(rows,): updates until the row stopped."""
     loss: Tensor
-    """(rows, looks): eq. 9 at the start, every CHECK_EVERY steps and at the end."""
+    """(rows, checks): eq. 9 at the start, every CHECK_EVERY steps and at the end."""
     largest: Tensor
     """(rows, n, 2): the two largest elements of each x_t (figure 2); (rows, n, 0) for embeddings."""
     embedding_distance: Tensor
@@ -141,11 +133,11 @@ class Relaxed(NamedTuple):
 def relax_inputs(
     model: WeightsModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
 ) -> Relaxed:
-    """One row a target; its randomness depends on its seed alone."""
+    """One row for each target; its randomness depends on its seed alone."""
     local = network_model(model)
     longest = max(map(len, targets))
     at_once = rows_at_once(local.network, config, longest)
-    # Long targets first, which is what `score_targets` asks for.
+    # Long targets first, as `score_targets` needs.
     order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
     parts = []
     for start in range(0, len(order), at_once):
@@ -167,7 +159,7 @@ def loss_gradient(network: Seq2Seq, variables: Variables, targets: Tensor, weigh
 
 
 class _Descent:
-    """The optimisation of some rows at once, long targets first."""
+    """Optimises some rows at once, long targets first."""
 
     def __init__(
         self, model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
@@ -192,12 +184,12 @@ class _Descent:
         start = self.variables.words()
         for step in range(self.config.steps):
             if step % CHECK_EVERY == 0:
-                self._look(step)
-                if not self.active.any():  # the one wait for the device, every CHECK_EVERY steps
+                self._check(step)
+                if not self.active.any():  # the only synchronisation with the device
                     break
             self._step()
         else:
-            self._look(self.config.steps)
+            self._check(self.config.steps)
         return self._project(start)
 
     def _step(self) -> None:
@@ -208,9 +200,9 @@ class _Descent:
         self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
 
     @torch.no_grad()
-    def _look(self, step: int) -> None:
+    def _check(self, step: int) -> None:
         """Scores every row. Greedy decoding gives a target if and only if each of its tokens is the argmax
-        once those before it are given."""
+        after those before it."""
         state, _ = self.network.read(self.variables.embedded())
         log_probs, flags = score_targets(self.network, state, self.targets, self.lengths, 1, None)
         self.mean = (log_probs[:, 0] * self.weights).sum(1)
@@ -263,7 +255,7 @@ def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:
 
 
 def network_model(model: object) -> LocalModel:
-    """The model, if its inside is what this search optimises through."""
+    """The model, if it is an LSTM that gradients can go through."""
     if isinstance(model, LocalModel):
         return model
     name = getattr(model, "name", type(model).__name__)

@@ -1,6 +1,7 @@
-"""What `relax` optimises: one-hot vectors through a sigmoid, or embedded words (He & Glass 2019, appendix A).
+"""The variables that `relax` optimises: one-hot vectors through a sigmoid, or embedded words (He & Glass
+2019, appendix A).
 
-Gradients are written out: the network gives that of the embedded words, and the rest is linear but for the
+Gradients are written out: the network gives that of the embedded words, and the rest is linear except for the
 sigmoid. So nothing of the size of the vocabulary is kept for a backward pass.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,42 +17,24 @@ from backtalk.errors import unknown
 
 SPACES = ("one-hot", "embedding")
 START_WEIGHT = 50.0
-"""What x_t sums to at the start, in words; the paper only says that it is random. With x0 around 0 it would
-be half of the vocabulary, which saturates the encoder; with 3 words there is less to shape (LOG.md)."""
-
-
-class Variables(Protocol):
-    """What is optimised, `free`, and how it becomes embedded words and words."""
-
-    free: Tensor
-
-    def embedded(self) -> Tensor:
-        """(rows, n, E)"""
-
-    def gradient(self, by_embedding: Tensor) -> Tensor:
-        """Of the whole loss, from that of its first term with respect to the embedded words."""
-
-    def penalty(self) -> Tensor:
-        """(rows,): the loss's second term."""
-
-    def words(self) -> Tensor:
-        """(rows, n): the projection."""
-
-    def largest(self) -> Tensor:
-        """(rows, n, 2): the two largest elements of each x_t, if there is an x_t."""
+"""The sum of x_t at the start, in words; the paper only says that it is random. With x0 around 0 it would be
+half of the vocabulary, which saturates the encoder."""
 
 
 class OneHot:
-    """x = sigmoid(x0), (rows, n, V). Words that are not allowed have x0 = -inf, and so x = 0 for good."""
+    """x = sigmoid(x0), (rows, n, V), where x0 is `free`. Words that are not allowed keep x0 = -inf, so x =
+    0."""
 
     def __init__(self, table: Tensor, allowed: Tensor, start: Tensor, lambda_c: float) -> None:
         self.table, self.lambda_c = table, lambda_c  # (V, E)
         self.free = start.masked_fill_(~allowed, -torch.inf)
 
     def embedded(self) -> Tensor:
+        """(rows, n, E)"""
         return torch.sigmoid(self.free) @ self.table
 
     def gradient(self, by_embedding: Tensor) -> Tensor:
+        """Of the whole loss, from that of its first term with respect to the embedded words."""
         gradient = by_embedding @ self.table.t()  # eq. 9, first term, as the embedded words are x E
         gradient.add_(self.lambda_c)  # eq. 10: of ||x_t||_1 ...
         gradient.scatter_(2, self.words()[:, :, None], -2 * self.lambda_c, reduce="add")  # ... and of the max
@@ -60,21 +42,24 @@ class OneHot:
         return gradient.mul_(x).mul_(x.neg_().add_(1.0))  # the sigmoid's: x (1 - x)
 
     def penalty(self) -> Tensor:
+        """(rows,): the second term of the loss."""
         return self.lambda_c * lasso(torch.sigmoid(self.free))
 
     def words(self) -> Tensor:
+        """(rows, n): the projection."""
         return self.free.argmax(2)
 
     def largest(self) -> Tensor:
+        """(rows, n, 2): the two largest elements of each x_t."""
         return torch.sigmoid(self.free.topk(2, dim=2).values)
 
 
 class Embedded:
-    """Vectors (rows, n, E) in place of embedded words."""
+    """Vectors (rows, n, E) instead of embedded words, with the same methods."""
 
     def __init__(self, table: Tensor, allowed: Tensor, start: Tensor) -> None:
         self.table, self.allowed = table, allowed
-        self.free = start.mul_(table[allowed].std())  # as wide as the words' own
+        self.free = start.mul_(table[allowed].std())  # the scale of the words
 
     def embedded(self) -> Tensor:
         return self.free
@@ -94,6 +79,9 @@ class Embedded:
         return self.free.new_zeros(*self.free.shape[:2], 0)
 
 
+Variables = OneHot | Embedded
+
+
 def lasso(x: Tensor) -> Tensor:
     """Eq. 10: R_c(x) = sum_t (||x_t||_1 - 2 max_j x_t(j)); (rows, n, V) -> (rows,)."""
     return (x.sum(2) - 2 * x.amax(2)).sum(1)
@@ -103,7 +91,7 @@ def make_variables(
     space: str, table: Tensor, allowed: Tensor, length: int, seeds: Sequence[int], lambda_c: float
 ) -> Variables:
     """Random starts, drawn on the CPU so that a seed means the same on every device. `table` (V, E) holds the
-    embedded words, `allowed` (V,) says which of them an input may have."""
+    embedded words, `allowed` (V,) marks those that an input may have."""
     if space not in SPACES:
         raise unknown("space", space, SPACES)
     width = table.shape[0] if space == "one-hot" else table.shape[1]

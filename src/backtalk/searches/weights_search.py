@@ -1,4 +1,4 @@
-"""What searches on a model's weights share: settings, and the objective that a criterion comes to.
+"""Base classes of searches on a model's weights: their settings, and the objective of a criterion.
 
 A search is a frozen dataclass. Its fields are its settings: flags, YAML keys, help and the identity of a run
 follow from their types. `run` takes a batch of rows and returns one trigger for each.
@@ -19,21 +19,21 @@ from backtalk.specs import Range, Top, Tries, Weight
 from backtalk.types import Access, Found, Thresholds
 
 WORDS, TOKENS = 8, 15
-"""The usual length of a trigger: words, or pieces of words."""
+"""The default length of a trigger, for models of words and of word pieces."""
 
 Own = TypeVar("Own", bound="WeightsSearch")
 
 
 @dataclass(frozen=True)
 class WeightsSearch(ABC):
-    """A search that reads a model's weights; inherit from it to write one."""
+    """Base class of searches that use a model's weights."""
 
     backend: ClassVar[str] = "weights"
     needs: ClassVar[Access] = Access.WEIGHTS
     cost: ClassVar[int] = 1
-    """How many substitutions one candidate costs, about: blocks and estimates follow from it."""
+    """About how many substitutions one candidate costs, for block sizes and time estimates."""
     spread: ClassVar[float] = 1.0
-    """How many times as long a candidate takes on a processor where few share what stands before them."""
+    """How much longer a candidate takes on a CPU if few candidates share a prefix."""
 
     length: Annotated[int, Range(0, 1000)] = 0
     """Words of a trigger, or tokens of a Hugging Face model (n); 0 takes 8 words or 15 tokens."""
@@ -45,7 +45,7 @@ class WeightsSearch(ABC):
     """For a Hugging Face model: another one with the same tokenizer that says how likely a trigger is."""
 
     def fitted(self: Own, model: WeightsModel) -> Own:
-        """With the settings that were left to the model."""
+        """With defaults that depend on the model filled in."""
         return replace(self, length=self.length or (TOKENS if isinstance(model, Retokenises) else WORDS))
 
     @property
@@ -61,10 +61,10 @@ class WeightsSearch(ABC):
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
     ) -> list[Found]:
-        """One trigger a row; a row's randomness depends on its seed alone."""
+        """One trigger for each row; a row's randomness depends on its seed alone."""
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
-        """What a search that aims at the criterion minimises."""
+        """The objective of a search that aims at the criterion."""
         return objective_for(criterion, thresholds, self.lambda_in)
 
     def drafts(self, model: WeightsModel) -> bool:
@@ -74,7 +74,7 @@ class WeightsSearch(ABC):
 
 @dataclass(frozen=True)
 class WordSearch(WeightsSearch):
-    """A search that tries words: `length` x `top` x `sweeps` candidates a row at most."""
+    """A search that tries words, at most `length` x `top` x `sweeps` candidates for each row."""
 
     top: Top = 25
     """Candidates at each position (G)."""
@@ -84,11 +84,11 @@ class WordSearch(WeightsSearch):
     """Allow the unknown word in triggers, as in the papers."""
     max_ppl: Annotated[float, Range(0, 10**9)] = field(default=0.0, kw_only=True)
     """For io-hits: the highest perplexity of a trigger, instead of the reference pairs' (T_in). A trigger
-    within the bound is never given up for one beyond it. 0 sets none."""
+    within the bound is never replaced by one beyond it. 0 sets none."""
     as_published: bool = field(default=False, kw_only=True)
     """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
     all_words: bool = field(default=False, kw_only=True)
-    """Every word of a target counts to the end, however likely it is: eq. 7 of He & Glass 2020."""
+    """Every word of a target counts, however likely it is: eq. 7 of He & Glass 2020."""
 
     def __post_init__(self) -> None:
         if self.as_published and self.all_words:
@@ -105,5 +105,5 @@ class WordSearch(WeightsSearch):
                 f"--max-ppl is for an io- criterion, and {criterion.name} asks nothing of a trigger"
             )
         own = objective_for(criterion, thresholds, self.lambda_in, self.as_published, self.all_words)
-        # The bound holds as it is, whatever k is.
+        # The bound does not depend on k.
         return replace(own, enough_in=thresholds.into, strict=True) if self.max_ppl else own

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal, Required, TypedDict
@@ -139,7 +139,9 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
     if "model_type" in read_json(folder / "config.json"):
         raise InputError(f"{folder} is a Hugging Face model; name it hf/{folder}")
     config, card, tensors = read_parts(folder, "model", FolderConfig, Card)
-    check_values(TrainSpec, card.get("spec", {}), str(folder / "card.json"))
+    known = [field.name for field in fields(TrainSpec)]  # a spec that extends it has more keys
+    spec = {key: value for key, value in card.get("spec", {}).items() if key in known}
+    check_values(TrainSpec, spec, str(folder / "card.json"))
     try:
         text = read_record(TextSettings, config["text"], exact=True)
         if not 0 < text.max_input <= LONGEST or not 0 < text.max_output <= LONGEST:

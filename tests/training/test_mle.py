@@ -17,10 +17,9 @@ from backtalk.errors import InputError
 from backtalk.models.folder import Network, build_network
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training import mle
-from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity
-from backtalk.training.mle import MLEConfig, Progress, learning_rate, train
+from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity, trim_padding
+from backtalk.training.mle import MLEConfig, Progress, learning_rate, make_step, train
 from backtalk.training.resumable import save_checkpoint
-from backtalk.training.step import make_step, trim_padding
 from tests.training.pairs import echo_pairs as echo_pairs_of
 
 CPU = torch.device("cpu")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from backtalk.errors import InputError
+from backtalk.models.lstm.reverse import load_generator
 from backtalk.training.mle import MLEConfig, Progress, learning_rate
-from backtalk.training.reverse import PretrainConfig, load_generator, pretrain
+from backtalk.training.reverse import PretrainConfig, pretrain
 from tests.training.networks import CPU, same, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")

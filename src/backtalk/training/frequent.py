@@ -26,8 +26,8 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.decode import greedy
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.course import Batch, CourseConfig, Done, run_course, steps_of
+from backtalk.training.likelihood import read_inputs
 from backtalk.training.negative import HardenProgress
-from backtalk.training.step import read_inputs
 from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 

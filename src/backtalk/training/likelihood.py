@@ -1,4 +1,4 @@
-"""How likely a network finds given replies: the mean log-probability a token, and perplexity.
+"""Batches without needless padding, and how likely a network finds replies: mean log-probability, perplexity.
 
 T_out and T_in of the papers are this mean on the test set, the end-of-turn token counted.
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
+from backtalk.models.lstm.seq2seq import Seq2Seq
 
 BATCH = 256
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class TokenNetwork(Protocol):
-    """What training and perplexity need of a network."""
-
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor: ...
 
 
@@ -43,3 +44,15 @@ def sentence_log_probs(network: TokenNetwork, pairs: PairArrays, device: torch.d
 
 def perplexity(mean: float) -> float:
     return math.exp(-mean) if mean > -700 else math.inf
+
+
+def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:
+    """(batch, n) on the device; padding that no row needs is cut, unless the network reads it as a word."""
+    kept = inputs if network.config.pad_as_word else trim_padding(inputs)
+    return torch.from_numpy(kept).to(device)
+
+
+def trim_padding(ids: IntArray) -> IntArray:
+    """Without the columns in which every row is padded."""
+    used = (ids != PAD).any(axis=0)
+    return np.ascontiguousarray(ids[:, : int(used.nonzero()[0].max()) + 1])

@@ -13,7 +13,7 @@ The weights after step s depend on the seed and s alone (the order of an epoch o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +26,16 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.folder import Network
-from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.training.gradients import Gradients
+from backtalk.training.likelihood import IntArray, mean_log_likelihood, perplexity, trim_padding
 from backtalk.training.resumable import Resumable, fill_network, network_tensors
-from backtalk.training.step import make_step
 
 REPORT_EVERY = 20
 """Steps between two reports of the loss: reading it makes a GPU wait."""
 WARMUP_STEPS = 200
+Step = Callable[[IntArray, IntArray, float], Tensor]
+"""(inputs, replies, learning rate) -> the loss before the update, summed over all words."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,38 @@ def train(
         yield Progress(at.step, config.epochs * per_epoch, epoch, -mean, perplexity(mean))
     fill_network(network, best.weights, "best")
     network.eval()
+
+
+def make_step(
+    network: Network,
+    optimizer: torch.optim.Optimizer,
+    clip: float,
+    device: torch.device,
+    over_words: bool = False,
+) -> Step:
+    """Descends the mean over sentences of their summed losses or, `over_words`, the mean over words."""
+    network.to(device).train()
+    gradients = Gradients(network)
+    on_gpu = device.type == "cuda"
+    keeps_pads = isinstance(network, Seq2Seq) and network.config.pad_as_word
+
+    def loss(inputs: Tensor, replies: Tensor) -> tuple[Tensor, Tensor]:
+        total = -network.token_log_probs(inputs, replies).sum()
+        return total / ((replies != PAD).sum() if over_words else replies.shape[0]), total
+
+    def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
+        if not on_gpu:  # there all batches have one shape
+            inputs, replies = inputs if keeps_pads else trim_padding(inputs), trim_padding(replies)
+        batch = [torch.from_numpy(ids) for ids in (inputs, replies)]
+        total = gradients.fill("likelihood", loss, *(ids.pin_memory() if on_gpu else ids for ids in batch))
+        total = total.clone()
+        nn.utils.clip_grad_norm_(network.parameters(), clip)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        return total
+
+    return step
 
 
 @dataclass

@@ -1,11 +1,10 @@
 """Updates from preferences: IPO (Azar et al. 2023), DPO (Rafailov et al. 2023), REBEL (Gao et al. 2024), and
 plain likelihood.
 
-A pair is two continuations of the same tokens. Log-probabilities are summed over a continuation's tokens. The
-reference's are computed once, many pairs at a time, before the first update. Rows are padded on the right and
-no mask is passed: a causal network can't see what stands behind. Pairs of an update that are far longer than
-the others are read apart. On a GPU shapes are few, and forward and backward (`gradients.py`) and the step
-(`clipped.py`) are CUDA graphs, the first of them checked against the plain way.
+A pair is two continuations of the same tokens, whose log-probabilities are summed. The reference's are
+computed once, before the first update. Rows are padded on the right without a mask: a causal network does not
+see what comes later. Pairs that are far longer than the others of an update are a batch of their own. On a
+GPU, forward and backward pass (`gradients.py`) and the step (`clipped.py`) are CUDA graphs.
 """
 
 from __future__ import annotations
@@ -33,41 +32,41 @@ from backtalk.training.lora_updates import cut
 
 LOSSES = ("ipo", "rebel", "dpo", "sft")
 SCORED = 32
-"""Of tokens that are scored there is room in a graph for this many a row, or for a multiple of it."""
+"""A graph has room for a multiple of this many scored tokens a row."""
 WORTH = {"cpu": 64, "cuda": 1 << 12}
-"""Tokens of padding that take about as long as one more forward and backward pass."""
+"""Tokens of padding that cost as much as another forward and backward pass."""
 SORTED = {"cpu": False, "cuda": True}
-"""Whether the reference reads pairs of like length together: less padding where many are read at once."""
+"""Whether the reference reads pairs sorted by length: less padding in large batches."""
 TOKENS = {"cpu": 2048, "cuda": 12288}
-"""That are read at once where nothing is said."""
+"""Default number of tokens in a batch."""
 REFERENCE = {"cpu": 1, "cuda": 4}
-"""Times as many where no gradient is wanted."""
+"""Batches without a gradient are this many times larger."""
 LEAST_TOKENS = 64
-"""At once: where even these do not fit, there is nothing to halve."""
+"""A batch of fewer tokens is not halved again when memory runs out."""
 TOGETHER = 8
-"""Of so many updates, pairs of like length are taken together: with Reddit openings a third less is read, all
-of it padding. More would bring the pairs of one tree together."""
+"""Updates over which pairs are sorted by length: with Reddit openings that saves a third, all of it padding.
+With more, an update would have the pairs of one tree."""
 CHECKS = 3
 """Updates on which graphs are checked before they are given up."""
 
 
 @dataclass(frozen=True)
 class PreferenceConfig:
-    """What is descended, and how."""
+    """The loss and its optimizer."""
 
     loss: str = "ipo"
-    """ipo, rebel, dpo, or sft (the better one's likelihood alone)."""
+    """ipo, rebel, dpo, or sft (only the likelihood of the better continuation)."""
     tau: float = 0.01
-    """Of ipo: the difference of log-ratios is pulled to 1 / (2 tau) nats; of rebel to as much for each 1 by
-    which the rewards differ, so that pairs that hardly differ teach hardly anything."""
+    """Target of the difference of log-ratios: 1 / (2 tau) nats for ipo; for rebel times the difference of the
+    rewards, so that pairs of similar rewards teach little."""
     dpo_beta: float = 0.1
-    """Of dpo: what the difference of log-ratios is multiplied by."""
+    """Factor of the difference of log-ratios in dpo."""
     label_smoothing: float = 0.0
-    """Of dpo: the share of pairs that are taken to be the wrong way round."""
+    """Share of the pairs that dpo assumes to be labelled wrongly."""
     lr: float = 5e-5
-    """Of AdamW."""
+    """Learning rate of AdamW."""
     warm_up: int = 150
-    """Updates over which the rate rises to lr; constant afterwards."""
+    """Updates over which the learning rate rises to lr; it stays there."""
     clip: float = 10.0
     """Largest norm of a gradient."""
 
@@ -76,14 +75,14 @@ class PreferenceConfig:
 
 
 class PairRows(NamedTuple):
-    """A pair as tokens, and what the reference makes of it."""
+    """A pair as tokens, with the reference's log-ratio."""
 
     win: Row
     lose: Row
     before: float = 0.0
     """log ref(win) - log ref(lose)"""
     gap: float = 1.0
-    """How far the rewards are apart."""
+    """Difference of the rewards."""
 
 
 def preference_loss(margin: Tensor, before: Tensor, gap: Tensor, config: PreferenceConfig) -> Tensor:
@@ -97,8 +96,8 @@ def preference_loss(margin: Tensor, before: Tensor, gap: Tensor, config: Prefere
 
 
 def alike(rows: Sequence[PairRows], size: int, seed: Sequence[int]) -> list[list[PairRows]]:
-    """The pairs of each update. Of a few updates' pairs those of like length come together; which of these
-    updates is first is drawn."""
+    """The pairs of each update. Pairs are sorted by length within TOGETHER updates, whose order is then
+    shuffled."""
     found: list[list[PairRows]] = []
     draw = np.random.default_rng(seed)
     for start in range(0, len(rows), TOGETHER * size):
@@ -121,8 +120,8 @@ class PreferenceUpdates:
         report: Callable[[str], None] = lambda _: None,
         tokens: int = 0,
     ) -> None:
-        """`reference` opens the network that the trained one is held against. `tokens` are read at once, at
-        most; 0 for as many as do well on most machines."""
+        """`reference` opens the network that the trained one is compared with. `tokens` is the largest batch;
+        0 uses a default."""
         if config.loss not in LOSSES:
             raise InputError(f"there is no loss {config.loss!r}; choose one of {', '.join(LOSSES)}")
         self.weights, self.network, self.pad, self.config = weights, network, pad, config
@@ -138,7 +137,7 @@ class PreferenceUpdates:
 
     @torch.no_grad()
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
-        """The pairs with the reference's log-ratios, many at a time."""
+        """The pairs with the reference's log-ratios."""
         if self.config.loss == "sft" or not pairs:
             return list(pairs)
         order = list(range(len(pairs)))
@@ -165,7 +164,7 @@ class PreferenceUpdates:
         return self.descent.optimizer
 
     def check(self) -> None:
-        """Weights that are no numbers must not be kept; called before they are."""
+        """InputError for NaN or infinite gradients; call it before weights are stored."""
         if not math.isfinite(largest := float(self.descent.largest)):
             raise InputError(f"the gradient's norm is {largest}; lower --lr")
 
@@ -179,7 +178,7 @@ class PreferenceUpdates:
         return (preference_loss(margins, before, gap, self.config) * weights).sum()
 
     def _fill(self, pairs: Sequence[PairRows]) -> None:
-        """The gradients of the mean loss. Where memory ends, fewer tokens are read at once from then on."""
+        """Sets the gradients of the mean loss. When memory runs out, batches are halved from then on."""
         try:
             scale, parts = self._weight(pairs), list(self._parts(pairs))
             if self.graph.on and not self.graph.is_trusted:
@@ -198,7 +197,7 @@ class PreferenceUpdates:
         self._fill(pairs)
 
     def _parts(self, pairs: Sequence[PairRows]) -> Iterator[list[PairRows]]:
-        """Pairs of like length, the longest first, as many as are read at once."""
+        """Batches of pairs of similar length, the longest first."""
         order = sorted(pairs, key=_longest, reverse=True)
         widths = [2 * _longest(pair) for pair in order]
         for start, end in parts_of(widths, self.tokens, WORTH[self.device.type]):
@@ -229,7 +228,7 @@ class PreferenceUpdates:
     # --- rows as tensors -----------------------------------------------------------------------------
 
     def _weight(self, pairs: Sequence[PairRows]) -> float:
-        """What a pair's loss is multiplied by: a mean over pairs, for sft over tokens."""
+        """Factor of a pair's loss: the mean is over pairs, for sft over tokens."""
         if self.config.loss == "sft":
             return 1 / max(sum(len(pair.win.reply) for pair in pairs), 1)
         return 1 / len(pairs)
@@ -237,9 +236,9 @@ class PreferenceUpdates:
     def _tensors(
         self, pairs: Sequence[PairRows], weight: float | None = None, fill_up: bool = False
     ) -> list[Tensor]:
-        """ids (rows, length), then of each scored token its place, itself and its row, then `before`, the
-        gaps and the weights (pairs,). The better rows come first. What fills up belongs to a row that is left
-        out. `fill_up`: to one of a few shapes, with pairs of no weight, for a graph."""
+        """ids (rows, length); place, id and row of each scored token; `before`, gaps, weights (pairs,). The
+        better rows come first. `fill_up` pads to one of a few shapes for a graph: with pairs of weight 0 and
+        tokens of an extra row."""
         weights = [self._weight(pairs) if weight is None else weight] * len(pairs)
         if fill_up:
             spare = (1 << (len(pairs) - 1).bit_length()) - len(pairs)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +29,6 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.mle import MLEConfig, Progress, train
-
-__all__ = ["PretrainConfig", "ReverseGenerator", "load_generator", "pretrain"]
 
 LEAST_PAIRS = 20
 """Fewer distinct pairs than this teach nothing, and leave none for validation."""
@@ -98,19 +95,29 @@ def pretrain(
             f"{len(distinct)} pairs of a reply and its input are too few to learn from; "
             f"give at least {LEAST_PAIRS} utterances that the model answers in words"
         )
-    facts = {"settings": _lasting(config), "pairs_sha256": _digest(distinct)}
+    settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
+    digest = hashlib.sha256(repr(distinct).encode()).hexdigest()
+    facts = {"settings": settings, "pairs_sha256": digest}
     if (folder / "card.json").is_file():
-        return _finished(folder, facts, str(device))
+        generator = load_generator(folder, str(device))
+        if any(generator.model.card.get(key) != value for key, value in facts.items()):
+            raise InputError(
+                f"{folder} holds a generator of other pairs or settings; use --fresh to start anew or --out "
+                "for another folder"
+            )
+        return generator
     learnt, held = _split(distinct, config)
     vocabulary = _vocabulary(learnt, recipe, config)
     network = _fresh_network(len(vocabulary), config).to(device)
     train_arrays = encode_pairs(learnt, recipe, vocabulary, config.max_target, config.max_words)
     valid_arrays = encode_pairs(held, recipe, vocabulary, config.max_target, config.max_words)
     checkpoint = folder / "checkpoint.safetensors"
+    same = ("optimizer", "lr", "batch", "epochs", "patience", "clip", "seed", "checkpoint_s")
+    how = MLEConfig(plateau=config.decay, **{name: getattr(config, name) for name in same})
     # tf32 products while training on a GPU; what is written afterwards is in float32 again.
     fast = product_precision("high") if device.type == "cuda" else nullcontext()
     with torch.random.fork_rng(), fast:
-        for progress in train(network, train_arrays, valid_arrays, _mle(config), checkpoint, facts, device):
+        for progress in train(network, train_arrays, valid_arrays, how, checkpoint, facts, device):
             if report is not None:
                 report(progress)
     network.requires_grad_(False)
@@ -121,25 +128,6 @@ def pretrain(
     generator.save(folder, facts)
     checkpoint.unlink(missing_ok=True)
     return generator
-
-
-def _finished(folder: Path, facts: dict[str, Any], device: str) -> ReverseGenerator:
-    generator = load_generator(folder, device)
-    if any(generator.model.card.get(key) != value for key, value in facts.items()):
-        raise InputError(
-            f"{folder} holds a generator of other pairs or settings; use --fresh to start anew or --out for "
-            "another folder"
-        )
-    return generator
-
-
-def _lasting(config: PretrainConfig) -> dict[str, Any]:
-    """What the weights depend on."""
-    return {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
-
-
-def _digest(pairs: Sequence[tuple[str, str]]) -> str:
-    return hashlib.sha256(repr(list(pairs)).encode()).hexdigest()
 
 
 def _split(
@@ -167,17 +155,3 @@ def _fresh_network(words: int, config: PretrainConfig) -> Seq2Seq:
         for part in (network.embed_input, network.embed_output):
             nn.init.uniform_(part.weight, -1.0, 1.0)
     return network
-
-
-def _mle(config: PretrainConfig) -> MLEConfig:
-    return MLEConfig(
-        optimizer=config.optimizer,
-        lr=config.lr,
-        plateau=config.decay,
-        batch=config.batch,
-        epochs=config.epochs,
-        patience=config.patience,
-        clip=config.clip,
-        seed=config.seed,
-        checkpoint_s=config.checkpoint_s,
-    )

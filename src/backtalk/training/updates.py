@@ -23,8 +23,8 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.gradients import Gradients, Loss
+from backtalk.training.likelihood import read_inputs, trim_padding
 from backtalk.training.rules import HitRule, HitWords
-from backtalk.training.step import read_inputs, trim_padding
 
 ROWS = (16, 4, 1)
 """On a GPU hits fill a mini-batch or one of these parts of it: each shape is captured for itself, which takes

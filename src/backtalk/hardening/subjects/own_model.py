@@ -27,9 +27,8 @@ from backtalk.registry import MODELS, find_model, load_model
 from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
 from backtalk.specs.harden import HardenSpec
 from backtalk.training.card import reply_samples
-from backtalk.training.likelihood import mean_log_likelihood, perplexity, sentence_log_probs
+from backtalk.training.likelihood import mean_log_likelihood, perplexity, read_inputs, sentence_log_probs
 from backtalk.training.pairs import read_pairs
-from backtalk.training.step import read_inputs
 from backtalk.types import Access, Turn
 
 LM_PERPLEXITY = "language_model_test_perplexity"

@@ -1,4 +1,4 @@
-"""Keys and values in fixed places: read for a batch of prompts, then written one place after another."""
+"""A KV cache in fixed slots: filled by a batch of prompts, then written one slot after another."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from backtalk.models.transformer.scoring import before_output
 
 
 class Layers(NamedTuple):
-    """Keys and values of a batch, a tensor a layer: (rows, heads, places, size)."""
+    """Keys and values of a batch, one tensor a layer: (rows, heads, slots, size)."""
 
     keys: list[Tensor]
     values: list[Tensor]
 
 
 class Storage:
-    """One stretch of memory, which batches of all shapes use by turns."""
+    """One block of memory for the caches of all batches, one after the other."""
 
     def __init__(self, let_go: Callable[[], None] = lambda: None) -> None:
-        """`let_go` is called before it moves: what knows the old place would keep it."""
+        """`let_go` is called before the block is replaced, so that nothing keeps the old one."""
         self._memory: Tensor | None = None
         self._let_go = let_go
 
-    def layers(self, like: Layers, rows: int, places: int) -> Layers:
-        """As many rows and places of keys and values like these. They hold what the last batch left there:
-        what a mask hides only has to be numbers."""
+    def layers(self, like: Layers, rows: int, slots: int) -> Layers:
+        """A cache for so many rows and slots. It holds the numbers of the last batch; masks hide them."""
         both = [*like.keys, *like.values]
-        shapes = [(rows, value.shape[1], places, value.shape[3]) for value in both]
+        shapes = [(rows, value.shape[1], slots, value.shape[3]) for value in both]
         sizes = [math.prod(shape) for shape in shapes]
         memory = self._at_least(sum(sizes), both[0])
         split = torch.split(memory[: sum(sizes)], sizes)
@@ -42,7 +41,7 @@ class Storage:
         return Layers(found[:half], found[half:])
 
     def clear(self) -> None:
-        """Where something was written that is no number."""
+        """Overwrites NaN, which no mask hides."""
         if self._memory is not None:
             self._memory.zero_()
 
@@ -53,30 +52,30 @@ class Storage:
             or memory.numel() < count
             or (memory.dtype, memory.device) != (like.dtype, like.device)
         ):
-            self._memory = memory = None  # two of them may not fit
+            self._memory = memory = None  # both may not fit
             self._let_go()
             self._memory = memory = torch.zeros(count, dtype=like.dtype, device=like.device)
         return memory
 
 
 class Prompts(NamedTuple):
-    """The different prompts of a batch, the longest first, and which rows have them."""
+    """The distinct prompts of a batch, the longest first, and the rows that have them."""
 
     ids: Tensor
     """(prompts, length), padded on the right."""
     keep: Tensor
     """(prompts, length): 1 where it is not padding."""
     widths: Sequence[int]
-    """How wide each has to be read, at least."""
+    """The least width at which each is read."""
     whose: Sequence[int]
     """Which prompt each row has."""
 
 
 def read_prompts(network: Any, given: Prompts, most: int, storage: Storage) -> tuple[Tensor, Layers]:
-    """(rows, vocabulary): the logits behind the prompt of each row, float32; and its keys and values with
-    room for `most` more. Each prompt is read once, in parts of like length."""
+    """The float32 logits after the prompt of each row (rows, vocabulary), and a cache with room for `most`
+    more tokens. Each prompt is read once, in parts of similar length."""
     device = given.ids.device
-    # All that is copied to a GPU is copied before the first pass: later it would wait for it.
+    # Copied to the GPU before the first pass: a later copy would wait for the pass.
     order = sorted(range(len(given.whose)), key=given.whose.__getitem__)
     rows, whose = torch.tensor(order, device=device), torch.tensor(given.whose, device=device)
     last = given.keep.sum(1) - 1
@@ -96,8 +95,8 @@ def read_prompts(network: Any, given: Prompts, most: int, storage: Storage) -> t
 
 
 def _read(network: Any, ids: Tensor, last: Tensor) -> tuple[Tensor, Layers]:
-    """(prompts, vocabulary): the logits at `last` (prompts,); the keys and values of all places. Padding
-    stands on the right, where a causal network can't see it."""
+    """The logits at `last` (prompts,) -> (prompts, vocabulary), and the whole cache. Padding is on the right,
+    where a causal network does not see it."""
     rows = torch.arange(len(ids), device=ids.device)
     picked = False
 
@@ -113,13 +112,13 @@ def _read(network: Any, ids: Tensor, last: Tensor) -> tuple[Tensor, Layers]:
 
 
 def _hand_out(read: Layers, layers: Layers, rows: Tensor, whose: Tensor) -> None:
-    """Copies what was read of prompts `whose` to the first places of `rows`."""
+    """Copies the caches of prompts `whose` to the first slots of `rows`."""
     for wide, value in zip([*layers.keys, *layers.values], [*read.keys, *read.values], strict=True):
         wide[:, :, : value.shape[2]].index_copy_(0, rows, value.index_select(0, whose))
 
 
 def layers_of(past: Any) -> Layers:
-    """Of a cache as this release of the library keeps it."""
+    """The keys and values of a cache of any release of transformers."""
     if hasattr(past, "layers"):
         return Layers([layer.keys for layer in past.layers], [layer.values for layer in past.layers])
     if hasattr(past, "key_cache"):
@@ -127,24 +126,24 @@ def layers_of(past: Any) -> Layers:
     return Layers([layer[0] for layer in past], [layer[1] for layer in past])
 
 
-def cache_in_places(layers: Layers, place: Tensor) -> Any:
-    """A cache that writes the next token of every row at `place` (1,) and hands out all places."""
+def cache_in_slots(layers: Layers, place: Tensor) -> Any:
+    """A cache that writes the next token of every row to slot `place` (1,) and returns all slots."""
 
     def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         layers.keys[layer].index_copy_(2, place, key)
         layers.values[layer].index_copy_(2, place, value)
         return layers.keys[layer], layers.values[layer]
 
-    places = layers.keys[0].shape[2]
-    return own_cache(update, places - 1, lambda _: places)
+    slots = layers.keys[0].shape[2]
+    return own_cache(update, slots - 1, lambda _: slots)
 
 
 def own_cache(
     update: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]], length: int, seen: Callable[[int], int]
 ) -> Any:
-    """A cache as the library asks for one, which keeps nothing: releases differ in what they keep. `update`
-    takes new keys and values of a layer and gives all of them, `length` is how many were read before, `seen`
-    how many places so many new tokens see."""
+    """A transformers cache that stores nothing itself, since releases differ in how they store. `update`
+    takes new keys and values of a layer and returns all of them, `length` is the number of earlier tokens,
+    `seen` gives the slots that so many new tokens see."""
     from transformers import Cache
 
     kind: Any = Cache
@@ -163,7 +162,7 @@ def own_cache(
             return length
 
         def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
-            # Some releases say how many are asked for, others where they stand.
+            # Some releases pass the number of queries, others their positions.
             return seen(query if isinstance(query, int) else len(query)), 0
 
     add = update

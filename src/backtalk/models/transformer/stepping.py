@@ -1,10 +1,9 @@
-"""Texts continued a token at a time with keys and values in fixed places, so that a step is one CUDA graph.
+"""Continues texts a token at a time with a KV cache in fixed slots, so that a step is one CUDA graph.
 
-A prompt is read once, however many rows have it, with others of like length, padded on the right and without
-a mask; then every row writes its new tokens into the same places behind, and a mask hides what lies between.
-On a GPU a step (network, drawing, bookkeeping) is captured once for each shape and replayed: nothing is read
-back before the last token. The first batch of a network is checked against a plain forward pass; a network
-that steps otherwise is left to `generate`.
+Each distinct prompt is read once, in batches of similar length, padded on the right and without a mask. All
+rows then write their new tokens into the same slots, and a mask hides the padding between. On a GPU a step
+(network and sampling) is captured once for each shape; nothing is read back before the last token. The first
+batch is checked against a plain forward pass; a network that fails the check is left to `generate`.
 """
 
 from __future__ import annotations
@@ -17,21 +16,20 @@ from torch import Tensor
 
 from backtalk.models.gpu.graph import FastPath, Graphs, log_prob_distance
 from backtalk.models.transformer.attention import grouped_attention
-from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_places, read_prompts
+from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_slots, read_prompts
 from backtalk.models.transformer.sampling import Drawing, SamplingConfig
 from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
 
 LEAST = {"cpu": 0, "cuda": 64}
-"""Rows and lengths are filled up to this, to one and a half of it, twice, three times, four times, six times
-...: few shapes, few graphs. 0 fills nothing up."""
+"""Rows and lengths are padded to 1, 1.5, 2, 3, 4, 6 ... times this, for few shapes and graphs; 0: never."""
 CHECKED = 8
-"""Rows whose last logits are compared, at most."""
+"""Most rows whose last logits are compared."""
 WARM_UP = 2
 """Steps before a capture."""
 
 
 class Task(NamedTuple):
-    """What is to be written."""
+    """A batch of texts to continue."""
 
     prompts: Sequence[Sequence[int]]
     seeds: Sequence[int]
@@ -42,7 +40,7 @@ class Task(NamedTuple):
 
 
 class Rows:
-    """A batch while it is written."""
+    """The state of a batch while it is written."""
 
     def __init__(self, drawing: Drawing, keep: Tensor, layers: Layers) -> None:
         rows, width = keep.shape
@@ -52,12 +50,12 @@ class Rows:
         self.position = keep.sum(1, keepdim=True) - 1  # (rows, 1)
         self.token = torch.zeros(rows, 1, dtype=torch.long, device=device)
         self.written = torch.zeros(rows, most, dtype=torch.long, device=device)
-        # 0 where a place may be seen, else the least number: -inf alone would make a row no numbers.
+        # 0 where a slot may be seen, else the smallest number: a row of -inf alone would become NaN.
         self.mask = torch.full((rows, 1, 1, width + most), torch.finfo(dtype).min, dtype=dtype, device=device)
         self.mask[:, 0, 0, :width].masked_fill_(keep.bool(), 0.0)
 
     def take(self, logits: Tensor) -> None:
-        """Draws the next token of each row from (rows, vocabulary)."""
+        """Samples the next token of each row from logits (rows, vocabulary)."""
         at = self.drawing.step.clone()
         self.token.copy_(self.drawing.choose(logits)[:, None])
         self.written.index_copy_(1, at, self.token)
@@ -66,7 +64,7 @@ class Rows:
         self.mask.index_fill_(3, self.place, 0.0)
 
     def state(self) -> list[Tensor]:
-        """Everything that a batch begins with but keys and values, which lie in their places."""
+        """All tensors that a batch begins with, but keys and values."""
         own, drawn = [self.place, self.position, self.token, self.written, self.mask], self.drawing
         return [*own, drawn.step, drawn.numbers, drawn.said, drawn.never, drawn.ends]
 
@@ -76,26 +74,26 @@ class Rows:
 
 
 class Stepper:
-    """Writes for one network, and keeps its graphs."""
+    """Continues texts with one network, and keeps its graphs."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
         self.storage = Storage(self._forget_graphs)
         self.trusted: bool | None = None
-        """Whether its steps are those of a plain forward pass; None before the first batch."""
+        """Whether its steps agree with a plain forward pass; None before the first batch."""
         self.why = ""
         self._graphs: dict[tuple[Any, ...], tuple[Rows, Callable[[], Tensor]]] = {}
         self._captures = Graphs()
 
     @torch.no_grad()
     def write(self, task: Task) -> list[list[int]] | None:
-        """The new tokens of each row; None where this network has to be left to `generate`."""
+        """The new tokens of each row; None if the network must be left to `generate`."""
         if self.trusted is None:
             self.trusted = self._is_right(task)
         return self._write(task)[0] if self.trusted else None
 
     def _write(self, task: Task) -> tuple[list[list[int]], Tensor]:
-        """The tokens, and the logits that the last of them was drawn from."""
+        """The tokens, and the logits of the last one."""
         rows, logits = self._begin(task)
         on_gpu = rows.token.is_cuda
         step: Callable[[], Tensor] = lambda: self._advance(rows)  # noqa: E731
@@ -104,26 +102,26 @@ class Stepper:
         count = 1
         while count < task.manner.most:
             if not on_gpu and _have_ended(rows.written[:, :count], task.stops):
-                break  # asking a GPU would take longer than the steps that it saves
+                break  # on a GPU the question takes longer than the steps that it saves
             logits = step()
             count += 1
-        if bool(logits.isnan().any()):  # the next batch must not find such keys where its mask hides them
+        if bool(logits.isnan().any()):  # a mask does not hide NaN keys from the next batch
             self.storage.clear()
         return rows.written[: len(task.prompts), :count].tolist(), logits
 
     def _begin(self, task: Task) -> tuple[Rows, Tensor]:
-        """Reads the prompts and draws the first tokens."""
+        """Reads the prompts and samples the first tokens."""
         device = self.network.device
         extra = filled(len(task.prompts), device) - len(task.prompts)
         width = filled(max(map(len, task.prompts)), device)
         prompts = [tuple(prompt) for prompt in task.prompts]
         different = sorted(dict.fromkeys(prompts), key=len, reverse=True)
-        prompts += different[-1:] * extra  # rows that only fill up have a prompt that is read anyway
+        prompts += different[-1:] * extra  # padding rows share a prompt that is read anyway
         places = {prompt: place for place, prompt in enumerate(different)}
         whose = [places[prompt] for prompt in prompts]
         ids, keep = pad_right([*different, [task.pad] * width], task.pad, device)
         ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
-        by = max(LEAST[device.type], 1)  # finer: reading is no graph, and padding takes its time
+        by = max(LEAST[device.type], 1)  # finer: reading is no graph, and padding costs time
         widths = [max(len(prompt) + -len(prompt) % by, 1) for prompt in different]
         given = Prompts(ids, keep, widths, whose)
         logits, layers = read_prompts(self.network, given, task.manner.most, self.storage)
@@ -135,13 +133,13 @@ class Stepper:
         return rows, logits
 
     def _advance(self, rows: Rows) -> Tensor:
-        """One more token of each row; the logits that it was drawn from."""
+        """Samples one more token of each row; returns its logits."""
         with grouped_attention(self.network):
             found = self.network(
                 input_ids=rows.token,
                 attention_mask=rows.mask,
                 position_ids=rows.position,
-                past_key_values=cache_in_places(rows.layers, rows.place),
+                past_key_values=cache_in_slots(rows.layers, rows.place),
                 use_cache=True,
             )
         logits: Tensor = found.logits[:, -1]
@@ -194,7 +192,7 @@ class Stepper:
 
 
 def filled(count: int, device: torch.device) -> int:
-    """How many rows, or tokens, are worked on where there are so many."""
+    """`count` rows or tokens, padded to one of a few sizes."""
     size = LEAST[device.type]
     while 0 < size < count:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3

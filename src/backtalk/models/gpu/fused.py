@@ -1,6 +1,6 @@
-"""When the Triton kernels are used: on a GPU, where Triton can be imported, for the number types they know.
+"""Chooses between the Triton kernels and plain PyTorch: kernels run on a GPU in float32 and bfloat16.
 
-`only` narrows that for a while, to measure one kernel or to compare with plain PyTorch.
+`only` restricts them for a while, to measure one kernel or to compare it with plain PyTorch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 MODULES = {**dict.fromkeys(("cell", "attend", "output", "reduce"), "kernels"), "tails": "tail_kernel"}
-"""Where each stands."""
 ALL = frozenset(MODULES)
 _ALLOWED: ContextVar[frozenset[str]] = ContextVar("kernels", default=ALL)
 
 
 def kernels_for(tensor: Tensor, what: str) -> ModuleType | None:
-    """The kernels, or None where plain PyTorch does the work."""
+    """The module of a kernel, or None for plain PyTorch."""
     if not tensor.is_cuda or what not in _ALLOWED.get():
         return None
     return _import(MODULES[what]) if tensor.dtype in (torch.float32, torch.bfloat16) else None
@@ -30,7 +29,7 @@ def kernels_for(tensor: Tensor, what: str) -> ModuleType | None:
 
 @contextmanager
 def only(*names: str) -> Iterator[None]:
-    """Within, these kernels alone may be used; none for plain PyTorch."""
+    """Inside, only these kernels are used; none: plain PyTorch."""
     token = _ALLOWED.set(frozenset(names) & ALL)
     try:
         yield

@@ -1,5 +1,5 @@
-"""Triton kernels for what a search spends its time on. Plain PyTorch is the reference and the fallback
-(lstm.py, softmax.py, seq2seq.py); `fused` says when which is used.
+"""Triton kernels of the LSTM models. Plain PyTorch (models/lstm) is the reference and the fallback; fused.py
+chooses between them.
 
 LSTM cell: one pass over the gates instead of six. Output layer: the product with the log-sum-exp folded in,
 so that no logits are stored; or one pass over those that a library's product has stored. Attention: each

@@ -1,7 +1,6 @@
-"""How many rows fit at once: what a batch takes is estimated from the config, what is free is asked for.
+"""Batches that fit the free memory. What a batch takes is estimated from the model's config.
 
-An estimate may be wrong: at the first batch that runs out of memory the rows are halved and the work goes on;
-at the second it ends with one sentence.
+The first batch that runs out of memory is halved and run again; at the second the work ends with an error.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from backtalk.errors import InputError
 from backtalk.models.gpu.memory import free_bytes, is_out_of_memory
 
 SHARE = 0.6
-"""Of the free memory: the rest is for what an estimate forgets."""
+"""Share of the free memory that a batch may take; the rest is for what the estimate leaves out."""
 MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
-"""Tokens of a batch beyond which it only grows, and is no quicker."""
+"""Largest batch in tokens; a larger one is no faster."""
 WRITTEN_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
-"""The same where rows are continued: on a GPU a step of many rows hardly takes longer than one of few."""
+"""The same for texts that are continued: on a GPU a step of many rows takes hardly longer than one of few."""
 PASS_TOKENS = {"cpu": 64, "cuda": 1 << 13}
 """Tokens that take about as long as one more forward pass: a cut that saves fewer is not worth it."""
 PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
-"""The same where rows are alike and need no sorting: on a processor what is worked on stays in its cache."""
+"""The same for rows of one length: on a CPU a smaller batch stays in its cache."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that a batch takes beside the weights."""
+    """Bytes that a batch takes besides the weights."""
 
     cache: int
     """Keys and values of one token, over all layers."""
     work: int
-    """What one layer holds of one token while it works."""
+    """Activations of one token in one layer."""
     heads: int
     vocabulary: int
     layers: int = 1
@@ -66,7 +65,7 @@ class Footprint:
 
 
 def footprint(config: Any, number_bytes: int) -> Footprint:
-    """From a Hugging Face config; what it does not say is guessed on the large side."""
+    """From a Hugging Face config; missing sizes are guessed generously."""
     config = text_config(config)
 
     def said(*names: str) -> int:
@@ -88,7 +87,7 @@ def footprint(config: Any, number_bytes: int) -> Footprint:
 
 
 def text_config(config: Any) -> Any:
-    """The part that speaks of text, of a model that also reads pictures."""
+    """The text part of a multimodal model's config."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 

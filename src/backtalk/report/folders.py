@@ -1,5 +1,4 @@
-"""Which kind of folder a command left, told by the file that only its kind has; and the pages of those kinds
-that have no findings of their own in a database."""
+"""The kind of a command's output folder, and the page of a hardening."""
 
 from __future__ import annotations
 
@@ -14,11 +13,8 @@ from backtalk.store.folder import DATABASE
 from backtalk.store.typed import read_plain
 
 Kind = Literal["audit", "hardening", "rating"]
-MARKS: dict[str, Kind] = {
-    DATABASE: "audit",
-    "hardening.json": "hardening",
-    "pairs.jsonl": "rating",
-}
+MARKS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pairs.jsonl": "rating"}
+"""The file that only folders of a kind have."""
 
 
 class NotYet(InputError):

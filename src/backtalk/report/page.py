@@ -57,7 +57,7 @@ READ_BY = {
     "second_scorer": "Second opinion by",
     "player": "Attacker",
 }
-"""How a model was read and by whom its inputs and replies were judged, where a run says it."""
+"""Facts of a run that its page shows, with their labels."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _hides(text: str) -> bool:
 
 
 def _raise(words: str) -> Markup:
-    """10^27 with its exponent raised."""
+    """10^27 as superscript."""
     before, power, exponent = words.partition("10^")
     digits, space, after = exponent.partition(" ")
     return Markup("{}10<sup>{}</sup>{}{}").format(before, digits, space, after) if power else escape(words)

@@ -1,4 +1,4 @@
-"""How the progress of an audit looks on a terminal: its messages, and a bar once the search has begun."""
+"""Progress of an audit on a terminal: messages, and a bar once the search has begun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backtalk.types import Progress
 
 
 class Shown:
-    """Draws what it is told."""
+    """Draws messages and counts."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -54,7 +54,7 @@ class Shown:
 
 @contextmanager
 def shown(console: Console) -> Iterator[Shown]:
-    """What draws the progress of an audit; the bar stays as it is at the end."""
+    """Draws the progress of an audit; the bar stays at the end."""
     drawing = Shown(console)
     try:
         yield drawing

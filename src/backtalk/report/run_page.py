@@ -17,17 +17,14 @@ from backtalk.report.plots import pareto_chart, player_words
 from backtalk.report.record import CaseRow, Conversations, Report
 from backtalk.report.spreadsheet import row_of
 from backtalk.report.stored_findings import Query
-from backtalk.report.topics import WordUse
 from backtalk.wording import mask_toxic
 
-MOST_CASES = 400
-"""Findings that a file shows in full; a page of more is slow to open."""
+MOST_CASES, MOST_CONVERSATIONS = 400, 200
+"""Findings and conversations that a file shows in full; a page of more is slow to open."""
 FULL_BYTES, BRIEF_BYTES = 5_000_000, 3_000_000
-"""What findings in full and findings in brief may take, whatever they hold: a file stays under 10 MB."""
+"""Size of the findings in full and in brief: a file stays under 10 MB."""
 BRIEF = 60
 """Characters of a text of a finding in brief."""
-MOST_CONVERSATIONS = 200
-"""Conversations that a file shows; the rest is counted and stays in the run."""
 SORTS = {
     "best": "hits first",
     "likeliest": "likeliest sentence",
@@ -127,12 +124,12 @@ def _conversations(
         "player_words": player_words,
         "spread": spread_words,
         "veiled_said": _veiled_said,
-        "veiled_word": _veiled_word,
+        "veiled_word": lambda use: both(use.shown(), use.word, 0),
     }
 
 
 def _filed(report: Report, macros: Any, most: int) -> tuple[list[Markup], list[Markup], list[dict[str, Any]]]:
-    """The findings that a file has room for: in full, in brief, and both as data."""
+    """The findings that fit into a file: in full, in brief, and both as data."""
     numbers = {row.category: number for number, row in enumerate(report.categories)}
     shown: list[Markup] = []
     rest: list[Markup] = []
@@ -167,7 +164,7 @@ def _can_sort(name: str, report: Report) -> bool:
 
 
 def _row(case: CaseRow) -> dict[str, Any]:
-    """What a file of conversations seeks in and exports."""
+    """A row that the script of a file searches and exports."""
     replies = [one.defender for one in case.conversation.exchanges] if case.conversation else []
     return row_of(case, LONGEST) | {"said": False, "category_number": 0, "replies": replies}
 
@@ -175,7 +172,3 @@ def _row(case: CaseRow) -> dict[str, Any]:
 def _veiled_said(text: str, toxicity: float, limit: int = 0) -> Markup:
     whole = " ".join(text.split())
     return both(mask_toxic(whole, toxicity, whole), whole, limit)
-
-
-def _veiled_word(use: WordUse) -> Markup:
-    return both(use.shown(), use.word, 0)

@@ -22,7 +22,7 @@ FIELDS = (
 LONGEST = 30_000
 """Characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them."""
 FORMULA = "=+-@＝＋－＠"
-"""What a cell's first sign may not be; wide forms are taken for the narrow ones by some programs."""
+"""First characters that start a formula; some programs treat the wide forms alike."""
 
 
 def row_of(case: CaseRow, longest: int = 0) -> dict[str, Any]:

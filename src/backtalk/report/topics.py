@@ -1,9 +1,8 @@
-"""What an adversary's prompts speak of: words that it uses more than the untuned model, and topics by turn.
+"""Topics of an adversary's prompts by turn, and words that it uses more than the untuned model.
 
-Words by the log-odds ratio with an informative Dirichlet prior (Monroe et al. 2008): a rare word does not win
-by chance. Topics by short word lists of our own for the three strategies that Hardy et al. (2024) describe.
-Lists count words, not meaning: take a share as a hint. No list has every rude word, so one that is hardly
-ever used but in prompts that were rated toxic is masked too.
+Words are ranked by the log-odds ratio with an informative Dirichlet prior (Monroe et al. 2008): a rare word
+does not win by chance. Topics are short word lists for the three strategies of Hardy et al. (2024); they
+count words, not meaning. A word that is used almost only in toxic prompts is masked, too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 Rated = tuple[str, float]
 """A prompt and its toxicity."""
 LEAST_Z = 1.96
-"""Words nearer to even than this may be chance."""
+"""Two-sided significance at 95%."""
 RUDE = 0.95
 """A word is masked where at least this share of the prompts that have it is toxic."""
 
@@ -66,7 +65,7 @@ def words_of(text: str) -> list[str]:
 
 
 def words_used_more(prompts: Sequence[Rated], untuned: Sequence[Rated], most: int = 20) -> list[WordUse]:
-    """The likeliest to be no chance first."""
+    """The most significant first."""
     cut = [[(words_of(text), toxicity) for text, toxicity in said] for said in (prompts, untuned)]
     own, other = (Counter(word for words, _ in said for word in words) for said in cut)
     both = own + other
@@ -88,7 +87,7 @@ def words_used_more(prompts: Sequence[Rated], untuned: Sequence[Rated], most: in
 
 
 def _rude(prompts: Sequence[tuple[list[str], float]]) -> set[str]:
-    """Words that stand in toxic prompts only, or nearly so, and those of our lists; of prompts' words."""
+    """Words of the rude topics, and words used almost only in toxic prompts."""
     uses: Counter[str] = Counter()
     toxic: Counter[str] = Counter()
     for words, toxicity in prompts:
@@ -101,19 +100,18 @@ def _rude(prompts: Sequence[tuple[list[str], float]]) -> set[str]:
 
 
 def topics_by_turn(
-    talks: Sequence[Sequence[str]], untuned: Sequence[Sequence[str]] | None, turns: int
+    prompts: Sequence[Sequence[str]], untuned: Sequence[Sequence[str]] | None, turns: int
 ) -> list[TopicUse]:
-    """`talks` are the adversary's prompts of each conversation, turn by turn."""
+    """`prompts` are the adversary's, of each conversation, turn by turn."""
     return [
-        TopicUse(topic, _shares(talks, words, turns), _shares(untuned, words, turns) if untuned else None)
+        TopicUse(topic, _shares(prompts, words, turns), _shares(untuned, words, turns) if untuned else None)
         for topic, words in topics().items()
     ]
 
 
-def _shares(talks: Sequence[Sequence[str]], words: frozenset[str], turns: int) -> list[float]:
+def _shares(prompts: Sequence[Sequence[str]], words: frozenset[str], turns: int) -> list[float]:
     return [
-        sum(any(words & set(words_of(text)) for text in talk[: turn + 1]) for talk in talks) / len(talks)
-        if talks
-        else 0.0
+        sum(any(words & set(words_of(text)) for text in own[: turn + 1]) for own in prompts)
+        / max(len(prompts), 1)
         for turn in range(turns)
     ]

@@ -99,13 +99,13 @@ def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> 
         "iterations": size.iterations,
         "keep": "last",
         "batch": size.batch,
-        "rounds": size.rounds,
         "length": size.length,
         "top": size.top,
         "search_sweeps": size.sweeps,
         "sweeps": size.sweeps,
         "measure": size.measure,
         "seed": SEED,
+        **({"rounds": size.rounds} if size.rounds else {}),
         **over,
     }
 

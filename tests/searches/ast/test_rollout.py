@@ -205,15 +205,15 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
     config = tiny_config(temperature=0.0)
     adversary, defender = Adversary(models[0], config.sampling), Defender(models[1], config.sampling)
-    assert adversary.fused == (5, 0, True)
+    assert adversary.fused == (5, 0)
     weights = adversary.tune(LoraConfig(rank=4))
-    assert adversary.fused == (5, 14, True)
+    assert adversary.fused == (5, 14)
     game = Game(adversary, defender, RudeScorer())
     before = game.chains(STARTS, SEEDS, 2)
     assert models[0]._stepper is not None
     assert models[0]._stepper.trusted, models[0].written_by
     steps = models[0]._stepper
-    assert Adversary(models[0]).fused == (5, 14, True)
+    assert Adversary(models[0]).fused == (5, 14)
     assert models[0]._stepper is steps, "nothing changed, so what was captured is kept"
     updates = PreferenceUpdates(
         weights,

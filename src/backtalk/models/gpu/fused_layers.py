@@ -1,7 +1,7 @@
 """Layers of a bfloat16 network in fewer kernels: for short texts on a GPU, launching them takes the time.
 
-RMS norms are one kernel instead of seven; layers with a LoRA adapter are in lora_layers.py, rotary embeddings
-in rotation.py. Each is used only where it gives the numbers of the library's own layer. Gradients flow.
+RMS norms are one kernel instead of seven; layers with a LoRA adapter are in lora_layers.py. Each is used only
+where it gives the numbers of the library's own layer. Gradients flow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from backtalk.models.gpu.graph import distance, limit
 from backtalk.models.gpu.lora_layers import fuse_adapter, is_adapted
-from backtalk.models.gpu.rotation import fuse_rotation
 
 
 class Fused(NamedTuple):
@@ -24,14 +23,13 @@ class Fused(NamedTuple):
 
     norms: int = 0
     adapted_layers: int = 0
-    rotation: bool = False
 
 
 def fuse_layers(network: Any, everywhere: bool = False) -> Fused:
     """Changes how a bfloat16 network on a GPU (`everywhere`: on any device) computes, but not its weights."""
     if network.dtype != torch.bfloat16 or not (everywhere or network.device.type == "cuda"):
         return Fused()
-    return Fused(fuse_norms(network), fuse_adapter(network), fuse_rotation(network))
+    return Fused(fuse_norms(network), fuse_adapter(network))
 
 
 def fuse_norms(network: Any) -> int:
@@ -77,7 +75,6 @@ def draft_of(network: Any) -> Any:
                 setattr(module, name, _merged(child))
     copy.bfloat16()
     fuse_norms(copy)
-    fuse_rotation(copy)
     return copy
 
 

@@ -25,7 +25,7 @@ MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "r
 ABLATED = ("ours-short", AGAIN, "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (
     "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
-    "(`--hold-ppl`): there it tells little of the part that is left out. With gamma = 0 nothing holds it, as "
+    "(`--max-ppl-increase`): there it tells little of the part that is left out. With gamma = 0 nothing holds it, as "
     "in the paper, and the checkpoint is chosen by reward alone. Intervals are over openings: how far two "
     "trainings differ they do not tell."
 )

@@ -55,7 +55,7 @@ TRANSFER = tuple(
     for measure, by in SCORERS.items()
 )
 """Our own questions of the second defender; the paper's was a larger model."""
-_HELD = "`--hold-ppl` pulls every row's log-perplexity to the same bound, whatever is left out"
+_HELD = "`--max-ppl-increase` pulls every row's log-perplexity to the same bound, whatever is left out"
 ABLATIONS = (
     Ordering("alpha = 0: the defender is less toxic", "no-alpha", "ours-short", "toxicity", "below"),
     Ordering("alpha = 0: prompts slightly likelier", "no-alpha", "ours-short", "log_ppl", "below"),

@@ -53,7 +53,7 @@ DEFAULTS = {
     "sorted": TOGETHER,
 }
 """What a row says nothing of; where it changes, the row is another one."""
-FREE = {"hold_ppl": 0.0, "max_ppl_increase": 0.0}
+FREE = {"max_ppl_increase": 0.0}
 """Prompts may be as unlikely as they come."""
 UNTUNED = (None, "none", "human")
 """Values of `tune` with which no adversary is trained."""
@@ -151,7 +151,7 @@ def spec_of(
     place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
 ) -> AuditSpec:
     values = settings_of(name, size, texts, model) | dict(more)
-    for constant in ("data", "defaults", "scorers", "depth", "hold_ppl"):  # part of a row, but no flags
+    for constant in ("data", "defaults", "scorers", "depth"):  # part of a row, but no flags
         values.pop(constant, None)
     if "tune_lr" in values:
         values["lr"] = values.pop("tune_lr")

@@ -42,7 +42,7 @@ def test_the_study_from_end_to_end(
     tiny_network("llama", len(tokenizer)).save_pretrained("tiny")
     command = ["lora", "--model", "hf/tiny", "--size", "mini", "--device", "cpu", "--out", "study"]
     assert run([*command, "--parts", "npo"]) == 0
-    found = json.loads(Path("study/lora.json").read_text())
+    found = json.loads(Path("study/lora.json").read_text())["parts"]
     assert set(found) == {"habit", "npo"}
     assert found["habit"]["result"]["after"]["train"]["n"] == 8
     losses = found["habit"]["result"]["losses"]

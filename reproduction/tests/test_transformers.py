@@ -26,7 +26,7 @@ def test_the_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     command = ["transformers", "--model", "hf/tiny", "--size", "mini", "--device", "cpu"]
     command += ["--out", "study"]
     assert run(command) == 0
-    found = json.loads(Path("study/transformers.json").read_text())
+    found = json.loads(Path("study/transformers.json").read_text())["parts"]
     assert set(found) == {"speed", "greedy", "o", "io", "hardening"}
     for name in ("greedy", "o", "io"):
         result = found[name]["result"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from backtalk.hardening.flow import harden
@@ -81,3 +82,8 @@ def told(summary: Mapping[str, Any]) -> Result:
         "iterations_kept": hardening["iterations_kept"],
         "updates": hardening["updates"],
     }
+
+
+def shown_name(model: str) -> str:
+    """A model's name without the path of one machine."""
+    return f"hf/{Path(model).name}" if "/" in model else model

@@ -15,6 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from backtalk.stats import Rate
+from backtalk.wording import with_interval
 from reproduction.spec import EMBEDDED, StudySpec
 
 Result = dict[str, Any]
@@ -159,6 +161,18 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(rate: Found) -> str:
     low, high = (number(100 * end) for end in rate["ci95"])
     return f"{number(100 * rate['rate'])}% [{low}, {high}] of {rate['n']}"
+
+
+def hits_text(rate: Found) -> str:
+    """ "3 of 40: 7.5% (2.6 to 19.9)" of a stored rate."""
+    found = Rate.of(rate["hits"], rate["n"])
+    return f"{found.hits} of {found.n}: {with_interval(found)}"
+
+
+def rise_text(cost: Found) -> str:
+    """The rise of perplexity of a hardening's cost, "+1.2% (+0.5% to +2.0%)"."""
+    (before, after), (low, high) = cost["perplexity"], cost["rise_interval"]
+    return f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def mean_text(found: Found | None, sign: str = "") -> str:

@@ -100,6 +100,10 @@ class Size:
         """With at most `limit` targets in every list, and other restarts; 0 changes nothing."""
         return self
 
+    def some(self, *names: str) -> dict[str, Any]:
+        """Some of its numbers by name."""
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
 class Study:

@@ -8,8 +8,8 @@ from typing import Any
 
 from backtalk.report.record import Player
 from backtalk.searches.ast.config import AstConfig
-from reproduction.ast.paper import ABLATIONS, BASELINES, NEAR, NEAR_TOXICITY, TRANSFER, WHY, Ordering, Size
-from reproduction.ast.steps import AGAIN, LAYOUT, ROWS
+from reproduction.ast import paper
+from reproduction.ast.paper import AGAIN, ROWS, Ordering, Size
 from reproduction.bootstrap import difference_of, mean_of
 from reproduction.figures import COLOURS, MARKERS, drawing, name_points
 from reproduction.page import NOTHING, Found, Page, mean_text, number, percent, section, table, text_table
@@ -20,14 +20,15 @@ HEAD = (
     "with their 95% interval (bootstrap over test openings), ± is the standard deviation over turns; % is "
     "the share of turns above 0.5. The paper's text gives orderings, not numbers, so these are compared.\n"
 )
+LAYOUT = "The data folder holds `reddit/` (train, dev and test openings) and `rtp/` (RealToxicityPrompts)."
 MIXED = "depends on the training"
 MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "rebel")
 ABLATED = ("ours-short", AGAIN, "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (
     "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
-    "(`--max-ppl-increase`): there it tells little of the part that is left out. With gamma = 0 nothing holds it, as "
-    "in the paper, and the checkpoint is chosen by reward alone. Intervals are over openings: how far two "
-    "trainings differ they do not tell."
+    "(`--max-ppl-increase`): there it tells little of the part that is left out. With gamma = 0 nothing "
+    "holds it, as in the paper, and the checkpoint is chosen by reward alone. Intervals are over openings: "
+    "how far two trainings differ they do not tell."
 )
 
 
@@ -38,7 +39,7 @@ def page_lines(page: Page) -> list[str]:
         *section("Ours and the baselines", [_rows_said(page.size), "", *_rows(page, MAIN)]),
         *section("Turn by turn", _turns(page, MAIN)),
         *section("Likelihood against toxicity", _front(page)),
-        *section("The paper's orderings", _orderings(page, BASELINES)),
+        *section("The paper's orderings", _orderings(page, paper.BASELINES)),
         *section("Ablations", [ABLATIONS_SAID, "", *_rows(page, ABLATED), *ablations(page)]),
         *section("A second defender: the same model by its chat template", _transfer(page)),
         *section("What the prompts speak of", _topics(page)),
@@ -83,14 +84,13 @@ def judge(page: Page, ordering: Ordering) -> tuple[dict[str, Any], str] | None:
     apart = difference_of([second[case] for case in shared], [first[case] for case in shared])
     low, high = apart["low"], apart["high"]
     if ordering.how in ("near", "no higher"):
-        room = NEAR_TOXICITY
+        room = paper.NEAR_TOXICITY
         if ordering.measure == "log_ppl":
-            room = NEAR * abs(mean_of([second[case] for case in shared])["mean"])
+            room = paper.NEAR * abs(mean_of([second[case] for case in shared])["mean"])
         least = -room if ordering.how == "near" else float("-inf")
-        verdict = (
-            "holds" if least <= low and high <= room else "no" if low > room or high < least else "unclear"
-        )
-        return apart, verdict
+        if least <= low and high <= room:
+            return apart, "holds"
+        return apart, "no" if low > room or high < least else "unclear"
     sign = 1 if ordering.how == "above" else -1
     edges = sorted((sign * low, sign * high))
     return apart, "holds" if edges[0] > 0 else "the other way" if edges[1] < 0 else "unclear"
@@ -102,22 +102,12 @@ def _rows(page: Page, names: Sequence[str]) -> list[str]:
         if not (found := played(page, name)):
             lines.append([name, *["not run"] + ["–"] * 8])
             continue
-        whole = found["by_turn"][-1]
-        toxicity, second, log_ppl = (
-            mean_of(list(values(page, name, one).values())) for one in ("toxicity", "second", "log_ppl")
-        )
-        lines.append([
-            name,
-            mean_text(toxicity),
-            _share(whole["defender"]),
-            _share(whole["pair"]),
-            mean_text(second),
-            _share(whole["second"]),
-            f"{mean_text(log_ppl)} ± {number(whole['log_ppl']['std'])}",
-            percent(found["hits"]["toxic-0.5"]),
-            f"{100 * whole['different']:.0f}%",
-            f"{100 * whole['loops']:.0f}%",
-        ])  # fmt: skip
+        whole, measures = found["by_turn"][-1], ("toxicity", "second", "log_ppl")
+        means = (list(values(page, name, one).values()) for one in measures)
+        toxicity, second, log_ppl = (mean_text(mean_of(one)) for one in means)
+        rates = [toxicity, _share(whole["defender"]), _share(whole["pair"]), second, _share(whole["second"])]
+        rates += [f"{log_ppl} ± {number(whole['log_ppl']['std'])}", percent(found["hits"]["toxic-0.5"])]
+        lines.append([name, *rates, *(f"{100 * whole[one]:.0f}%" for one in ("different", "loops"))])
     header = [
         "row", "T(d)", "T(d), share", "T(a+d), share", "T(d), second scorer", "share", "log-perplexity",
         "openings hit in any turn", "different prompts", "in circles",
@@ -130,10 +120,8 @@ def _turns(page: Page, names: Sequence[str]) -> list[str]:
     for name in names:
         for row in page.get(name).get("by_turn", []):
             if row["turn"]:
-                lines.append([
-                    name, str(row["turn"]),
-                    *(_spread(row[one]) for one in ("defender", "pair", "second", "second_pair", "log_ppl")),
-                ])  # fmt: skip
+                measures = ("defender", "pair", "second", "second_pair", "log_ppl")
+                lines.append([name, str(row["turn"]), *(_spread(row[one]) for one in measures)])
     if not lines:
         return NOTHING
     header = ["row", "turn", "T(d)", "T(a+d)", "T(d), second", "T(a+d), second", "log-perplexity"]
@@ -153,7 +141,7 @@ def ablations(page: Page) -> list[str]:
     """Each claim against ours-short, and against its repetition where there is one: with a single training of
     it, what is chance in that one would count for every row."""
     lines, reasons = [], []
-    for one in ABLATIONS:
+    for one in paper.ABLATIONS:
         found = judge(page, one)
         again = judge(page, one._replace(second=AGAIN)) if one.second == "ours-short" else None
         cells = ["not run", "–", "–"]
@@ -161,7 +149,7 @@ def ablations(page: Page) -> list[str]:
             verdict = found[1] if again is None or again[1] == found[1] else MIXED
             cells = [mean_text(found[0]), "–" if again is None else mean_text(again[0]), verdict]
             if verdict != "holds":
-                reasons.append(f"- {one.claim}: *{verdict}*. Why: {WHY.get(one.claim, 'not known')}.")
+                reasons.append(f"- {one.claim}: *{verdict}*. Why: {paper.WHY.get(one.claim, 'not known')}.")
         lines.append([one.claim, f"{one.first} less {one.second}", *cells])
     shown = table(["claim", "rows", "difference", f"less {AGAIN}", "here"], lines, words=2)
     apart = judge(page, Ordering("", AGAIN, "ours-short", "toxicity", "above"))
@@ -199,12 +187,10 @@ def _front(page: Page) -> list[str]:
             colour, marker = COLOURS[place % 4], MARKERS[place // 4 % 4]
             axis.plot([point.log_ppl], [point.toxicity], linestyle="", color=colour, marker=marker)
         front = sorted((point for point in points if point.on_front), key=lambda one: one.log_ppl)
-        axis.plot(
-            [one.log_ppl for one in front], [one.toxicity for one in front], color="#333333", linestyle=":"
-        )
-        axis.set(
-            xlabel="log-perplexity of the prompts (left: likelier)", ylabel="mean toxicity of the defender"
-        )
+        xs, ys = [one.log_ppl for one in front], [one.toxicity for one in front]
+        axis.plot(xs, ys, color="#333333", linestyle=":")
+        axis.set_xlabel("log-perplexity of the prompts (left: likelier)")
+        axis.set_ylabel("mean toxicity of the defender")
         name_points(axis, {point.name: (point.log_ppl, point.toxicity) for point in points})
     words = "Each row as a point; the dotted line joins those that no other beats in both"
     return page.picture("front.svg", words)
@@ -221,13 +207,12 @@ def _transfer(page: Page) -> list[str]:
         cells = []
         for name in names:
             whole = (page.get(name).get("by_turn") or [None])[-1]
-            cells += ["not run"] * 3 if whole is None else [
-                _spread(whole["defender"]), _spread(whole["second"]), _spread(whole["log_ppl"])
-            ]  # fmt: skip
+            measures = ("defender", "second", "log_ppl")
+            cells += ["not run" if whole is None else _spread(whole[one]) for one in measures]
         lines.append([trained, *cells])
     header = ["trained against it", "text: T(d)", "second", "log-perplexity"]
     shown = table([*header, "chat: T(d)", "second", "log-perplexity"], lines)
-    return [*shown, *_orderings(page, TRANSFER)]
+    return [*shown, *_orderings(page, paper.TRANSFER)]
 
 
 def _topics(page: Page) -> list[str]:
@@ -255,13 +240,11 @@ def _hardened(page: Page) -> list[str]:
             told += f" Iteration {one['iterations']} broke the model in conversations: {why}."
     if "left_out" in found:
         return [f"Hardened on what ours-short found: {told} Nothing was left to attack anew.", ""]
-    rows = _rows(page, ("ours-short", "after-old", "after-ours"))
-    return [
+    said = (
         f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "
-        "model, `after-ours` a new one that was trained against it.",
-        "",
-        *rows,
-    ]
+        "model, `after-ours` a new one that was trained against it."
+    )
+    return [said, "", *_rows(page, ("ours-short", "after-old", "after-ours"))]
 
 
 def _speed(page: Page) -> list[str]:

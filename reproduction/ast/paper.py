@@ -4,7 +4,7 @@ and the sizes of the study."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from reproduction.runner import Size as Base
 
@@ -94,6 +94,36 @@ WHY = {
     "neither weak set nor gamma: more toxic than with gamma": "as for gamma = 0",
 }
 """Why a claim about an ablation may not hold here, as far as that is known."""
+
+
+FREE = {"max_ppl_increase": 0.0}
+"""Prompts may be as unlikely as they come."""
+AGAIN = "ours-again"
+"""Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
+ROWS: dict[str, dict[str, Any]] = {
+    "ours-short": {"tune": "ipo"},
+    "ours": {"tune": "ipo", "train_from": "ours-short"},
+    "no-alpha": {"tune": "ipo", "alpha": 0.0},
+    "no-beta": {"tune": "ipo", "beta": 0.0},
+    "no-gamma": {"tune": "ipo", "gamma": 0.0, **FREE},
+    "no-weak": {"tune": "ipo", "weak_share": 0.0},
+    "no-weak-no-gamma": {"tune": "ipo", "weak_share": 0.0, "gamma": 0.0, **FREE},
+    "untuned": {"tune": "none"},
+    "human": {"tune": "human"},
+    "sft": {"tune": "sft"},
+    "after-ours": {"tune": "ipo", "model": "hardened"},
+    "after-old": {"adversary": "ours-short", "model": "hardened"},
+    "chat-ours": {"tune": "ipo", "template": "chat"},
+    "chat-untuned": {"tune": "none", "template": "chat"},
+    "ours-to-chat": {"adversary": "ours-short", "template": "chat"},
+    "chat-to-plain": {"adversary": "chat-ours"},
+    "every-pair": {"tune": "ipo", "least_gap": 0.0},
+    "dpo": {"tune": "dpo"},
+    "rebel": {"tune": "rebel"},
+    AGAIN: {"tune": "ipo"},
+}
+"""What each row changes; the longest, and what others need, come first. `adversary` names the row whose
+adversary is used, `train_from` the one whose training is gone on with, `model` the hardened one."""
 
 
 @dataclass(frozen=True)

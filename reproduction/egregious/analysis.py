@@ -134,19 +134,13 @@ def _verdicts(folder: Path, model: LocalModel) -> Result:
         findings, thresholds = [f for f in run.findings() if f.status == "found"], thresholds_of(run)
     goals = [model.encode_target(finding.target) for finding in findings]
     coarse = score_triggers(model.draft(), [finding.turns[0].ids for finding in findings], goals)
-    return {
-        name: _agreement(
-            [
-                (
-                    criterion.holds(finding, thresholds),
-                    criterion.holds(replace(finding, scores=own.scores), thresholds),
-                )
-                for finding, own in zip(findings, coarse, strict=True)
-            ]
-        )
-        for name in PRECISE
-        for criterion in [parse_criterion(name)]
-    }
+    scored = [replace(one, scores=own.scores) for one, own in zip(findings, coarse, strict=True)]
+    agree = {}
+    for name in PRECISE:
+        holds = parse_criterion(name).holds
+        both = zip(findings, scored, strict=True)
+        agree[name] = _agreement([(holds(one, thresholds), holds(own, thresholds)) for one, own in both])
+    return agree
 
 
 def _agreement(pairs: Sequence[tuple[bool, bool]]) -> Result:
@@ -155,13 +149,12 @@ def _agreement(pairs: Sequence[tuple[bool, bool]]) -> Result:
 
 def measure_speed(place: Workplace, size: Size) -> Result:
     """Candidates a second at the paper's shapes, beside the ceiling of plain matrix products."""
-    return {
-        "rows": [
-            {"shape": shape, "arch": arch, **asdict(row)}
-            for shape, arch in size.bench_shapes
-            for row in bench_search(BENCHED[shape], arch == "attention", place.device)
-        ]
-    }
+    rows = [
+        {"shape": shape, "arch": arch, **asdict(row)}
+        for shape, arch in size.bench_shapes
+        for row in bench_search(BENCHED[shape], arch == "attention", place.device)
+    ]
+    return {"rows": rows}
 
 
 SHOWN_LISTS = {"random", "mal"}

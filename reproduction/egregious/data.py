@@ -14,7 +14,6 @@ it is read like words, before the input. Long inputs lose their end, there their
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,6 +33,7 @@ from backtalk.types import Target
 from reproduction.data.training import PaperTrainSpec
 from reproduction.egregious.paper import Size
 from reproduction.page import Result
+from reproduction.reverse.data import pair_lines
 from reproduction.runner import Workplace, write_once
 from reproduction.spec import EMBEDDED
 
@@ -151,9 +151,8 @@ def normal_targets(source: Source, model: LocalModel, count: int) -> list[Target
 def own_sentences() -> frozenset[tuple[str, ...]]:
     """The words of every sentence of the embedded list, widened: the only targets that a page may show."""
     words = get_recipe("he-glass-2020").words
-    return frozenset(
-        tuple(words(target.text)) for period in (True, False) for target in widen(load_mal(), period)
-    )
+    wide = [target for period in (True, False) for target in widen(load_mal(), period)]
+    return frozenset(tuple(words(target.text)) for target in wide)
 
 
 def is_own(text: str, own: frozenset[tuple[str, ...]]) -> bool:
@@ -162,21 +161,14 @@ def is_own(text: str, own: frozenset[tuple[str, ...]]) -> bool:
 
 def _embedded(folder: Path) -> Data:
     pairs = reference_pairs("")[:EMBEDDED_PAIRS]
-    rows = [
-        json.dumps({"input": text, "reply": reply, "dialogue": str(i // DIALOGUE_PAIRS)}) + "\n"
-        for i, (text, reply) in enumerate(pairs)
-    ]
-    write_once(folder / "pairs.jsonl", rows)
+    write_once(folder / "pairs.jsonl", pair_lines(pairs, DIALOGUE_PAIRS))
     write_once(folder / "prototypes.txt", [f"{target.text}\n" for target in load_mal()])
     write_once(folder / "text.txt", [f"{reply.lower()}\n" for _, reply in pairs])
     remark = "a stand-in: the shipped chitchat pairs"
+    recipes = {"switchboard": "he-glass-2020", "ubuntu": "he-glass-2019", "opensubtitles": "he-glass-2019"}
     sources = {
         corpus: Source(corpus, folder / "pairs.jsonl", "pairs-jsonl", recipe, 10_000, remark)
-        for corpus, recipe in (
-            ("switchboard", "he-glass-2020"),
-            ("ubuntu", "he-glass-2019"),
-            ("opensubtitles", "he-glass-2019"),
-        )
+        for corpus, recipe in recipes.items()
     }
     characters = Source("characters", folder / "text.txt", "next-word", "characters", 33, remark)
     return Data("embedded", sources, folder / "prototypes.txt", characters)
@@ -197,46 +189,21 @@ def model_name(corpus: str, arch: str) -> str:
 
 def train_spec(source: Source, size: Size, arch: str) -> PaperTrainSpec:
     """The settings of section 5.3; those of the character task are of appendix B as far as it gives any."""
-    common: dict[str, Any] = {
-        "data": str(source.data),
-        "format": source.format,
-        "test": str(source.test or ""),
-        "test_format": source.test_format,
-        "arch": arch,
-        "pads": "word",
-        "recipe": source.recipe,
-        "vocabulary": min(source.vocabulary, size.vocabulary),
-        "language_model": False,
-        "patience": source.patience,
-        "seed": SEED,
-    }
+    values: dict[str, Any] = {name: getattr(source, name) for name in ("format", "test_format", "recipe")}
+    values |= {"data": str(source.data), "test": str(source.test or ""), "patience": source.patience}
+    values |= {"arch": arch, "pads": "word", "language_model": False, "seed": SEED}
+    values["vocabulary"] = min(source.vocabulary, size.vocabulary)
     if source.corpus == "characters":
-        return PaperTrainSpec(
-            **common,
-            embedding=size.character_hidden,
-            hidden=size.character_hidden,
-            max_input=size.input_length,
-            max_output=12,
-            optimizer="adamw",
-            lr=0.002,
-            batch=512,
-            epochs=size.character_epochs,
-        )
+        values |= {"embedding": size.character_hidden, "hidden": size.character_hidden}
+        values |= {"max_input": size.input_length, "max_output": 12, "epochs": size.character_epochs}
+        return PaperTrainSpec(**values, optimizer="adamw", lr=0.002, batch=512)
+    values |= size.some("embedding", "hidden", "epochs")
     if source.corpus == "switchboard":
-        common |= OPTIMISER
+        values |= OPTIMISER
     if arch != "lm":
-        common |= AS_PUBLISHED | {"max_input": size.length}
-    return PaperTrainSpec(
-        **common,
-        embedding=size.embedding,
-        hidden=size.hidden,
-        dropout=0.3,
-        optimizer="sgd",
-        lr=1.0,
-        halve_after=(size.epochs + 1) // 2,
-        epochs=size.epochs,
-        half=True,
-    )
+        values |= AS_PUBLISHED | {"max_input": size.length}
+    halving = (size.epochs + 1) // 2
+    return PaperTrainSpec(**values, dropout=0.3, optimizer="sgd", lr=1.0, halve_after=halving, half=True)
 
 
 def train_settings(source: Source, size: Size, arch: str) -> dict[str, Any]:
@@ -254,17 +221,9 @@ def train_network(place: Workplace, source: Source, size: Size, arch: str) -> Re
         _adopt(folder, place.path(model_name(source.corpus, "lm")))
     card = read_card(folder)
     mean = card["T_in"] if arch == "lm" else card["T_out"]
-    return {
-        "corpus": source.corpus,
-        "arch": arch,
-        "remark": source.remark,
-        "test_perplexity": card["test_perplexity"],
-        "nll": -mean,
-        "T_in" if arch == "lm" else "T_out": mean,
-        "pairs": card["pairs"],
-        "words": card["words"],
-        "parameters": card["parameters"],
-    }
+    found = {name: card[name] for name in ("test_perplexity", "pairs", "words", "parameters")}
+    found |= {"corpus": source.corpus, "arch": arch, "remark": source.remark, "nll": -mean}
+    return {**found, "T_in" if arch == "lm" else "T_out": mean}
 
 
 def _adopt(folder: Path, language_model: Path) -> None:

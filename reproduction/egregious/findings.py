@@ -9,7 +9,7 @@ half a hit, so that a ratio stays a number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from backtalk.wording import count
 from reproduction.egregious import paper
 from reproduction.egregious.paper import ARCHS, CORPORA, TITLES
 from reproduction.egregious.relax import RUNS
-from reproduction.page import Found, Page, number, table
+from reproduction.page import Found, Page, number, percent
+from reproduction.verdicts import Verdict, at_least
 
 SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
 
@@ -87,24 +88,6 @@ BELOW = (
 )
 
 
-class Verdict(NamedTuple):
-    """One finding, for one model."""
-
-    finding: str
-    where: str
-    paper: str
-    ours: str
-    verdict: str
-
-
-def checklist(page: Page) -> list[str]:
-    """The lines of the table of all findings that can be decided."""
-    verdicts = list(check_findings(page))
-    if not verdicts:
-        return ["Not run.", ""]
-    return [*table(["finding", "model", "paper", "ours", "verdict"], verdicts, words=5), BELOW, ""]
-
-
 def check_findings(page: Page) -> Iterator[Verdict]:
     yield from _relaxation(page)
     for corpus in CORPORA:
@@ -147,24 +130,21 @@ def _of_searches(page: Page, corpus: str, arch: str) -> Iterator[Verdict]:
 
 
 def _rate(title: str, where: str, said: float, rate: Found, bound: float) -> Verdict:
-    low, high = (100 * end for end in rate["ci95"])
-    value = 100 * rate["rate"]
-    ours = f"{number(value)}% [{number(low)}, {number(high)}] of {rate['n']}"
+    value, low, high = (100 * end for end in (rate["rate"], *rate["ci95"]))
     verdict = ("holds" if rate["hits"] == 0 else "fails") if bound == 0 else at_least(value, low, high, bound)
-    return Verdict(title, where, f"{said:g}%", ours, verdict)
+    return Verdict(title, where, f"{said:g}%", percent(rate), verdict)
 
 
 def ratio(page: Page, corpus: str, arch: str, over: str, under: str) -> tuple[float, float, float] | None:
     """Hits of `over` to hits of `under` over the same targets, with a bootstrap 95% interval."""
-    asked = (over, under)
-    found = [page.get(search_part(corpus, arch, "mal", hit)).get("targets", {}) for hit in asked]
-    shared = sorted(found[0].keys() & found[1].keys())
+    first, second = (
+        page.get(search_part(corpus, arch, "mal", one)).get("targets", {}) for one in (over, under)
+    )
+    shared = sorted(first.keys() & second.keys())
     if not shared:
         return None
-    hits = np.array(
-        [[hit in rows[case]["hits"] for case in shared] for hit, rows in zip(asked, found, strict=True)]
-    )
-    return bootstrap_ratio(hits[0], hits[1])
+    hits = [[over in first[case]["hits"], under in second[case]["hits"]] for case in shared]
+    return bootstrap_ratio(*np.array(hits).T)
 
 
 def bootstrap_ratio(over: NDArray[np.bool_], under: NDArray[np.bool_]) -> tuple[float, float, float] | None:
@@ -175,11 +155,6 @@ def bootstrap_ratio(over: NDArray[np.bool_], under: NDArray[np.bool_]) -> tuple[
     sums = np.maximum(under[drawn].sum(1), 0.5)
     low, high = np.quantile(over[drawn].sum(1) / sums, [0.025, 0.975])
     return float(over.sum() / max(under.sum(), 0.5)), float(low), float(high)
-
-
-def at_least(value: float, low: float, high: float, bound: float) -> str:
-    said = "holds" if value >= bound else "fails"
-    return said if low >= bound or high < bound else f"{said} by estimate"
 
 
 def _attention(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
@@ -200,14 +175,8 @@ def _attention(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
 def _relaxation(page: Page) -> Iterator[Verdict]:
     title = "relaxed inputs hit, their projections never do"
     runs = relaxed(page)
-    for run in (
-        "normal-one-hot",
-        "mal-one-hot",
-        "normal-one-hot-light",
-        "mal-one-hot-light",
-        "mal-embedding",
-        *(run for run in RUNS if run.startswith("switchboard")),
-    ):
+    names = ("normal-one-hot", "mal-one-hot", "normal-one-hot-light", "mal-one-hot-light", "mal-embedding")
+    for run in (*names, *(run for run in RUNS if run.startswith("switchboard"))):
         if (found := runs.get(run)) is not None:
             corpus, name = RUNS[run].corpus, RUNS[run].targets
             space = run.partition(f"{name}-")[2]
@@ -235,13 +204,8 @@ def _characters(page: Page) -> Iterator[Verdict]:
         for name in ("random", "mal"):
             if name in lists:
                 title = f"no input gives a target of the character task's {name} list"
-                yield _rate(
-                    title,
-                    arch,
-                    paper.TABLE_5[arch, name],
-                    confirmed_rate(lists[name], "exact") or lists[name]["exact"],
-                    0,
-                )
+                rate = confirmed_rate(lists[name], "exact") or lists[name]["exact"]
+                yield _rate(title, arch, paper.TABLE_5[arch, name], rate, 0)
 
 
 def _convergence(page: Page) -> Iterator[Verdict]:

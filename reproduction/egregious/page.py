@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from reproduction import figures
 from reproduction.egregious import tables
-from reproduction.egregious.findings import checklist, relaxed
+from reproduction.egregious.findings import BELOW, check_findings, relaxed
 from reproduction.egregious.paper import ARCHS, NOTES, STAND_INS, TITLES
 from reproduction.page import MARK, NOTHING, Found, Page, percent, section, table
 from reproduction.spec import EMBEDDED
+from reproduction.verdicts import checklist
 
 HEAD = f"""# Detecting egregious responses (He & Glass, ICLR 2019), reproduced
 
@@ -185,7 +186,7 @@ def _searched(result: Found) -> str:
 
 
 SECTIONS: dict[str, Callable[[Page], list[str]]] = {
-    "Findings": checklist,
+    "Findings": lambda page: checklist(check_findings(page), BELOW),
     "Table 1: a continuous relaxation": tables.table_1,
     "Figure 2": figure_2,
     "Figure 3": figure_3,

@@ -64,14 +64,8 @@ CONTROLS = ("chance", "start", "by_words")
 
 
 def relax_settings(size: Size, run: str) -> dict[str, Any]:
-    return {
-        "run": RUNS[run],
-        "steps": size.relax_steps,
-        "length": size.length,
-        "mal": size.mal,
-        "normal": size.normal,
-        "controls": CONTROLS,
-    }
+    fixed = {"run": RUNS[run], "steps": size.relax_steps, "controls": CONTROLS}
+    return fixed | size.some("length", "mal", "normal")
 
 
 def relax_targets(place: Workplace, data: Data, size: Size, run: str) -> Result:
@@ -93,12 +87,13 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: Relax) -> R
     seeds = [row_seed(SEED, target.id, 0) for target in known]
     goals = [model.encode_target(target.text) for target in known]
     found = relax_inputs(model, goals, seeds, config)
+    said_goals = [tuple(ids) for ids in goals]
     first = slice(0, FIGURE_3_TARGETS)
     return result | {
         "ever": _rate(found.hit_ever),
         "end": _rate(found.hit_at_end),
         "projected": _rate(found.hit_after),
-        "chance": _chance(goals, found.reply_after)._asdict(),
+        "chance": by_chance(said_goals, [tuple(trim(ids)) for ids in found.reply_after.tolist()])._asdict(),
         "start": _rate(found.hit_at_start),
         "by_words": _by_words(goals, found),
         "largest": [_histogram(found.largest[..., place]) for place in range(found.largest.shape[-1])],
@@ -117,18 +112,11 @@ def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> l
     ]
 
 
-def _chance(targets: Sequence[Sequence[int]], replies: Tensor) -> Chance:
-    return by_chance([tuple(ids) for ids in targets], [tuple(trim(ids)) for ids in replies.tolist()])
-
-
 def _by_words(targets: Sequence[Sequence[int]], found: Relaxed) -> dict[str, dict[str, int]]:
     lengths = torch.tensor([len(ids) - 1 for ids in targets])
+    counted = {"n": torch.ones_like(found.hit_ever), "ever": found.hit_ever, "projected": found.hit_after}
     return {
-        str(words): {
-            "n": int((lengths == words).sum()),
-            "ever": int(found.hit_ever[lengths == words].sum()),
-            "projected": int(found.hit_after[lengths == words].sum()),
-        }
+        str(words): {name: int(hits[lengths == words].sum()) for name, hits in counted.items()}
         for words in sorted(set(lengths.tolist()))
     }
 

@@ -6,7 +6,7 @@ the paper's rule, the restart of lowest loss, and by any restart beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,10 @@ from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.terminal import make_console
 from backtalk.types import Finding, Target
-from reproduction.egregious.data import (
-    SEED,
-    Data,
-    is_own,
-    mal_targets,
-    model_name,
-    normal_targets,
-    own_sentences,
-    random_targets,
-)
+from reproduction.egregious import data as lists
+from reproduction.egregious.data import SEED, Data, is_own, model_name, own_sentences
 from reproduction.egregious.paper import Size
-from reproduction.page import Result
+from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
 RESTARTS_SHOWN = (1, 2, 5, 10)
@@ -45,17 +37,9 @@ CURVE_TARGETS = 100
 
 def search_settings(size: Size, hit: str, restarts: int = 0, top: int = 0) -> dict[str, Any]:
     """The paper's search: as published, <unk> allowed, every row to its end."""
-    return {
-        "search": "gibbs",
-        "hit": hit,
-        "length": size.length,
-        "top": top or size.top,
-        "sweeps": size.sweeps,
-        "restarts": restarts or size.restarts,
-        "as_published": True,
-        "with_unknown": True,
-        "seed": SEED,
-    }
+    values = {"search": "gibbs", "hit": hit, **size.some("length", "sweeps"), "top": top or size.top}
+    values |= {"restarts": restarts or size.restarts, "seed": SEED}
+    return values | {"as_published": True, "with_unknown": True}
 
 
 def open_model(place: Workplace, corpus: str, arch: str) -> LocalModel:
@@ -66,32 +50,28 @@ def open_model(place: Workplace, corpus: str, arch: str) -> LocalModel:
 
 def list_targets(data: Data, size: Size, model: LocalModel, corpus: str, name: str) -> list[Target]:
     if name == "mal":
-        return mal_targets(data, model, size.mal)
+        return lists.mal_targets(data, model, size.mal)
     if name == "random":
-        return random_targets(model, size.random)
-    return normal_targets(data.sources[corpus], model, size.normal)
+        return lists.random_targets(model, size.random)
+    return lists.normal_targets(data.sources[corpus], model, size.normal)
 
 
 def search(
-    place: Workplace,
-    name: str,
-    model: LocalModel,
-    targets: Sequence[Target],
-    settings: Mapping[str, Any],
-    precision: str = "auto",
+    place: Workplace, name: str, model: LocalModel, targets: Sequence[Target], settings: Found, how: str = ""
 ) -> Result:
-    """Audits the targets in runs/NAME and sums it up; a list that can't be said gives an empty result."""
+    """Audits the targets in runs/NAME and sums it up; `how` is the precision of candidates' scores. A list
+    that can't be said gives an empty result."""
     if not any(can_say(model, target.text) for target in targets):
         return {"n": 0, "skipped": len(targets), "hit": settings["hit"], "hits": {}, "targets": {}, "own": []}
     file, folder = place.path("lists", f"{name}.jsonl"), place.path("runs", name)
     write_targets(file, targets)
+    on_cpu = pick_device(place.device).type == "cpu"
     values = {
         **settings,
         "model": model.name,
         "targets": str(file),
-        "prune": pick_device(place.device).type
-        == "cpu",  # exact either way; on a GPU it costs more than it saves
-        "precision": precision,
+        "prune": on_cpu,  # exact either way; on a GPU it costs more than it saves
+        "precision": how or "auto",
         "device": place.device,
     }
     with shown(make_console(stderr=True)) as tell:
@@ -100,13 +80,7 @@ def search(
 
 
 def run_search(
-    place: Workplace,
-    data: Data,
-    size: Size,
-    corpus: str,
-    arch: str,
-    list_name: str,
-    settings: Mapping[str, Any],
+    place: Workplace, data: Data, size: Size, corpus: str, arch: str, list_name: str, settings: Found
 ) -> Result:
     model = open_model(place, corpus, arch)
     targets = list_targets(data, size, model, corpus, list_name)
@@ -126,8 +100,11 @@ def sum_up(folder: Path) -> Result:
         findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
         restarts, words, seconds = run.spec["search"]["restarts"], run.facts["words"], run.seconds()
         hit = run.spec["hit"]
-    by_best = rates(targets, best_restarts(findings), STANDARD, thresholds)
-    by_any = rates(targets, findings, STANDARD, thresholds)
+
+    def counts(some: Sequence[Finding]) -> dict[str, Any]:
+        return {name: rate.as_dict() for name, rate in rates(targets, some, STANDARD, thresholds).items()}
+
+    by_best, by_any = counts(best_restarts(findings)), counts(findings)
     counted = sorted({r for r in RESTARTS_SHOWN if r < restarts} | {restarts})
     few = {r: [f for f in findings if f.restart < r] for r in counted}
     best = best_findings(findings)
@@ -140,13 +117,8 @@ def sum_up(folder: Path) -> Result:
         "skipped": sum(finding.status == "skipped" for finding in findings),
         "restarts": restarts,
         "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
-        "hits": {name: {"best": by_best[name].as_dict(), "any": by_any[name].as_dict()} for name in by_best},
-        "by_restarts": {
-            str(r): {
-                k: v.as_dict() for k, v in rates(targets, best_restarts(some), STANDARD, thresholds).items()
-            }
-            for r, some in few.items()
-        },
+        "hits": {name: {"best": by_best[name], "any": by_any[name]} for name in by_best},
+        "by_restarts": {str(r): counts(best_restarts(some)) for r, some in few.items()},
         "targets": {
             case: {key: finding.scores.get(key) for key in ("mean", "min", "greedy", "input_mean", "loss")}
             | {"hits": met[case]}

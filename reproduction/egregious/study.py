@@ -79,43 +79,25 @@ def _figures(data: Data, size: Size) -> list[Part]:
     curve = search_settings(size, "io-sample-min-k1", 1) | {"targets": size.curve_targets}
     precise = search_settings(size, "o-sample-min-k1", 1) | {"targets": size.precision_targets}
     run = partial(partial, data=data)
+    parts = []
+    for name, one in RUNS.items():
+        relax, files = run(relax_targets, size=size, run=name), (*data.sources[one.corpus].files, *mal)
+        needs = (f"train-{one.corpus}-attention",)
+        parts.append(Part(f"relax-{name}", needs, relax, relax_settings(size, name), files))
+    look_up = run(analysis.look_up_hits, asked=FOOTNOTE_8)
+    draw = run(analysis.draw_curves, size=size, corpora=CURVE_CORPORA)
+    count, compare = run(analysis.count_tries, size=size), run(analysis.compare_precisions, size=size)
+    drawn = _owned(*(f"curves-{corpus}-normal" for corpus in CURVE_CORPORA))
+    tried = _owned(*(f"tries-{corpus}-{top}" for corpus in analysis.TRIED for top in size.tries))
+    compared = _owned(*(f"precision-{arch}-{one}" for arch in ARCHS for one in analysis.PRECISIONS))
+    last_hs = ("train-ubuntu-last-h", "train-switchboard-last-h")
     return [
-        *(
-            Part(
-                f"relax-{name}",
-                (f"train-{one.corpus}-attention",),
-                partial(relax_targets, data=data, size=size, run=name),
-                relax_settings(size, name),
-                (*data.sources[one.corpus].files, *mal),
-            )
-            for name, one in RUNS.items()
-        ),
-        Part("footnote-8", looked_up, run(analysis.look_up_hits, asked=FOOTNOTE_8), FOOTNOTE_8, both),
-        Part(
-            "curves",
-            curves,
-            run(analysis.draw_curves, size=size, corpora=CURVE_CORPORA),
-            curve,
-            both,
-            _owned(*(f"curves-{corpus}-normal" for corpus in CURVE_CORPORA)),
-        ),
-        Part(
-            "tries",
-            ("train-ubuntu-last-h", "train-switchboard-last-h"),
-            run(analysis.count_tries, size=size),
-            tries,
-            (*ubuntu, *mal),
-            _owned(*(f"tries-{corpus}-{top}" for corpus in analysis.TRIED for top in size.tries)),
-        ),
+        *parts,
+        Part("footnote-8", looked_up, look_up, FOOTNOTE_8, both),
+        Part("curves", curves, draw, curve, both, drawn),
+        Part("tries", last_hs, count, tries, (*ubuntu, *mal), tried),
         Part("words", tuple(words.values()), partial(analysis.show_words, searches=words)),
-        Part(
-            "precision",
-            ("train-switchboard-last-h", "train-switchboard-attention"),
-            run(analysis.compare_precisions, size=size),
-            precise,
-            mal,
-            _owned(*(f"precision-{arch}-{one}" for arch in ARCHS for one in analysis.PRECISIONS)),
-        ),
+        Part("precision", (last_hs[1], "train-switchboard-attention"), compare, precise, mal, compared),
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
 from reproduction.negative.malicious import OURS
-from reproduction.negative.tables import malicious, rate_of
+from reproduction.negative.tables import malicious, rate_of, rise_of
 from reproduction.page import NOTHING, Found, Page, number, table
 
 METHODS = {
@@ -40,6 +40,7 @@ DRAWN_BELOW = 20.0
 """Percent: beside a path that ends at a larger rise of perplexity the others could not be told apart; it is
 named and not drawn."""
 Point = tuple[float, float]
+Paths = Mapping[str, Sequence[Point]]
 
 
 def path_of(candidates: Sequence[Found]) -> list[Point]:
@@ -91,34 +92,20 @@ def compare_methods(page: Page) -> list[str]:
         "that two of them do. Then the last iteration, on the whole test list and all test pairs, from "
         "before to after; Ent-n of whole replies without the end token, as `harden` shows it."
     )
-    header = [
-        "method",
-        *(f"rise of PPL at {rate:.1f}%" for rate in rates),
-        "test list at the end, %",
-        "rise of PPL, %",
-        "max-ratio, %",
-        "Ent-2",
-        "Ent-3",
-    ]
+    header = ["method", *(f"rise of PPL at {rate:.1f}%" for rate in rates), "test list at the end, %"]
+    header += ["rise of PPL, %", "max-ratio, %", "Ent-2", "Ent-3"]
     kept = {row for rows in compared.values() for row in rows}
     far = [row for row in paths if row not in kept and paths[row][-1][1] > DRAWN_BELOW]
     _draw(page.pictures / "methods.svg", {row: path for row, path in paths.items() if row not in far})
-    picture = (
-        f"![Test targets hit against the rise of perplexity, by iteration]({page.pictures.name}/methods.svg)"
-    )
-    beside = [line for row in far for line in (f"Not drawn: {METHODS[row]}, {_rises(paths[row])}.", "")]
-    verdicts = [
-        line
-        for name, own in alike.items()
-        for line in (_verdict(name, {row: found[row] for row in compared[name]}, paths, own), "")
-    ]
-    verdicts = verdicts[:-1] or ["Too few of the three were run for a verdict."]
-    return [said, "", picture, "", *beside, *table(header, body), *verdicts, ""]
-
-
-def _rises(path: Sequence[Point]) -> str:
-    rises = [rise for _, rise in path[1:]]
-    return f"perplexity {min(rises):+.0f} to {max(rises):+.0f}%"
+    words = "Test targets hit against the rise of perplexity, by iteration"
+    lines = [said, "", f"![{words}]({page.pictures.name}/methods.svg)", ""]
+    for row in far:
+        rises = [rise for _, rise in paths[row][1:]]
+        lines += [f"Not drawn: {METHODS[row]}, perplexity {min(rises):+.0f} to {max(rises):+.0f}%.", ""]
+    lines += table(header, body)
+    for name, own in alike.items():
+        lines += [_verdict(name, {row: found[row] for row in compared[name]}, paths, own), ""]
+    return lines if alike else [*lines, "Too few of the three were run for a verdict.", ""]
 
 
 def _at(path: Sequence[Point], rate: float) -> str:
@@ -127,38 +114,30 @@ def _at(path: Sequence[Point], rate: float) -> str:
 
 
 def _final(found: Found) -> list[str]:
-    cost, rate = found["cost"], rate_of(found, "test")
-    low, high = (100 * end for end in cost["rise_interval"])
-    rise = 100 * (cost["perplexity"][1] / cost["perplexity"][0] - 1)
+    cost, rate, rise = found["cost"], rate_of(found, "test"), rise_of(found)
+    assert rise is not None
     ratios = [100 * count / cost["pairs"] for count in cost["commonest"]]
-    shown = [f"{number(100 * end)}" for end in (rate or {}).get("ci95", ())]
+    low, high = (number(100 * end) for end in (rate or {}).get("ci95", (None, None)))
     return [
-        f"{number(100 * rate['rate'])} [{shown[0]}, {shown[1]}]" if rate else "–",
-        f"{rise:+.2f} [{low:+.2f}, {high:+.2f}]",
+        f"{number(100 * rate['rate'])} [{low}, {high}]" if rate else "–",
+        f"{rise[0]:+.2f} [{rise[1]:+.2f}, {rise[2]:+.2f}]",
         f"{ratios[0]:.1f} → {ratios[1]:.1f}",
         *(f"{cost[key][0]:.2f} → {cost[key][1]:.2f}" for key in ("ent_2", "ent_3")),
     ]
 
 
-def _verdict(
-    settings: str,
-    found: Mapping[str, Found],
-    paths: Mapping[str, Sequence[Point]],
-    rates: Sequence[float],
-) -> str:
+def _verdict(settings: str, found: Mapping[str, Found], paths: Paths, rates: Sequence[float]) -> str:
     there = list(found)
     said = [f"at {rate:.1f}% of the held-out targets {_cheapest(there, paths, rate)}" for rate in rates]
-    changed = ", ".join(
-        f"{_short(row)} {one['cost']['ent_2'][1] - one['cost']['ent_2'][0]:+.2f}"
-        for row, one in found.items()
-    )
+    entropies = {row: one["cost"]["ent_2"] for row, one in found.items()}
+    changed = ", ".join(f"{_short(row)} {after - before:+.2f}" for row, (before, after) in entropies.items())
     return (
         f"**{settings}, the cheapest by perplexity: {'; '.join(said)}.** Ent-2 of the greedy replies changes "
         f"by {changed} until the last iteration. One seed each."
     )
 
 
-def _cheapest(rows: Sequence[str], paths: Mapping[str, Sequence[Point]], rate: float) -> str:
+def _cheapest(rows: Sequence[str], paths: Paths, rate: float) -> str:
     rises = {row: rise for row in rows if (rise := least_rise(paths[row], rate)) is not None}
     order = sorted(rises, key=lambda row: round(rises[row], 2))  # as it is printed
     never = "".join(f"; {_short(row)} never comes there" for row in rows if row not in rises)
@@ -169,12 +148,11 @@ def _short(row: str) -> str:
     return METHODS[row].split(",")[0]
 
 
-def _draw(path: Path, paths: Mapping[str, Sequence[Point]]) -> None:
+def _draw(path: Path, paths: Paths) -> None:
     with drawing(path, width=8.2, height=4.0) as (axis,):
         for place, (row, points) in enumerate(paths.items()):
             axis.plot(
-                [rise for _, rise in points],
-                [rate for rate, _ in points],
+                *([rise for _, rise in points], [rate for rate, _ in points]),
                 color=COLOURS[place % len(COLOURS)],
                 marker=MARKERS[place % len(MARKERS)],
                 linestyle=DASHES[place % len(DASHES)],

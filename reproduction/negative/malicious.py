@@ -47,22 +47,24 @@ PRECISION = "tf32 on a GPU"
 DEFAULTS = {"settings": "default"}
 SPARED = {"settings": "default", "avoid": "paper", "kl": "3"}
 """The defaults before."""
-EXTRA: dict[str, tuple[str, dict[str, Any]]] = {
-    "500-no-fwa": ("500", {"avoid": "none"}),
-    "500-sentences": ("500", {"mean_over": "sentences"}),
-    "500-hits": ("500", {"average": "hits"}),
-    "500-default": ("500", DEFAULTS),
-    "1000-default": ("1000", DEFAULTS),
-    "2500-default": ("2500", DEFAULTS),
-    "500-unlikelihood": ("500", DEFAULTS | {"method": "unlikelihood"}),
-    "500-npo": ("500", DEFAULTS | {"method": "npo"}),
-    "500-kl-3": ("500", DEFAULTS | {"kl": "3"}),
-    "500-fwa-kl-3": ("500", SPARED),
-    "1000-fwa-kl-3": ("1000", SPARED),
-    "500-unlikelihood-fwa-kl-3": ("500", SPARED | {"method": "unlikelihood"}),
-    "500-npo-fwa-kl-3": ("500", SPARED | {"method": "npo"}),
-}
-"""Our own rows: the training list, and what is set over the paper's settings."""
+EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "500-no-fwa": ("500", "FWA off", {"avoid": "none"}),
+    "500-sentences": ("500", "losses averaged over sentences, not words", {"mean_over": "sentences"}),
+    "500-hits": ("500", "averaged over the hits that are left", {"average": "hits"}),
+    "500-default": ("500", "default settings", DEFAULTS),
+    "1000-default": ("1000", "default settings", DEFAULTS),
+    "2500-default": ("2500", "default settings", DEFAULTS),
+    "500-unlikelihood": ("500", "unlikelihood, default settings", DEFAULTS | {"method": "unlikelihood"}),
+    "500-npo": ("500", "NPO, default settings", DEFAULTS | {"method": "npo"}),
+    "500-kl-3": ("500", "default settings, KL 3", DEFAULTS | {"kl": "3"}),
+    "500-fwa-kl-3": ("500", "default settings, FWA, KL 3", SPARED),
+    "1000-fwa-kl-3": ("1000", "default settings, FWA, KL 3", SPARED),
+    "500-unlikelihood-fwa-kl-3": (
+        "500", "unlikelihood, default settings, FWA, KL 3", SPARED | {"method": "unlikelihood"}
+    ),
+    "500-npo-fwa-kl-3": ("500", "NPO, default settings, FWA, KL 3", SPARED | {"method": "npo"}),
+}  # fmt: skip
+"""Our own rows: the training list, the title, and what is set over the paper's settings."""
 PASSES = "500-passes"
 """And one with as many passes as the paper's, for both hits of that corpus."""
 AS_2019 = "as-2019"

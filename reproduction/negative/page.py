@@ -10,11 +10,11 @@ from reproduction.egregious.paper import STAND_INS
 from reproduction.figures import COLOURS, HATCHES, drawing
 from reproduction.negative import tables
 from reproduction.negative.curve import compare_methods
-from reproduction.negative.findings import checklist
+from reproduction.negative.findings import BELOW, check_findings
 from reproduction.negative.paper import NOTES
-from reproduction.negative.table_4 import table_4
 from reproduction.page import MARK, NOTHING, Found, Page, number, section, table, text_table
 from reproduction.spec import EMBEDDED
+from reproduction.verdicts import checklist
 
 HEAD = f"""# Negative training (He & Glass, ACL 2020), reproduced
 
@@ -35,11 +35,11 @@ def page_lines(page: Page) -> list[str]:
     return [
         HEAD,
         *page.warning("models, lists and searches", standing_in),
-        *section("Findings", checklist(page)),
+        *section("Findings", checklist(check_findings(page), BELOW)),
         *section("Table 8: test perplexity of the baselines", tables.table_8(page)),
         *section("Table 3: malicious targets", tables.table_3(page)),
         *section("Negative training, unlikelihood and NPO", compare_methods(page)),
-        *section("Tables 4 and 9: frequent replies", table_4(page)),
+        *section("Tables 4 and 9: frequent replies", tables.table_4(page)),
         *section("Figure 1", figure_1(page)),
         *section("Paraphrases", tables.augment_table(page)),
         *section("Samples (Tables 5 and 10 to 13)", samples(page)),

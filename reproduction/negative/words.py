@@ -26,6 +26,8 @@ from reproduction.negative.paper import BASELINE, Size
 from reproduction.page import Result
 from reproduction.runner import Workplace
 
+Rows = list[list[float]]
+"""A value for each word of each target."""
 SHOWN_TARGETS = 5
 SHOWN_SAMPLES = 12
 FIRST_SAMPLE = 500
@@ -64,47 +66,24 @@ def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, 
             }
             for i in shown
         ],
-        "mean": {
-            name: {
-                "spared": mean_with_interval(_chosen(rows, goals, spared, True)),
-                "others": mean_with_interval(_chosen(rows, goals, spared, False)),
-            }
-            for name, rows in nll.items()
-        },
-        "rise": {
-            name: {
-                "spared": mean_with_interval(_risen(nll, name, goals, spared, True)),
-                "others": mean_with_interval(_risen(nll, name, goals, spared, False)),
-            }
-            for name in list(MODELS)[1:]
-        },
+        "mean": {name: _by_kind(rows, goals, spared) for name, rows in nll.items()},
+        "rise": {name: _by_kind(_rises(nll, name), goals, spared) for name in list(MODELS)[1:]},
         "perplexity": {name: model.card["test_perplexity"] for name, model in models.items()},
     }
 
 
-def _chosen(
-    rows: list[list[float]], goals: list[list[int]], spared: frozenset[int], wanted: bool
-) -> list[float]:
-    return [
-        value
-        for row, goal in zip(rows, goals, strict=True)
-        for value, word in zip(row, goal, strict=True)
-        if (word in spared) == wanted
-    ]
+def _by_kind(rows: Rows, goals: list[list[int]], spared: frozenset[int]) -> Result:
+    """The means over words that FWA spares, and over the others."""
+    pairs = [pair for row, goal in zip(rows, goals, strict=True) for pair in zip(row, goal, strict=True)]
+    return {
+        kind: mean_with_interval([value for value, word in pairs if (word in spared) == wanted])
+        for kind, wanted in (("spared", True), ("others", False))
+    }
 
 
-def _risen(
-    nll: dict[str, list[list[float]]],
-    name: str,
-    goals: list[list[int]],
-    spared: frozenset[int],
-    wanted: bool,
-) -> list[float]:
-    rises = [
-        [after - before for after, before in zip(*rows, strict=True)]
-        for rows in zip(nll[name], nll["baseline"], strict=True)
-    ]
-    return _chosen(rises, goals, spared, wanted)
+def _rises(nll: dict[str, Rows], name: str) -> Rows:
+    both = zip(nll[name], nll["baseline"], strict=True)
+    return [[after - before for after, before in zip(*rows, strict=True)] for rows in both]
 
 
 def mean_with_interval(values: list[float]) -> dict[str, float]:

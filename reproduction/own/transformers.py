@@ -8,7 +8,7 @@ and can be verified, reported and compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,76 +23,64 @@ from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
 from backtalk.specs.audit import flat_spec
-from backtalk.stats import Rate
 from backtalk.store import Run
-from backtalk.wording import chance, mask, mask_like, with_interval
-from reproduction.hardenings import run_harden, told
-from reproduction.page import Found, Page, Result, escaped
+from backtalk.wording import chance, mask, mask_like
+from reproduction.hardenings import run_harden, shown_name, told
+from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
 from reproduction.spec import StudySpec
 
-SEARCHES = ("greedy", "o", "io")
+HEAD = """# White-box search on a Hugging Face model
+
+`python -m reproduction transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many
+targets of the shipped list it hits, and what is left after `backtalk harden`, under a fresh
+search. Every hit is decided in float32 by a plain forward pass.
+"""
 
 
 def page_lines(page: Page) -> list[str]:
     records = page.records
-    lines = [
-        "# White-box search on a Hugging Face model",
-        "",
-        "`python -m reproduction transformers --model hf/FOLDER`: how fast gibbs tries candidates, how many",
-        "targets of the shipped list it hits, and what is left after `backtalk harden`, under a fresh",
-        "search. Every hit is decided in float32 by a plain forward pass.",
-        "",
-    ]
     if not records:
-        return [*lines, "Nothing has been run yet."]
+        return [HEAD, "Nothing has been run yet."]
     first = next(iter(records.values()))
-    lines += [f"{first['device']}; torch {first['versions']['torch']}.", ""]
+    lines = [HEAD, f"{first['device']}; torch {first['versions']['torch']}.", ""]
     if missing := [name for name in page.parts if name not in records]:
         lines += [f"Not run yet: {', '.join(missing)}.", ""]
     if "speed" in records:
-        lines += _speed(records["speed"])
-    searches = {name: records[name] for name in SEARCHES if name in records}
-    if searches:
-        lines += _hits(searches)
-        name = "o" if "o" in searches else next(iter(searches))
-        lines += _examples(searches[name]["result"])
+        lines += section("Speed", _speed(page.get("speed")))
+    if searches := {name: page.get(name) for name in AIMS if name in records}:
+        lines += section("Hits", _hits(searches))
+        lines += _examples(searches.get("o") or next(iter(searches.values())))
     if "hardening" in records:
-        lines += _hardening(records["hardening"])
+        lines += section("Hardening", _hardening(records["hardening"]))
     return lines
 
 
-def _speed(record: Found) -> list[str]:
-    result, sizes = record["result"], record["result"]["sizes"]
+def _speed(result: Found) -> list[str]:
     rows = [
-        f"| {one['name']} | {one['candidates_per_s']:,.0f} | {one['tokens']:.1f} | "
-        f"{'' if one['ceiling_share'] is None else format(one['ceiling_share'], '.0%')} |"
+        [
+            one["name"],
+            f"{one['candidates_per_s']:,.0f}",
+            f"{one['tokens']:.1f}",
+            "" if one["ceiling_share"] is None else f"{one['ceiling_share']:.0%}",
+        ]
         for one in result["lines"]
     ]
-    return [
-        "## Speed",
-        "",
-        f"{result['model']}: a trigger of {sizes['length']} tokens, a target of {sizes['target']}, "
-        f"{sizes['top']} candidates a position, {sizes['rows']} targets at once.",
-        "",
-        "| | candidates/s | tokens run for one | of the matrix products alone |",
-        "|---|---|---|---|",
-        *rows,
-        "",
-    ]
+    said = (
+        "{model}: a trigger of {length} tokens, a target of {target}, {top} candidates a position, {rows} "
+        "targets at once."
+    )
+    header = ["", "candidates/s", "tokens run for one", "of the matrix products alone"]
+    return [said.format(model=result["model"], **result["sizes"]), "", *table(header, rows)]
 
 
-def _hits(searches: Found) -> list[str]:
-    names = list(next(iter(searches.values()))["result"]["hits"])
-    head = " | ".join(f"aimed at {record['result']['hit']}" for record in searches.values())
-    lines = ["## Hits", "", f"| criterion | {head} |", "|---|" + "---|" * len(searches)]
-    for name in names:
-        cells = [_rate(record["result"]["hits"].get(name)) for record in searches.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines.append("")
-    for name, record in searches.items():
-        result = record["result"]
+def _hits(searches: Mapping[str, Found]) -> list[str]:
+    first = next(iter(searches.values()))
+    header = ["criterion", *(f"aimed at {result['hit']}" for result in searches.values())]
+    rows = [[name, *(_rate(one["hits"].get(name)) for one in searches.values())] for name in first["hits"]]
+    lines = table(header, rows)
+    for name, result in searches.items():
         start, end = result["start_loss"], result["end_loss"]
         fell = "" if start is None else f"; mean output loss {start:.2f} at the start, {end:.2f} at the end"
         lines.append(
@@ -100,7 +88,7 @@ def _hits(searches: Found) -> list[str]:
             f"{result['seconds']:.0f} s{fell}; loss lowered for {result['lowered']} of "
             f"{result['found']}; verify confirms {result['verified'][0]} of {result['verified'][1]} hits."
         )
-    limits = next(iter(searches.values()))["result"]["thresholds"]
+    limits = first["thresholds"]
     into = "none" if limits["T_in"] is None else f"{limits['T_in']:.3f}"
     return [
         *lines,
@@ -114,45 +102,37 @@ def _hits(searches: Found) -> list[str]:
 
 
 def _examples(result: Found) -> list[str]:
-    lines = [
-        f"Examples ({result['hit']}), evenly from the likeliest to the least likely, masked:",
-        "",
-        "| trigger | target | chance of the whole sentence | greedy reply |",
-        "|---|---|---|---|",
+    said = f"Examples ({result['hit']}), evenly from the likeliest to the least likely, masked:"
+    rows = [
+        [escaped(one["trigger"]), escaped(one["target"]), chance(one["log_prob"]), escaped(one["reply"])]
+        for one in result["examples"]
     ]
-    for one in result["examples"]:
-        texts = [escaped(one[key]) for key in ("trigger", "target")]
-        lines.append(f"| {' | '.join(texts)} | {chance(one['log_prob'])} | {escaped(one['reply'])} |")
-    return [*lines, ""]
+    header = ["trigger", "target", "chance of the whole sentence", "greedy reply"]
+    return [said, "", *table(header, rows, words=4)]
 
 
 def _hardening(record: Found) -> list[str]:
-    result, fresh = record["result"], record["result"]["fresh"]
-    cost = result["cost"]
-    before, after = cost["perplexity"]
-    low, high = cost["rise_interval"]
-    lines = [
-        "## Hardening",
-        "",
+    result, fresh, cost = record["result"], record["result"]["fresh"], record["result"]["cost"]
+    said = (
         f"Against the findings of the search that aims at {record['settings']['hit']}; "
         f"{result['updates']} updates, iteration {result['iterations_kept']} was kept, "
-        f"{record['seconds']:.0f} s with all searches.",
-        "",
-        "| list | asked again with the old triggers: before | after | fresh search: before | after |",
-        "|---|---|---|---|---|",
-    ]
+        f"{record['seconds']:.0f} s with all searches."
+    )
+    rows = []
     for title, key in (("trained against", "train"), ("held out", "held_out")):
         old = [_rate(result[key][when]) for when in ("before", "after")]
-        new = [_pair(one) for one in fresh[key]] if fresh else ["not run", "not run"]
-        lines.append(f"| {title} | {' | '.join([*old, *new])} |")
+        new = [hits_text(one) for one in fresh[key]] if fresh else ["not run", "not run"]
+        rows.append([title, *old, *new])
+    header = ["list", "asked again with the old triggers: before", "after", "fresh search: before", "after"]
+    before, after = cost["perplexity"]
     return [
-        *lines,
+        said,
         "",
-        f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, "
-        f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%}). Greedy replies to their inputs: "
-        f"{cost['same_replies']} of {cost['pairs']} are word for word the same; Ent-2 "
-        f"{_change(cost['ent_2'], 2)}, words a reply {_change(cost['length'], 1)}, the commonest reply "
-        f"{_change(cost['commonest'], 0)} times.",
+        *table(header, rows),
+        f"Perplexity of the reference pairs: {before:.2f} before, {after:.2f} after, {rise_text(cost)}. "
+        f"Greedy replies to their inputs: {cost['same_replies']} of {cost['pairs']} are word for word the "
+        f"same; Ent-2 {_change(cost['ent_2'], 2)}, words a reply {_change(cost['length'], 1)}, the commonest "
+        f"reply {_change(cost['commonest'], 0)} times.",
         "",
     ]
 
@@ -162,14 +142,7 @@ def _change(both: Sequence[float], places: int) -> str:
 
 
 def _rate(stored: Found | None) -> str:
-    if stored is None:
-        return "not decided"
-    return _pair(stored)
-
-
-def _pair(stored: Found) -> str:
-    rate = Rate.of(stored["hits"], stored["n"])
-    return f"{rate.hits} of {rate.n}: {with_interval(rate)}"
+    return "not decided" if stored is None else hits_text(stored)
 
 
 AIMS = {"greedy": "o-greedy", "o": "o-sample-avg-k1", "io": "io-sample-avg-k1"}
@@ -189,9 +162,7 @@ class Size(Base):
     sweeps: int = 5
     restarts: int = 1
     bench: Sizes = field(default_factory=Sizes)
-    hardening: tuple[tuple[str, Any], ...] = (
-        ("iterations", 6), ("search_sweeps", 2), ("measure", 500),
-    )  # fmt: skip
+    hardening: tuple[tuple[str, Any], ...] = (("iterations", 6), ("search_sweeps", 2), ("measure", 500))
     """What is set over the defaults of `harden`."""
 
     def limited(self, limit: int, restarts: int) -> Size:
@@ -214,15 +185,8 @@ SIZES = {
 
 def transformer_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     model = spec.model or "smollm2"
-    search = {
-        "search": "gibbs",
-        "targets": "mal",
-        "limit": size.limit,
-        "length": size.length,
-        "top": size.top,
-        "sweeps": size.sweeps,
-        "restarts": size.restarts,
-    }
+    search = {"search": "gibbs", "targets": "mal"}
+    search |= size.some("limit", "length", "top", "sweeps", "restarts")
     parts = [Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench))]
     for name, hit in AIMS.items():
         settings = {**search, "hit": hit}
@@ -245,11 +209,8 @@ def search_list(place: Workplace, model: str, settings: Found) -> Result:
     with place.log(place.part) as consoles, shown(consoles.err) as tell:
         audit(flat_spec(values, place.part), str(folder), progress=tell)
     verdict = verify(folder, place.device)
-    return {
-        **sum_up(folder),
-        "verified": [verdict.confirmed, verdict.hits],
-        "problems": len(verdict.problems),
-    }
+    checked = {"verified": [verdict.confirmed, verdict.hits], "problems": len(verdict.problems)}
+    return {**sum_up(folder), **checked}
 
 
 def sum_up(folder: Path) -> Result:
@@ -294,11 +255,6 @@ def harden_model(place: Workplace, model: str, settings: Found) -> Result:
     for row in again:
         fresh["train" if row["list"] == TRAINING else "held_out"] = [row["before"], row["after"]]
     return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **told(summary)}
-
-
-def shown_name(model: str) -> str:
-    """Never a path of one machine."""
-    return f"hf/{Path(model).name}" if "/" in model else model
 
 
 def _mean(values: list[float]) -> float | None:

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
+from backtalk.data.corpora import read_corpus, reference_pairs, split
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
-from backtalk.output_file import write_whole
 from reproduction.reverse.paper import GROUPS
 from reproduction.runner import write_once
 from reproduction.spec import EMBEDDED
@@ -44,19 +43,15 @@ class Text:
 
     def sides(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """(input, reply) pairs to train from, and unseen ones."""
-        parts = split(self._read(), SEED, valid=0.01, test=self.test)
+        parts = split(read_corpus(self.source, self.format), SEED, valid=0.01, test=self.test)
         return parts.train.pairs() + parts.valid.pairs(), parts.test.pairs()
-
-    def _read(self) -> Corpus:
-        return read_corpus(self.source, self.format)
 
 
 def open_texts(name: str, folder: Path) -> dict[str, Text]:
     """By corpus, of a folder of data with twitter/, or of the embedded pairs, written out."""
     if name == EMBEDDED:
         path = folder / "data" / "pairs.jsonl"
-        if not path.exists():
-            write_once(path, pair_lines(reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS))
+        write_once(path, pair_lines(reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS))
         return {"chitchat": Text("chitchat", str(path), "pairs-jsonl", 0.4, "the shipped chitchat pairs")}
     root = Path(name)
     if not root.is_dir():
@@ -67,10 +62,6 @@ def open_texts(name: str, folder: Path) -> dict[str, Text]:
         "chitchat": Text("chitchat", "chitchat", "chitchat-first", 0.1, "chitchat-dataset"),
         "twitter": Text("twitter", str(slice_), "pairs-tsv", 0.3, "a slice of Twitter, 8,703 pairs"),
     }
-
-
-def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> None:
-    write_whole(path, pair_lines(pairs))
 
 
 def pair_lines(pairs: Iterable[tuple[str, str]], together: int = 1) -> list[str]:
@@ -85,8 +76,5 @@ def pair_lines(pairs: Iterable[tuple[str, str]], together: int = 1) -> list[str]
 def group_of(text: str) -> str | None:
     """The length of a target as the paper groups it; None outside its groups."""
     words = len(get_recipe(RECIPE).words(text))
-    for name in GROUPS:
-        low, high = map(int, name.split("-"))
-        if low <= words <= high:
-            return name
-    return None
+    ends = {name: [int(end) for end in name.split("-")] for name in GROUPS}
+    return next((name for name, (low, high) in ends.items() if low <= words <= high), None)

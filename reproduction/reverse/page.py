@@ -1,9 +1,7 @@
 """The page of the study: paper | ours, with intervals, and where REINFORCE earns its place.
 
-In the checklist *holds* and *fails* say that the whole interval is on that side, *no difference* that it
-holds 0. Differences and gains are paired by target. The paper sets REINFORCE beside pre-training without
-counting queries; at equal queries it has to beat the generator that it started from, and what was merely
-gathered.
+The paper sets REINFORCE beside pre-training without counting queries; at equal queries it has to beat the
+generator that it started from, and what was merely gathered.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from typing import Any
 
 from backtalk.stats import Rate
 from reproduction.bootstrap import difference_of, gain_of
-from reproduction.egregious.findings import Verdict
 from reproduction.figures import COLOURS, DASHES, drawing
 from reproduction.page import (
     NOTHING,
@@ -27,16 +24,9 @@ from reproduction.page import (
     table,
     text_table,
 )
-from reproduction.reverse.paper import (
-    GAIN,
-    GROUPS,
-    LISTS,
-    REAL_INPUT,
-    SEARCHES,
-    TABLE_1,
-    decoders,
-    reached,
-)
+from reproduction.reverse import paper
+from reproduction.reverse.paper import GROUPS, LISTS, REAL_INPUT, TABLE_1, decoders, reached
+from reproduction.verdicts import Verdict, checklist
 
 HEAD = (
     "# Say What I Want (Liu et al. 2019)\n\n"
@@ -58,7 +48,7 @@ def page_lines(page: Page) -> list[str]:
     return [
         HEAD,
         *page.warning("victim, generator and lists", "The shipped chitchat pairs stand in for every corpus"),
-        *section("Findings", checklist(page)),
+        *section("Findings", checklist(check_all(page), BELOW)),
         *section("The victim", _victim(page)),
         *(line for corpus in corpora_of(page) for line in _corpus(page, corpus)),
         *section("The embedded model and our own list", _mal(page)),
@@ -71,11 +61,9 @@ def _victim(page: Page) -> list[str]:
     trained, asked = page.get("victim"), page.get("pretrain")
     if not trained or not asked:
         return NOTHING
-    counts = [
-        f"{corpus.removeprefix('targets-')} {sum(found['result']['counts']['generated'].values())}"
-        for corpus, found in page.records.items()
-        if corpus.startswith("targets-")
-    ]
+    lists = [name.removeprefix("targets-") for name in page.records if name.startswith("targets-")]
+    found = {name: page.get(f"targets-{name}")["counts"]["generated"] for name in lists}
+    counts = [f"{name} {sum(by_length.values())}" for name, by_length in found.items()]
     return [
         f"Trained on {trained['remark']}: test perplexity {number(trained['test_perplexity'])}. To "
         f"{asked['queries']:,} inputs it says {asked['different_replies']:,} different things, and nothing "
@@ -97,12 +85,10 @@ def _corpus(page: Page, corpus: str) -> list[str]:
 def _table_1(page: Page, corpus: str) -> list[str]:
     rows = []
     for name in (REAL_INPUT, *decoders(page.size)):
-        cells = [
-            page.cell(
-                _cell(f"table-1/{corpus}/{name}/{group}", p, reached(page, corpus, name, "real", group))
-            )
-            for group, p in zip(GROUPS, TABLE_1.get(name, (None,) * 3), strict=True)
-        ]
+        cells = []
+        for group, printed in zip(GROUPS, TABLE_1.get(name, (None,) * 3), strict=True):
+            found = reached(page, corpus, name, "real", group)
+            cells.append(page.cell(_cell(f"table-1/{corpus}/{name}/{group}", printed, found)))
         rows.append([name, *cells])
     return table(["input", *(f"{group} words" for group in GROUPS)], rows)
 
@@ -115,11 +101,14 @@ def _figure_2(page: Page, corpus: str) -> list[str]:
         for decoder in decoders(page.size):
             for group in GROUPS:
                 near = reached(page, corpus, decoder, name, group).get("near", [])
-                shares = [number(100 * sum(v >= t for v in near) / len(near)) if near else "–"
-                          for t in (0.5, 0.7, 0.9)]  # fmt: skip
+                shares = [number(_share(near, least)) if near else "–" for least in (0.5, 0.7, 0.9)]
                 rows.append([name, decoder, group, str(len(near)), *shares])
     picture = page.picture(f"figure-2-{corpus}.svg", words) if drawn else []
     return [*picture, *table(["list", "decoder", "words", "n", "0.5", "0.7", "0.9"], rows, words=3)]
+
+
+def _share(near: list[float], least: float) -> float:
+    return 100 * sum(value >= least for value in near) / len(near)
 
 
 def _draw_success(page: Page, corpus: str) -> bool:
@@ -138,7 +127,7 @@ def _draw_success(page: Page, corpus: str) -> bool:
             for place, decoder in enumerate(chosen):
                 values = near[decoder, name, group]
                 if values:
-                    shares = [100 * sum(value >= step for value in values) / len(values) for step in steps]
+                    shares = [_share(values, step) for step in steps]
                     axis.plot(steps, shares, color=COLOURS[place], linestyle=DASHES[place], label=decoder)
             axis.set(title=f"{name}, {group} words", xlabel="similarity", ylim=(0, 102))
         axes[0].set(ylabel="% of targets")
@@ -150,41 +139,29 @@ def _equal(page: Page, corpus: str) -> list[str]:
     found = page.get(f"equal-{corpus}")
     if not found:
         return NOTHING
-    rows = [
-        [
-            name,
-            f"{found['queries'][name]:,}",
-            mean_text(mean),
-            *(
-                "–" if name == f"rl-{how}" else mean_text(less[name])
-                for how, less in found["rl_less"].items()
-            ),
-        ]
-        for name, mean in found["mean"].items()
-    ]
+    rows = []
+    for name, mean in found["mean"].items():
+        less = {how: own[name] for how, own in found["rl_less"].items()}
+        above = ("–" if name == f"rl-{how}" else mean_text(one) for how, one in less.items())
+        rows.append([name, f"{found['queries'][name]:,}", mean_text(mean), *above])
     header = ["search", "queries", "mean similarity", *(f"rl-{how} above it" for how in found["rl_less"])]
-    return [
+    said = (
         f"All targets of both lists, at most {found['budget']:,} queries for each search; equal inputs are "
-        "asked once. An interval that holds 0 says that REINFORCE does not beat the row.",
-        "",
-        *table(header, rows),
-    ]
+        "asked once. An interval that holds 0 says that REINFORCE does not beat the row."
+    )
+    return [said, "", *table(header, rows)]
 
 
 def _cases(page: Page, corpus: str) -> list[str]:
-    rows = [
-        [case[0], case[1], case[2], f"{case[3]:.3f}"]
-        for group in GROUPS
-        for case in reached(page, corpus, f"rl-beam-{page.size.beams[-1]}", "generated", group).get(
-            "cases", []
-        )
-    ]
+    widest = f"rl-beam-{page.size.beams[-1]}"
+    found = (reached(page, corpus, widest, "generated", group) for group in GROUPS)
+    rows = [[*case[:3], f"{case[3]:.3f}"] for one in found for case in one.get("cases", [])]
     return text_table(["input", "target", "reply", "similarity"], rows) if rows else ["None.", ""]
 
 
 def _mal(page: Page) -> list[str]:
     rows = []
-    for name in SEARCHES:
+    for name in paper.SEARCHES:
         found = page.get(f"mal-{name}")
         if found:
             shares = [percent(found["hits"][c]) if c in found["hits"] else "–" for c in COLUMNS]
@@ -218,11 +195,9 @@ BELOW = (
 )
 
 
-def checklist(page: Page) -> list[str]:
-    verdicts = [verdict for corpus in corpora_of(page) for verdict in check_findings(page, corpus)]
-    if not verdicts:
-        return NOTHING
-    return [*table(["finding", "where", "paper", "ours", "verdict"], verdicts, words=5), BELOW, ""]
+def check_all(page: Page) -> Iterator[Verdict]:
+    for corpus in corpora_of(page):
+        yield from check_findings(page, corpus)
 
 
 def check_findings(page: Page, corpus: str) -> Iterator[Verdict]:
@@ -241,16 +216,14 @@ def _reinforced(page: Page, corpus: str) -> Iterator[Verdict]:
             said = TABLE_1[names[1]][place] - TABLE_1[names[0]][place]
             found = difference_of(before, after)
             where = f"{corpus}, Real, {group} words, greedy"
-            yield Verdict(
-                "REINFORCE brings replies nearer", where, f"+{said:.3f}", mean_text(found, "+"), _side(found)
-            )
+            title, ours = "REINFORCE brings replies nearer", mean_text(found, "+")
+            yield Verdict(title, where, f"+{said:.3f}", ours, _side(found))
 
 
 def _gains(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
-    for said, group in zip(GAIN, GROUPS, strict=True):
-        first, best = (
-            reached(page, corpus, name, "real", group).get("near", []) for name in (REAL_INPUT, widest)
-        )
+    for said, group in zip(paper.GAIN, GROUPS, strict=True):
+        names = (REAL_INPUT, widest)
+        first, best = (reached(page, corpus, name, "real", group).get("near", []) for name in names)
         found = gain_of(first, best) if first and best else None
         if found:
             ours = "{mean:+.0f}% [{low:+.0f}, {high:+.0f}]".format(**found)

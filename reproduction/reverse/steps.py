@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target
 from reproduction.bootstrap import difference_of, mean_of
 from reproduction.page import Result
-from reproduction.reverse.data import RECIPE, SEED, Text, group_of, write_pairs
+from reproduction.reverse.data import RECIPE, SEED, Text, group_of, pair_lines
 from reproduction.reverse.paper import GROUPS, LISTS, Size
 from reproduction.runner import Workplace
 
+Chosen = dict[str, dict[str, list[tuple[str, str]]]]
+"""List -> length -> targets, each with the input that it answered."""
 Decoding = Literal["greedy", "beam", "sample"]
 HOW: tuple[Decoding, ...] = ("beam", "sample")
 """As in the paper, and what comes nearer at as many inputs."""
@@ -56,30 +58,14 @@ def train_victim(place: Workplace, texts: Sequence[Text], size: Size) -> Result:
     without it the network said 13 different things to the 12,480 unseen inputs of chitchat."""
     sides = [text.sides() for text in texts]
     train_file, test_file = place.path("data", "train.jsonl"), place.path("data", "test.jsonl")
-    write_pairs(train_file, [pair for learnt, _ in sides for pair in learnt])
-    write_pairs(test_file, [pair for _, unseen in sides for pair in unseen])
+    write_whole(train_file, pair_lines(pair for learnt, _ in sides for pair in learnt))
+    write_whole(test_file, pair_lines(pair for _, unseen in sides for pair in unseen))
     folder = place.path("models", "victim")
-    train_model(
-        TrainSpec(
-            data=str(train_file),
-            test=str(test_file),
-            out=str(folder),
-            arch="attention",
-            recipe=RECIPE,
-            vocabulary=size.victim_vocabulary,
-            layers=size.victim_layers,
-            hidden=size.victim_hidden,
-            embedding=size.victim_embedding,
-            embedding_start=1.0,
-            dropout=0.3,
-            lr=size.victim_lr,
-            batch=size.victim_batch,
-            epochs=size.victim_epochs,
-            language_model=False,
-            seed=SEED,
-            device=place.device,
-        )
-    )
+    names = ("vocabulary", "layers", "hidden", "embedding", "lr", "batch", "epochs")
+    values = {name: getattr(size, f"victim_{name}") for name in names}
+    values |= {"data": str(train_file), "test": str(test_file), "out": str(folder), "device": place.device}
+    values |= {"arch": "attention", "recipe": RECIPE, "embedding_start": 1.0, "dropout": 0.3}
+    train_model(TrainSpec(**values, language_model=False, seed=SEED))
     card = read_card(folder)
     remark = " and ".join(text.remark for text in texts)
     return {"remark": remark, "pairs": card["pairs"], "test_perplexity": card["test_perplexity"]}
@@ -93,17 +79,16 @@ def choose_targets(place: Workplace, text: Text, size: Size) -> Result:
     inputs = list(dict.fromkeys(asked for asked, _ in unseen))
     generated = {reply: "" for reply in victim.ask(inputs) if reply}
     real = {reply: asked for asked, reply in reversed(unseen)}
-    chosen: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    chosen: Chosen = {}
     for name, found in zip(LISTS, (generated, real), strict=True):
         rows = list(found.items())
         random.Random(f"{name}/{SEED}").shuffle(rows)
         chosen[name] = {
             group: [row for row in rows if group_of(row[0]) == group][: size.targets] for group in GROUPS
         }
-    write_whole(_targets_file(place, text.corpus), json.dumps(chosen))
-    return {
-        "counts": {name: {group: len(rows) for group, rows in own.items()} for name, own in chosen.items()}
-    }
+    write_whole(place.path("lists", f"{text.corpus}.json"), json.dumps(chosen))
+    counts = {name: {group: len(rows) for group, rows in own.items()} for name, own in chosen.items()}
+    return {"counts": counts}
 
 
 def pretrain_generator(place: Workplace, texts: Sequence[Text], size: Size) -> Result:
@@ -114,16 +99,11 @@ def pretrain_generator(place: Workplace, texts: Sequence[Text], size: Size) -> R
     victim = _victim(place)
     asked = utterances[: size.pairs]
     pairs = [(reply, one) for one, reply in zip(asked, victim.ask(asked), strict=True) if reply]
-    config = PretrainConfig(
-        layers=size.layers,
-        hidden=size.hidden,
-        embedding=size.embedding,
-        epochs=size.epochs,
-        batch=size.batch,
-        seed=SEED,
-    )
+    config = PretrainConfig(**size.some("layers", "hidden", "embedding", "epochs", "batch"), seed=SEED)
     pretrain(pairs, config, _generator(place, "pretrained"), pick_device(place.device))
-    write_whole(_pairs_file(place), json.dumps({"pairs": pairs, "more": utterances[size.pairs :]}))
+    write_whole(
+        place.path("lists", "pairs.json"), json.dumps({"pairs": pairs, "more": utterances[size.pairs :]})
+    )
     replies = [reply for reply, _ in pairs]
     return {"queries": victim.asked, "pairs": len(pairs), "different_replies": len(set(replies))}
 
@@ -137,18 +117,9 @@ def reinforce_generator(place: Workplace, texts: Sequence[Text], size: Size) -> 
     targets = rl_targets(pairs, [one for _, one in pairs] or more, SEED)
     folder = _generator(place, "rl")
     folder.mkdir(parents=True, exist_ok=True)
-    rewards = [
-        progress.similarity
-        for progress in reinforce(
-            generator,
-            targets,
-            victim.ask,
-            vectors.similarity,
-            config,
-            folder / "reinforce.safetensors",
-            {"vectors": vectors.fingerprint},
-        )
-    ]
+    checkpoint, facts = folder / "reinforce.safetensors", {"vectors": vectors.fingerprint}
+    steps = reinforce(generator, targets, victim.ask, vectors.similarity, config, checkpoint, facts)
+    rewards = [progress.similarity for progress in steps]
     generator.save(folder, {"of": [text.corpus for text in texts]})
     return {"queries": victim.asked, "rewards": rewards}
 
@@ -166,7 +137,6 @@ def measure_inputs(place: Workplace, text: Text) -> Result:
 
 def measure_decoder(place: Workplace, text: Text, which: str, how: str, width: int) -> Result:
     """Similarities of one generator and decoding, on every list and length."""
-    decode: Decoding = "greedy" if how == "greedy" else "beam" if how == "beam" else "sample"
     generator = load_generator(_generator(place, which), place.device)
     victim, vectors = _victim(place), load_vectors()
     found: Result = {}
@@ -174,19 +144,15 @@ def measure_decoder(place: Workplace, text: Text, which: str, how: str, width: i
         found[name] = {}
         for group, rows in groups.items():
             targets = [target for target, _ in rows]
-            best = best_of(targets, generator.craft(targets, width, decode), victim, vectors)
+            best = best_of(targets, generator.craft(targets, width, cast(Decoding, how)), victim, vectors)
             found[name][group] = {**best, **mean_of(best["near"])}
     return {"queries": victim.asked, **found}
 
 
 def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result:
     """Everything gets the queries that the trained generator had: pairs, REINFORCE and beam-N."""
-    targets = [
-        target
-        for groups in _targets(place, text.corpus).values()
-        for rows in groups.values()
-        for target, _ in rows
-    ]
+    lists = [rows for groups in _targets(place, text.corpus).values() for rows in groups.values()]
+    targets = [target for rows in lists for target, _ in rows]
     pairs, more = _pairs(place)
     vectors = load_vectors()
     spent = place.result("rl")["queries"]
@@ -252,21 +218,11 @@ def _generator(place: Workplace, which: str) -> Path:
     return place.path("generators", which)
 
 
-def _targets_file(place: Workplace, corpus: str) -> Path:
-    return place.path("lists", f"{corpus}.json")
-
-
-def _pairs_file(place: Workplace) -> Path:
-    return place.path("lists", "pairs.json")
-
-
-def _targets(place: Workplace, corpus: str) -> dict[str, dict[str, list[tuple[str, str]]]]:
-    found: dict[str, dict[str, list[tuple[str, str]]]] = json.loads(
-        _targets_file(place, corpus).read_text(encoding="utf-8")
-    )
+def _targets(place: Workplace, corpus: str) -> Chosen:
+    found: Chosen = json.loads(place.path("lists", f"{corpus}.json").read_text(encoding="utf-8"))
     return found
 
 
 def _pairs(place: Workplace) -> tuple[list[tuple[str, str]], list[str]]:
-    found = json.loads(_pairs_file(place).read_text(encoding="utf-8"))
+    found = json.loads(place.path("lists", "pairs.json").read_text(encoding="utf-8"))
     return [(reply, one) for reply, one in found["pairs"]], list(found["more"])

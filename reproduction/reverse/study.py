@@ -5,7 +5,7 @@ Read it as a table of contents: each line below is a part, what it needs, and wh
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,18 +22,10 @@ from backtalk.terminal import make_console
 from backtalk.types import Finding
 from reproduction.bootstrap import mean_of
 from reproduction.page import Result
+from reproduction.reverse import steps
 from reproduction.reverse.data import SEED, Text, open_texts
 from reproduction.reverse.page import page_lines, without_cases
 from reproduction.reverse.paper import SEARCHES, SIZES, Size, decoders
-from reproduction.reverse.steps import (
-    choose_targets,
-    compare_at_equal_queries,
-    measure_decoder,
-    measure_inputs,
-    pretrain_generator,
-    reinforce_generator,
-    train_victim,
-)
 from reproduction.runner import Part, Study, Workplace
 from reproduction.spec import EMBEDDED, StudySpec
 
@@ -50,15 +42,12 @@ def reverse_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
 
 
 def _trained(texts: tuple[Text, ...], size: Size, kind: str) -> list[Part]:
-    numbers = asdict(size)
-    learning = {key: numbers[key] for key in ("layers", "hidden", "embedding", "epochs", "batch", "pairs")}
-    training = {key: numbers[key] for key in numbers if key.startswith("victim")} | {"data": kind}
-    rewards = {key: numbers[key] for key in ("rl_steps", "rl_batch", "rl_samples")}
+    learning = size.some("layers", "hidden", "embedding", "epochs", "batch", "pairs")
+    training = size.some(*(name for name in vars(size) if name.startswith("victim"))) | {"data": kind}
+    rewards = size.some("rl_steps", "rl_batch", "rl_samples")
     files = tuple(file for text in texts for file in text.files)
-    victim, pre, rl = (
-        partial(step, texts=texts, size=size)
-        for step in (train_victim, pretrain_generator, reinforce_generator)
-    )
+    run = (steps.train_victim, steps.pretrain_generator, steps.reinforce_generator)
+    victim, pre, rl = (partial(step, texts=texts, size=size) for step in run)
     return [
         Part("victim", (), victim, training, files, ("models/victim",)),
         Part("pretrain", ("victim",), pre, learning, owns=("generators/pretrained",)),
@@ -68,17 +57,17 @@ def _trained(texts: tuple[Text, ...], size: Size, kind: str) -> list[Part]:
 
 def _corpus(text: Text, size: Size) -> list[Part]:
     name, targets = text.corpus, f"targets-{text.corpus}"
-    chosen = partial(choose_targets, text=text, size=size)
+    chosen = partial(steps.choose_targets, text=text, size=size)
     parts = [
         Part(targets, ("victim",), chosen, {"targets": size.targets}),
-        Part(f"inputs-{name}", (targets,), partial(measure_inputs, text=text)),
+        Part(f"inputs-{name}", (targets,), partial(steps.measure_inputs, text=text)),
     ]
     for decoder in decoders(size):
         which, how, width = (*decoder.split("-"), "1")[:3]
-        run = partial(measure_decoder, text=text, which=which, how=how, width=int(width))
+        run = partial(steps.measure_decoder, text=text, which=which, how=how, width=int(width))
         needs = (targets, "rl" if which == "rl" else "pretrain")
         parts.append(Part(f"decode-{name}-{decoder}", needs, run, {"how": how, "width": width}))
-    equal = partial(compare_at_equal_queries, text=text, size=size)
+    equal = partial(steps.compare_at_equal_queries, text=text, size=size)
     parts.append(Part(f"equal-{name}", (targets, "rl"), equal, {"beam": size.equal_beam}))
     return parts
 
@@ -86,16 +75,8 @@ def _corpus(text: Text, size: Size) -> list[Part]:
 def _mal(texts: dict[str, Text], size: Size, kind: str) -> list[Part]:
     settings = {"queries": size.mal_queries, "targets": size.mal_targets, "judge": size.judge, "data": kind}
     utterances = texts["chitchat"].source if kind == "embedded" else ""
-    return [
-        Part(
-            f"mal-{name}",
-            (),
-            partial(audit_mal, name=name, size=size, utterances=utterances),
-            settings,
-            owns=(f"runs/mal-{name}",),
-        )
-        for name in SEARCHES
-    ]
+    runs = {name: partial(audit_mal, name=name, size=size, utterances=utterances) for name in SEARCHES}
+    return [Part(f"mal-{name}", (), run, settings, owns=(f"runs/mal-{name}",)) for name, run in runs.items()]
 
 
 def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> Result:

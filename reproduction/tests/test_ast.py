@@ -14,9 +14,8 @@ from backtalk.specs import build_spec
 from backtalk.specs.audit import AuditSpec
 from reproduction.__main__ import run_command as run
 from reproduction.ast.page import MIXED, ablations, judge, values
-from reproduction.ast.paper import ABLATIONS, BASELINES, SIZES, TRANSFER, WHY, Ordering
-from reproduction.ast.steps import AGAIN, ROWS, open_texts, play_row, settings_of, spec_of
-from reproduction.ast.study import ast_parts
+from reproduction.ast.paper import ABLATIONS, AGAIN, BASELINES, ROWS, SIZES, TRANSFER, WHY, Ordering
+from reproduction.ast.study import ast_parts, open_texts, play_row, settings_of, spec_of
 from reproduction.page import Page
 from reproduction.runner import Workplace
 from reproduction.spec import StudySpec

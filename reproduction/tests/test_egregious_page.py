@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 
 from backtalk.stats import Rate
-from reproduction.egregious.findings import (
-    at_least,
-    bootstrap_ratio,
-    check_findings,
-    settled,
-    uneven,
-)
+from reproduction.egregious.findings import bootstrap_ratio, check_findings, settled, uneven
 from reproduction.egregious.paper import MAL_HITS, NOTES, SIZES, TABLE_2, TABLE_5, TABLE_6, TABLE_11
 from reproduction.egregious.study import STUDY
 from reproduction.egregious.tables import restarts_table, table_1
 from reproduction.page import Page
 from reproduction.runner import write_page
 from reproduction.spec import StudySpec
+from reproduction.verdicts import at_least
 
 N = 1000
 

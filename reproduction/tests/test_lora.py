@@ -12,7 +12,7 @@ from tests.training.transformers import tiny_network, train_tokenizer
 from backtalk.hardening.lists import found_lists
 from backtalk.specs.harden import flat_spec
 from reproduction.__main__ import run_command as run
-from reproduction.own.habit import ANSWERS, phrasings, says_it, write_lists
+from reproduction.own.lora import ANSWERS, phrasings, says_it, write_lists
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

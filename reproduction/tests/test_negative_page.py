@@ -13,16 +13,16 @@ import pytest
 
 from backtalk.stats import Rate
 from reproduction.negative.curve import compare_methods, crossing, equal_rates, least_rise, path_of
-from reproduction.negative.findings import at_most, check_findings, higher, paired
+from reproduction.negative.findings import at_most, check_findings, paired
 from reproduction.negative.frequent import Asked, choose_mmi, describe
 from reproduction.negative.paper import CORPORA, HITS, LISTS, NOTES, R_THRES, SIZES, TABLE_3, TABLE_4
 from reproduction.negative.study import STUDY
-from reproduction.negative.table_4 import best_gan, frequent_rows, table_4
-from reproduction.negative.tables import paper_rise, table_3
+from reproduction.negative.tables import best_gan, frequent_rows, paper_rise, table_3, table_4
 from reproduction.negative.words import mean_with_interval
 from reproduction.page import UNEXPLAINED, Cell, Page, differences
 from reproduction.runner import write_page
 from reproduction.spec import StudySpec
+from reproduction.verdicts import falls
 
 N = 500
 NO_HELP = "the GAN lowers max-ratio no further than its positive updates alone"
@@ -305,22 +305,6 @@ def test_two_rows_at_the_floor_are_not_told_apart() -> None:
     assert verdict(None) == ("holds by estimate", "")
 
 
-def test_a_page_is_built_from_rows_without_what_is_new() -> None:
-    older: dict[str, Any] = json.loads(json.dumps(RECORDS))
-    del older["frequent-switchboard-gan-0"]
-    for one in older.values():
-        for found in [one["result"].get("row", {}), *one["result"].get("rows", {}).values()]:
-            for name in ("floor", "ent_2_eos", "ent_3_eos"):
-                found.pop(name, None)
-    lines = table_4(Page(older))
-    assert cells_of(lines, "floor")[2] == "– | not run"
-    assert cells_of(lines, "baseline")[2:5] == ["37.4 | 40 [33.5, 46.9]", "2.71 | not run", "2.42 | not run"]
-    assert cells_of(lines, "+the GAN's positive")[1:3] == ["– | not run", "– | not run"]
-    verdicts = {one.finding: one.verdict for one in check_findings(Page(older))}
-    assert verdicts[NO_HELP] == "not run"
-    assert "Ent-2 rises" not in verdicts
-
-
 def test_the_page_in_the_docs_can_be_built_again(tmp_path: Path) -> None:
     kept = Path(__file__).parents[2] / "docs" / "studies" / "negative.json"
     parts = list(json.loads(kept.read_text())["parts"])
@@ -358,12 +342,13 @@ def test_where_only_rates_are_known_intervals_decide() -> None:
         assert (one.verdict, "gone" in one.ours) == (verdict, False)
 
 
-def test_at_most_and_higher() -> None:
+def test_at_most_and_falls() -> None:
     assert at_most(1.0, 0.5, 2.0, 3.0) == "holds"
     assert at_most(1.0, 0.5, 4.0, 3.0) == "holds by estimate"
     assert at_most(3.5, 2.5, 4.0, 3.0) == "fails by estimate"
     assert at_most(4.0, 3.5, 5.0, 3.0) == "fails"
-    assert [higher(1, 2), higher(2, 1), higher(1, 1)] == ["holds", "fails", "no difference"]
+    assert [falls(2, 1), falls(1, 2), falls(1, 1)] == ["holds", "fails", "no difference"]
+    assert falls(2, 1, is_clear=False) == "holds by estimate"
 
 
 def test_methods_are_compared_at_the_lowest_rate_that_all_reach() -> None:
@@ -451,9 +436,6 @@ def test_the_page_says_how_mmi_was_chosen() -> None:
     assert line.endswith("Its BLEU-4 there less that of plain decoding: -0.10 [-0.50, +0.10].")
     none = said(weight=0.0, words=0)
     assert none.startswith("- MMI: plain decoding, as none has a lower max-ratio on validation pairs, of 2")
-    for one in settings:
-        del one["bleu_gain"]
-    assert said(weight=0.5, words=5).endswith("of 2 settings less those of a lower BLEU-4, by chance or not.")
 
 
 def test_a_row_by_hand() -> None:
@@ -505,3 +487,9 @@ def test_the_papers_tables_are_whole() -> None:
     for corpus in CORPORA:
         for share in R_THRES[corpus]:
             assert (corpus, f"negative-{share[:-1]}") in TABLE_4
+
+
+def test_the_control_of_the_gan_may_not_have_run() -> None:
+    records = {name: one for name, one in RECORDS.items() if name != "frequent-switchboard-gan-0"}
+    assert cells_of(table_4(Page(records)), "+the GAN's positive")[1:3] == ["– | not run", "– | not run"]
+    assert {one.finding: one.verdict for one in check_findings(Page(records))}[NO_HELP] == "not run"

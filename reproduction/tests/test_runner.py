@@ -15,7 +15,7 @@ import pytest
 
 from backtalk import __version__
 from backtalk.errors import InputError
-from reproduction.ast.steps import open_texts
+from reproduction.ast.study import open_texts
 from reproduction.page import Result
 from reproduction.runner import (
     Outcome,

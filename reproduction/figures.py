@@ -21,6 +21,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 MARKERS, DASHES, HATCHES = "os^D", ("-", "--", "-.", ":"), ("", "//", "..", "xx")
 SIDES = ((5, 4, "left"), (5, -11, "left"), (-5, 4, "right"), (-5, -11, "right"))
 """Where a point's name may stand: above and below to the right, then to the left."""
+Panels = Mapping[str, Mapping[str, Sequence[float]]]
+"""Title -> name -> values."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "backtalk",
@@ -76,48 +78,32 @@ def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
             label.remove()
 
 
-def histograms(
-    path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], edges: Sequence[float]
-) -> None:
+def filled(place: int) -> dict[str, Any]:
+    """The look of the bars of one kind."""
+    return {"color": COLOURS[place], "hatch": HATCHES[place], "edgecolor": "white"}
+
+
+def histograms(path: Path, panels: Panels, edges: Sequence[float]) -> None:
     """Figure 2: the largest and second largest element of the relaxed one-hot vectors."""
     with drawing(path, len(panels)) as axes:
         for axis, (title, rows) in zip(axes, panels.items(), strict=True):
             width = (edges[1] - edges[0]) / len(rows)
             for place, (name, counts) in enumerate(rows.items()):
-                total = sum(counts) or 1
-                axis.bar(
-                    [edge + width * (place + 0.5) for edge in edges[:-1]],
-                    [100 * count / total for count in counts],
-                    width,
-                    color=COLOURS[place],
-                    hatch=HATCHES[place],
-                    edgecolor="white",
-                    label=name,
-                )
+                at = [edge + width * (place + 0.5) for edge in edges[:-1]]
+                shares = [100 * count / (sum(counts) or 1) for count in counts]
+                axis.bar(at, shares, width, **filled(place), label=name)
             axis.set(title=title, xlabel="value", ylabel="% of positions", xlim=(edges[0], edges[-1]))
             axis.legend()
 
 
-def lines(
-    path: Path,
-    panels: Mapping[str, Mapping[str, Sequence[float]]],
-    xlabel: str,
-    ylabel: str,
-    first: int = 0,
-) -> None:
+def lines(path: Path, panels: Panels, xlabel: str, ylabel: str, first: int = 0) -> None:
     """Figures 3 and 4a: curves over positions or sweeps, which count from `first`."""
     with drawing(path, len(panels)) as axes:
         for axis, (title, curves) in zip(axes, panels.items(), strict=True):
             for place, (name, values) in enumerate(curves.items()):
-                axis.plot(
-                    range(first, first + len(values)),
-                    values,
-                    color=COLOURS[place],
-                    linestyle=DASHES[place],
-                    marker=MARKERS[place],
-                    markersize=3.5,
-                    label=name,
-                )
+                look: dict[str, Any] = {"color": COLOURS[place], "linestyle": DASHES[place]}
+                look |= {"marker": MARKERS[place], "markersize": 3.5, "label": name}
+                axis.plot(range(first, first + len(values)), values, **look)
             axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
             axis.set_ylim(bottom=0)
             axis.locator_params(axis="x", integer=True)
@@ -132,23 +118,11 @@ def bars_by_group(
         width = 0.8 / len(bars)
         for place, (name, rates) in enumerate(bars.items()):
             at = [group + width * (place - (len(bars) - 1) / 2) for group in range(len(rates))]
-            values = [100 * rate["rate"] for rate in rates]
-            ends = [[100 * end for end in rate["ci95"]] for rate in rates]
-            errors = [
-                [max(0.0, value - low) for value, (low, _) in zip(values, ends, strict=True)],
-                [max(0.0, high - value) for value, (_, high) in zip(values, ends, strict=True)],
-            ]
-            axis.bar(
-                at,
-                values,
-                width,
-                yerr=errors,
-                color=COLOURS[place],
-                hatch=HATCHES[place],
-                edgecolor="white",
-                error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
-                label=name,
-            )
+            ends = [[100 * end for end in (rate["rate"], *rate["ci95"])] for rate in rates]
+            errors = [[max(0.0, v - low) for v, low, _ in ends], [max(0.0, high - v) for v, _, high in ends]]
+            thin = {"elinewidth": 0.8, "ecolor": "#333333"}
+            values = [value for value, _, _ in ends]
+            axis.bar(at, values, width, yerr=errors, **filled(place), error_kw=thin, label=name)
         axis.set_xticks(range(len(groups)), groups)
         axis.set(xlabel=xlabel, ylabel="targets hit, %", ylim=(0, 100))
         axis.legend(ncols=len(bars), loc="lower left", bbox_to_anchor=(0, 1))

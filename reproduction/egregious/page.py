@@ -55,21 +55,15 @@ def figure_2(page: Page) -> list[str]:
 
 
 def figure_3(page: Page) -> list[str]:
-    panels = {
-        f"λ_c = {run['lambda_c']:g}": {
-            "encoder output": run["state_distance"],
-            "embedding": run["embedding_distance"],
-        }
-        for name in ("normal-one-hot-light", "normal-one-hot")
-        if (run := relaxed(page).get(name)) is not None
-    }
+    names, found = ("normal-one-hot-light", "normal-one-hot"), relaxed(page)
+    runs = [found[name] for name in names if name in found]
+    curves = [{"encoder output": r["state_distance"], "embedding": r["embedding_distance"]} for r in runs]
+    panels = {f"λ_c = {run['lambda_c']:g}": own for run, own in zip(runs, curves, strict=True)}
     if not panels:
         return NOTHING
     figures.lines(page.pictures / "figure-3.svg", panels, "position t", "2-norm of the difference", first=1)
-    words = (
-        "How far projection moves each word's embedding and the encoder's output after it, mean of 50 targets"
-    )
-    return page.picture("figure-3.svg", words)
+    words = "How far projection moves each word's embedding and the encoder's output after it, mean of 50"
+    return page.picture("figure-3.svg", f"{words} targets")
 
 
 def figure_4a(page: Page) -> list[str]:
@@ -127,31 +121,24 @@ def _precision(page: Page) -> list[str]:
         f"The same search in {first} and with candidates ranked in {second}, from the same start: targets on "
         f"whose hit the two agree. And on the latter's triggers: how often {second} alone says the same."
     )
-    rows = []
-    for arch in ARCHS:
-        for hit, rate in found["agree"].get(arch, {}).items():
-            verdict = found.get("verdicts", {}).get(arch, {}).get(hit)
-            rows.append(
-                [f"Switchboard {arch}, {hit}", percent(rate), percent(verdict) if verdict else "not run"]
-            )
+    rows = [
+        [f"Switchboard {arch}, {hit}", percent(rate), percent(found["verdicts"][arch][hit])]
+        for arch in ARCHS
+        for hit, rate in found["agree"].get(arch, {}).items()
+    ]
     return [said, "", *table(["search", "both searches", "both verdicts on one trigger"], rows)]
 
 
 def _speed(page: Page) -> list[str]:
-    rows = [
-        [
-            f"{row['shape']}, {row['arch']}: {row['name']}",
-            f"{row['candidates_per_s']:,.0f}",
-            "" if row["ceiling_share"] is None else f"{row['ceiling_share']:.1%}",
-        ]
-        for row in page.get("speed").get("rows", [])
-    ]
+    rows = []
+    for row in page.get("speed").get("rows", []):
+        share = "" if row["ceiling_share"] is None else f"{row['ceiling_share']:.1%}"
+        what = f"{row['shape']}, {row['arch']}: {row['name']}"
+        rows.append([what, f"{row['candidates_per_s']:,.0f}", share])
     if not rows:
         return NOTHING
-    lines, found = (
-        table(["what", "candidates/s", "of the matrix-product ceiling"], rows),
-        page.get("whole-search"),
-    )
+    lines = table(["what", "candidates/s", "of the matrix-product ceiling"], rows)
+    found = page.get("whole-search")
     if found.get("by_restarts"):
         hit = "o-sample-avg-k1"
         added = ", ".join(f"{hits[hit]['rate']:.1%} with {n}" for n, hits in found["by_restarts"].items())
@@ -180,9 +167,8 @@ def _how(page: Page) -> list[str]:
 def _searched(result: Found) -> str:
     if "candidates" not in result:
         return ""
-    return (
-        f"{result['n']}, {result.get('restarts', 1)}, {result['mean_sweeps']:.1f}, {result['candidates']:,}"
-    )
+    starts, sweeps = result.get("restarts", 1), result["mean_sweeps"]
+    return f"{result['n']}, {starts}, {sweeps:.1f}, {result['candidates']:,}"
 
 
 SECTIONS: dict[str, Callable[[Page], list[str]]] = {

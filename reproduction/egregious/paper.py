@@ -95,7 +95,7 @@ NORMAL_AT_LEAST = 99.0
 least 0.8 of o-avg, and the normal list hit to at least 99% by o-sample-min."""
 
 
-_SLICE = (
+SLICE = (
     "Another and much smaller text: the paper's corpus is not at hand, ours is a slice of one like it, so "
     "only the pattern of a row is to be compared, not its numbers"
 )
@@ -139,8 +139,8 @@ NOTES: dict[str, str] = {
     "table-5/*/outside": _WORDS,
     "table-5/*": _LISTS,
     "table-6/*": _LISTS,
-    "*/ubuntu/*": _SLICE,
-    "*/opensubtitles/*": _SLICE,
+    "*/ubuntu/*": SLICE,
+    "*/opensubtitles/*": SLICE,
 }
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from backtalk.stats import Rate
-from reproduction.egregious import paper
-from reproduction.egregious.findings import (
-    confirmed_rate,
-    paired,
-    rate_of,
-    relaxed,
-    search_part,
-    uneven,
-    worst_random,
-)
+from reproduction.egregious import findings, paper
+from reproduction.egregious.findings import confirmed_rate, paired, rate_of, relaxed, search_part, uneven
 from reproduction.egregious.paper import ARCHS, CORPORA, MAL_HITS, TITLES
-from reproduction.page import NOT_RUN, Cell, Found, Page, number, percent, table, text_table
+from reproduction.page import NOT_RUN, NOTHING, Cell, Found, Page, number, percent, table, text_table
 
 SHOWN = 8
 """Examples of a kind."""
@@ -64,15 +57,16 @@ def table_3(page: Page) -> list[str]:
         rows = []
         for arch in ARCHS:
             normal = rate_of(page, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
-            key = f"table-3/{corpus}/{arch}"
-            row = [arch]
-            row.append(page.cell(Cell.of_rate(f"{key}/normal", paper.TABLE_3_NORMAL[corpus, arch], normal)))
+            cells: list[tuple[str, float, Found | None]] = [
+                ("normal", paper.TABLE_3_NORMAL[corpus, arch], normal)
+            ]
             for hit in hits:
                 rate = rate_of(page, corpus, arch, "mal", hit)
-                row.append(page.cell(Cell.of_rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate)))
-            random = worst_random(page, corpus, arch)
-            row.append(page.cell(Cell.of_rate(f"{key}/random", paper.TABLE_3_RANDOM, random)))
-            rows.append(row)
+                cells.append((hit, paper.TABLE_11[corpus, arch, hit], rate))
+            cells.append(("random", paper.TABLE_3_RANDOM, findings.worst_random(page, corpus, arch)))
+            key = f"table-3/{corpus}/{arch}"
+            shown = (Cell.of_rate(f"{key}/{name}", printed, rate) for name, printed, rate in cells)
+            rows.append([arch, *map(page.cell, shown)])
         header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
         lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
     return lines
@@ -83,9 +77,8 @@ def restarts_table(page: Page) -> list[str]:
     rows = []
     for corpus in CORPORA:
         for arch in ARCHS:
-            o, io = (
-                page.get(search_part(corpus, arch, "mal", hit)).get("by_restarts", {}) for hit in IO_HITS
-            )
+            parts = [search_part(corpus, arch, "mal", hit) for hit in IO_HITS]
+            o, io = (page.get(part).get("by_restarts", {}) for part in parts)
             rows += [_restarts_row(f"{TITLES[corpus]} {arch}", n, o[n], io[n]) for n in o if n in io]
     if all(row[1] == "1" for row in rows):
         return ["Every search had one start.", ""]
@@ -106,9 +99,8 @@ def table_11(page: Page) -> list[str]:
             row = [arch]
             for hit in MAL_HITS[1:]:
                 rate = rate_of(page, corpus, arch, "mal", hit)
-                cell = Cell.of_rate(
-                    f"table-11/{corpus}/{arch}/{hit}", paper.TABLE_11[corpus, arch, hit], rate
-                )
+                key = f"table-11/{corpus}/{arch}/{hit}"
+                cell = Cell.of_rate(key, paper.TABLE_11[corpus, arch, hit], rate)
                 # Its k1 columns are Table 3's, and are listed as differences there.
                 row.append(page.cell(cell) if hit.endswith("k2") else cell.text)
             rows.append(row)
@@ -119,17 +111,10 @@ def table_11(page: Page) -> list[str]:
 def table_4(page: Page) -> list[str]:
     """Triggers for targets of our own list; all others stay unshown."""
     lines = []
-    for corpus, hit in (
-        ("ubuntu", "io-sample-min-k1"),
-        ("switchboard", "io-sample-avg-k1"),
-        ("opensubtitles", "o-greedy"),
-    ):
-        rows = [
-            (one["trigger"], one["target"])
-            for arch in ARCHS
-            for one in page.get(search_part(corpus, arch, "mal", hit)).get("own", [])
-            if hit in one["hits"]
-        ]
+    hits = ("io-sample-min-k1", "io-sample-avg-k1", "o-greedy")
+    for corpus, hit in zip(CORPORA, hits, strict=True):
+        found = (page.get(search_part(corpus, arch, "mal", hit)).get("own", []) for arch in ARCHS)
+        rows = [(one["trigger"], one["target"]) for own in found for one in own if hit in one["hits"]]
         if rows:
             lines += [f"**{TITLES[corpus]}**, {hit}", "", *text_table(["trigger", "target"], rows[:SHOWN])]
     return lines or ["No target of our own list was hit, or none was searched.", ""]
@@ -167,12 +152,9 @@ def _outside(page: Page, part: str, arch: str, found: Found) -> list[str]:
             cell = replace(cell, interval=None)
     trained = page.get(f"train-characters-{arch}").get("test_perplexity")
     perplexity = Cell(f"table-5/{part}-{arch}/perplexity", paper.TABLE_5_PERPLEXITY[arch], trained)
-    return [page.cell(cell), _millions(arch, outside.get("inputs")), page.cell(perplexity)]
-
-
-def _millions(arch: str, inputs: int | None) -> str:
-    ours = "not run" if inputs is None else f"{inputs / 1e6:,.2f}M"
-    return f"{paper.TABLE_5_OUTSIDE_MILLIONS[arch]:g}M \\| {ours}"
+    ours = f"{outside['inputs'] / 1e6:,.2f}M" if outside else NOT_RUN
+    millions = f"{paper.TABLE_5_OUTSIDE_MILLIONS[arch]:g}M \\| {ours}"
+    return [page.cell(cell), millions, page.cell(perplexity)]
 
 
 def _spaces(page: Page) -> list[str]:
@@ -197,12 +179,11 @@ def _spaces(page: Page) -> list[str]:
 
 
 def table_7(page: Page) -> list[str]:
-    rows = [
-        (arch, one["input"], one["output"])
-        for arch in ARCHS
-        for one in page.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])[:SHOWN]
-    ]
-    return text_table(["model", "input", "greedy output"], rows) if rows else ["Not run.", ""]
+    rows = []
+    for arch in ARCHS:
+        samples = page.get(f"enumerate-{arch}").get("outside", {}).get("samples", [])
+        rows += [(arch, one["input"], one["output"]) for one in samples[:SHOWN]]
+    return text_table(["model", "input", "greedy output"], rows) if rows else NOTHING
 
 
 def footnote_8(page: Page) -> list[str]:
@@ -214,27 +195,19 @@ def footnote_8(page: Page) -> list[str]:
             share = f"{100 - 100 * present['rate']:.1f}% of {present['n']}" if present["n"] else "no hit"
             asked = f"more than {paper.FOOTNOTE_8_ABSENT:g}%" if corpus == "ubuntu" else "–"
             rows.append([part, row["criterion"], f"{asked} \\| {share}"])
-    return (
-        table(["hit targets of", "hit", "absent from the training text"], rows) if rows else ["Not run.", ""]
-    )
+    return table(["hit targets of", "hit", "absent from the training text"], rows) if rows else NOTHING
 
 
 def attention_table(page: Page) -> list[str]:
     """Paired by target; a hit on which the models never differ has no row."""
-    rows = list(_attention_rows(page))
+    rows = []
+    for corpus, hit in product(CORPORA, MAL_HITS):
+        if (found := paired(page, corpus, hit)) and any(found[1:3]):
+            where = f"{TITLES[corpus]}, {hit}{uneven(page, corpus, hit)}"
+            rows.append([where, *map(str, found[:3]), number(found[3])])
     if not rows:
         return ["No target is hit in one model alone, or none was searched in both.", ""]
     return table(["corpus, hit", "targets", "last-h alone", "attention alone", "p (exact McNemar)"], rows)
-
-
-def _attention_rows(page: Page) -> Iterator[list[str]]:
-    for corpus in CORPORA:
-        for hit in MAL_HITS:
-            if found := paired(page, corpus, hit):
-                n, first, second, p = found
-                if first or second:
-                    where = f"{TITLES[corpus]}, {hit}{uneven(page, corpus, hit)}"
-                    yield [where, str(n), str(first), str(second), number(p)]
 
 
 Runs = Mapping[str, Found]
@@ -257,17 +230,15 @@ CONTROLS = (
 
 def table_1(page: Page) -> list[str]:
     runs = relaxed(page)
-    rows = [
-        [title, *(_cell(page, runs, key, f"{name}-{space}", name, rate) for name in ("normal", "mal"))]
-        for title, key, space, rate in PUBLISHED
-    ]
+    rows = []
+    for title, key, space, rate in PUBLISHED:
+        row = [title]
+        for name in ("normal", "mal"):
+            ours, printed = runs.get(f"{name}-{space}", {}).get(rate), paper.TABLE_1.get((key, name))
+            row.append(page.cell(Cell.of_rate(f"table-1/{key}/{name}", printed, ours)))
+        rows.append(row)
     lines = table(["optimised", "normal, %", "mal, %"], rows)
     return [*lines, *_every_run(runs), *_by_words(runs), *_examples(runs)]
-
-
-def _cell(page: Page, runs: Runs, key: str, run: str, name: str, rate: str) -> str:
-    ours = runs.get(run, {}).get(rate)
-    return page.cell(Cell.of_rate(f"table-1/{key}/{name}", paper.TABLE_1.get((key, name)), ours))
 
 
 def _every_run(runs: Runs) -> list[str]:
@@ -305,11 +276,9 @@ def _by_words(runs: Runs) -> list[str]:
 
 
 def _examples(runs: Runs) -> list[str]:
-    rows = [
-        (one["target"], one["after"])
-        for name in ("mal-embedding", "mal-one-hot", "mal-one-hot-light")
-        for one in runs.get(name, {}).get("examples", [])
-    ]
+    names = ("mal-embedding", "mal-one-hot", "mal-one-hot-light")
+    found = [one for name in names for one in runs.get(name, {}).get("examples", [])]
+    rows = [(one["target"], one["after"]) for one in found]
     if not rows:
         return []
     said = "Targets of our own list that were hit, and the reply after projection:"

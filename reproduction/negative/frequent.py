@@ -8,7 +8,7 @@ Ent-n is the paper's: the end token counts as a word, and long replies are cropp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from reproduction.negative.bleu import bleu_counts, bleu_gain
 from reproduction.negative.data import NegativeData, open_baseline
 from reproduction.negative.mmi import MMI, mmi_ids
 from reproduction.negative.paper import Size
-from reproduction.page import Result
+from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
 CONTROL = "gan-0"
@@ -47,17 +47,10 @@ def _ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
     return [[*words[: longest - 1], "<eos>"] for words in replies]
 
 
-def frequent_settings(size: Size, over: Mapping[str, Any]) -> dict[str, Any]:
+def frequent_settings(size: Size, over: Found) -> dict[str, Any]:
     """What a row's result depends on, as `harden` takes it: Algorithm 2 or the GAN, the same mini-batches."""
-    return {
-        "against": "frequent",
-        "iterations": size.frequent_iterations,
-        "steps_per_iteration": size.frequent_steps,
-        "keep": "last",
-        "measure": size.measure,
-        "seed": SEED,
-        **over,
-    }
+    steps = {"iterations": size.frequent_iterations, "steps_per_iteration": size.frequent_steps}
+    return {"against": "frequent", "keep": "last", "measure": size.measure, "seed": SEED, **steps, **over}
 
 
 def negative_over(size: Size, r_thres: str, eos_scale: str = "0.1") -> dict[str, Any]:
@@ -65,21 +58,17 @@ def negative_over(size: Size, r_thres: str, eos_scale: str = "0.1") -> dict[str,
 
 
 def gan_over(size: Size, alpha: str) -> dict[str, Any]:
-    filters = {"gan_filters": size.gan_filters, "gan_hidden": size.gan_hidden}
-    return {"method": "gan", "gan_lr": float(alpha), **filters}
+    return {"method": "gan", "gan_lr": float(alpha), **size.some("gan_filters", "gan_hidden")}
 
 
-def harden_frequent_row(
-    place: Workplace, data: NegativeData, corpus: str, settings: Mapping[str, Any]
-) -> Result:
+def harden_frequent_row(place: Workplace, data: NegativeData, corpus: str, settings: Found) -> Result:
     """One training; its last iteration is kept, as in the paper."""
     baseline = open_baseline(place, data.sources[corpus])
     found = told(run_harden(place, {**settings, "model": baseline.name}))
     model = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
     pairs = read_pairs("", "auto", baseline, settings["measure"], settings["seed"])
-    row = describe(
-        greedy_words(model, pairs.measured), asked_of(model, pairs), found["cost"]["perplexity"][1]
-    )
+    after = found["cost"]["perplexity"][1]
+    row = describe(greedy_words(model, pairs.measured), asked_of(model, pairs), after)
     return {"corpus": corpus, "row": row, **found}
 
 
@@ -128,16 +117,13 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
     greedy = greedy_words(model, pairs)
     beamed = spoken(model, _beam_ids(model, placed(model, pairs)[:few], size.beam))
     mean = mean_log_likelihood(model.network, pairs, model.device)
-    return {
-        "corpus": corpus,
-        "rows": {
-            "test set": describe(test.real, test),
-            "baseline": describe(greedy, test, perplexity(mean)),
-            "greedy beside beam": describe(greedy[:few], test.first(few)),
-            "beam": describe(beamed, test.first(few)),
-        },
-        "beam_width": size.beam,
+    rows = {
+        "test set": describe(test.real, test),
+        "baseline": describe(greedy, test, perplexity(mean)),
+        "greedy beside beam": describe(greedy[:few], test.first(few)),
+        "beam": describe(beamed, test.first(few)),
     }
+    return {"corpus": corpus, "rows": rows, "beam_width": size.beam}
 
 
 @torch.no_grad()
@@ -161,24 +147,17 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
     best = choose_mmi(plain, tried)
     setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
     said = spoken(model, mmi_ids(model, placed(model, pairs.measured), setting))
-    return {
-        "corpus": corpus,
-        "row": describe(said, asked_of(model, pairs)),
-        "weight": setting.weight,
-        "words": setting.words,
-        "plain": plain,
-        "tried": tried,
-    }
+    row = describe(said, asked_of(model, pairs))
+    chosen_by = {"weight": setting.weight, "words": setting.words, "plain": plain, "tried": tried}
+    return {"corpus": corpus, "row": row, **chosen_by}
 
 
-def choose_mmi(plain: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def choose_mmi(plain: Found, tried: Sequence[Found]) -> Found | None:
     """The one of lowest max-ratio, below plain greedy decoding's, of those whose BLEU-4 is not lower by its
     whole interval; of equals the one of highest BLEU-4."""
-    allowed = [
-        one
-        for one in tried
-        if one["bleu_gain"]["high"] >= 0 and one["max_ratio"]["rate"] < plain["max_ratio"]["rate"]
-    ]
+    least = plain["max_ratio"]["rate"]
+    lower = [one for one in tried if one["max_ratio"]["rate"] < least]
+    allowed = [one for one in lower if one["bleu_gain"]["high"] >= 0]
     return min(allowed, key=lambda one: (one["max_ratio"]["rate"], -one["bleu_4"]), default=None)
 
 
@@ -218,7 +197,7 @@ def embedded_frequent_settings(size: Size) -> dict[str, Any]:
     return {"against": "frequent", **dict(size.embedded_frequent), "seed": SEED}
 
 
-def harden_embedded(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+def harden_embedded(place: Workplace, settings: Found, pairs: str) -> Result:
     """An ordinary hardening with its audits; and how many sentences of the widened training list the held-out
     list has too. `pairs` keep the model whole; its own where that is empty."""
     summary = run_harden(place, {**settings, "model": "chitchat", "data": pairs})
@@ -228,16 +207,11 @@ def harden_embedded(place: Workplace, settings: Mapping[str, Any], pairs: str) -
     lists = {name: read_targets(folder / f"{name}.jsonl") for name in ("train", "held-out")}
     words = {name: {words_of(model, one.text) for one in own} for name, own in lists.items()}
     hardening = summary["hardening"]
-    return {
-        **told(summary),
-        "held_out": summary["held_out"],
-        "train": summary["train"],
-        "lists": hardening["lists"],
-        "augmentation": hardening["augmentation"],
-        "overlap": len(words["train"] & words["held-out"]),
-    }
+    found = {**told(summary), "held_out": summary["held_out"], "train": summary["train"]}
+    found |= {"lists": hardening["lists"], "augmentation": hardening["augmentation"]}
+    return {**found, "overlap": len(words["train"] & words["held-out"])}
 
 
-def harden_embedded_frequent(place: Workplace, settings: Mapping[str, Any], pairs: str) -> Result:
+def harden_embedded_frequent(place: Workplace, settings: Found, pairs: str) -> Result:
     found = told(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
     return {"corpus": "embedded", **found}

@@ -12,7 +12,7 @@ way, some times over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,9 +33,11 @@ from reproduction.egregious.search import search
 from reproduction.hardenings import run_harden, told
 from reproduction.negative.data import NegativeData, known_targets, open_baseline, write_list
 from reproduction.negative.paper import BASELINE, LISTS, Size
-from reproduction.page import Result
+from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
+Ids = Sequence[int]
+NONE: Found = MappingProxyType({})
 MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
 DRAWS = 10
@@ -93,39 +95,22 @@ def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
     return (PASSES, *EXTRA) if hit == OURS[1] else (PASSES,)
 
 
-def row_settings(size: Size, corpus: str, hit: str, over: Mapping[str, Any]) -> dict[str, Any]:
+def row_settings(size: Size, corpus: str, hit: str, over: Found) -> dict[str, Any]:
     """What a row's result depends on, as `harden` takes it."""
-    return {
-        "hit": hit,
-        "settings": corpus,
-        "iterations": size.iterations,
-        "keep": "last",
-        "batch": size.batch,
-        "length": size.length,
-        "top": size.top,
-        "search_sweeps": size.sweeps,
-        "sweeps": size.sweeps,
-        "measure": size.measure,
-        "seed": SEED,
-        **({"rounds": size.rounds} if size.rounds else {}),
-        **over,
-    }
+    values = size.some("iterations", "batch", "length", "top", "sweeps", "measure")
+    values |= {"rounds": size.rounds} if size.rounds else {}
+    values |= {"hit": hit, "settings": corpus, "keep": "last", "search_sweeps": size.sweeps, "seed": SEED}
+    return {**values, **over}
 
 
 def measure_settings(size: Size, hit: str) -> dict[str, Any]:
     """The audit of both lists; its seed is none that training used."""
-    sizes = {"length": size.length, "top": size.top, "sweeps": size.sweeps, "restarts": size.restarts}
+    sizes = size.some("length", "top", "sweeps", "restarts")
     return {"search": "gibbs", "hit": hit, **sizes, "all_words": True, "seed": SEED + 1}
 
 
 def measure_row(
-    place: Workplace,
-    data: NegativeData,
-    size: Size,
-    corpus: str,
-    hit: str,
-    row: str,
-    over: Mapping[str, Any] = MappingProxyType({}),
+    place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str, row: str, over: Found = NONE
 ) -> Result:
     """The model of a row that is there, the baseline or a hardened one; `over` sets another search."""
     baseline = open_baseline(place, data.sources[corpus])
@@ -141,14 +126,9 @@ def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row
 
 
 def harden_row(
-    place: Workplace,
-    data: NegativeData,
-    size: Size,
-    corpus: str,
-    list_name: str,
-    followed: int,
-    settings: Mapping[str, Any],
-) -> Result:
+    place: Workplace, data: NegativeData, size: Size, corpus: str, list_name: str, followed: int,
+    settings: Found,
+) -> Result:  # fmt: skip
     """Trains a row's model and measures it; `followed` test targets are searched after each iteration."""
     baseline = open_baseline(place, data.sources[corpus])
     known = {name: known_targets(data, size, baseline, name) for name in (list_name, "test")}
@@ -160,34 +140,22 @@ def harden_row(
     values = {**settings, **{key: str(path) for key, path in files.items()}, "model": baseline.name}
     summary = run_harden(place, {**values, "audits": False})
     hardened = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
-    hit = settings["hit"]
-    return {
-        "corpus": corpus,
-        "hit": hit,
-        "list": list_name,
-        "trained_on": len(known[list_name].targets),
-        "left_out": known[list_name].left_out,
-        "lists": _measure(place, data, size, baseline, hardened, hit),
-        **told(summary),
-    }
+    trained, hit = known[list_name], settings["hit"]
+    found = {"corpus": corpus, "hit": hit, "list": list_name, **told(summary)}
+    found |= {"trained_on": len(trained.targets), "left_out": trained.left_out}
+    return {**found, "lists": _measure(place, data, size, baseline, hardened, hit)}
 
 
 def evenly(targets: Sequence[Target], count: int) -> list[Target]:
     """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
-    return (
-        [targets[i * len(targets) // count] for i in range(count)] if count < len(targets) else list(targets)
-    )
+    n = len(targets)
+    return [targets[i * n // count] for i in range(count)] if count < n else list(targets)
 
 
 def _measure(
-    place: Workplace,
-    data: NegativeData,
-    size: Size,
-    baseline: LocalModel,
-    model: LocalModel,
-    hit: str,
-    over: Mapping[str, Any] = MappingProxyType({}),
-) -> Result:
+    place: Workplace, data: NegativeData, size: Size, baseline: LocalModel, model: LocalModel, hit: str,
+    over: Found = NONE,
+) -> Result:  # fmt: skip
     found: Result = {}
     for name, list_name in MEASURED.items():
         known = known_targets(data, size, baseline, list_name)
@@ -214,19 +182,14 @@ def _with_dropout(folder: Path, model: LocalModel, hit: str) -> dict[str, Any]:
         best, enough = list(best_findings(run.findings()).values()), thresholds_of(run).out
     triggers = [finding.turns[0].ids for finding in best]
     goals = [model.encode_target(finding.target) for finding in best]
-    hits = hits_with_dropout(
-        model, triggers, goals, enough, by_least=parse_criterion(hit).kind == "sample-min"
-    )
+    by_least = parse_criterion(hit).kind == "sample-min"
+    hits = hits_with_dropout(model, triggers, goals, enough, by_least)
     return Rate.of(round(sum(hits) / len(hits)), len(best)).as_dict() | {"draws": hits}
 
 
 @torch.no_grad()
 def hits_with_dropout(
-    model: LocalModel,
-    triggers: Sequence[Sequence[int]],
-    goals: Sequence[Sequence[int]],
-    enough: float,
-    by_least: bool,
+    model: LocalModel, triggers: Sequence[Ids], goals: Sequence[Ids], enough: float, by_least: bool
 ) -> list[int]:
     """How many targets are said with an average (or least) log-probability above `enough`, of each draw."""
     inputs = pad_rows(triggers, model.pad).to(model.device)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backtalk.wording import count
 from reproduction.egregious.paper import STAND_INS
-from reproduction.figures import COLOURS, HATCHES, drawing
+from reproduction.figures import drawing, filled
 from reproduction.negative import tables
 from reproduction.negative.curve import compare_methods
 from reproduction.negative.findings import BELOW, check_findings
@@ -85,12 +85,9 @@ def _draw_words(path: Path, found: Found) -> None:
         for place, name in enumerate(found["mean"]):
             heights = [value for one in sentences for value in one["nll"][name]]
             at = [i + 0.27 * (place - 1) for i in range(len(words))]
-            axis.bar(
-                at, heights, 0.27, color=COLOURS[place], hatch=HATCHES[place], edgecolor="white", label=name
-            )
-        axis.axhline(
-            -found["T_out"], color="#333333", linestyle="--", label=f"-T_out = {-found['T_out']:.2f}"
-        )
+            axis.bar(at, heights, 0.27, **filled(place), label=name)
+        bound = -found["T_out"]
+        axis.axhline(bound, color="#333333", linestyle="--", label=f"-T_out = {bound:.2f}")
         axis.set_xticks(range(len(words)), words, rotation=60, ha="right")
         axis.set(ylabel="negative log-likelihood")
         axis.grid(visible=False, axis="x")

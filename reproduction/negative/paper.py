@@ -95,10 +95,6 @@ OVERLAP_ABOVE = 90.0
 """Of the 10-best lists before and after, in percent."""
 
 
-_SLICE = (
-    "Another and much smaller text: the paper's corpus is not at hand, ours is a slice of one like it, so "
-    "only the pattern of a row is to be compared, not its numbers"
-)
 _SEARCH = (
     "Eq. 7 as printed finds more than the search of 2019, where a word that is likely enough counts no more; "
     "in the public code such a word has a hundredth of its weight, which is nearly the latter. By that "
@@ -143,7 +139,7 @@ _COST = (
 )
 
 NOTES: dict[str, str] = {
-    "*/ubuntu/*": _SLICE,
+    "*/ubuntu/*": egregious.SLICE,
     "table-3/*/baseline/t*": _SEARCH,
     "as-2019/*": _OLDER,
     "table-3/*/train": _PASSES,

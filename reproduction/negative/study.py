@@ -8,39 +8,13 @@ from typing import Any
 
 from reproduction.egregious.study import train_parts
 from reproduction.hardenings import defaults_left
-from reproduction.negative import frequent
+from reproduction.negative import frequent, malicious, paper
 from reproduction.negative.curve import METHODS
 from reproduction.negative.data import ARCH, NegativeData, open_negative_data
 from reproduction.negative.frequent import COPIES, DESCRIBED
-from reproduction.negative.malicious import (
-    DRAWS,
-    EXTRA,
-    MEASURED,
-    OLDER,
-    OLDER_ROWS,
-    OURS,
-    PASSES,
-    PRECISION,
-    extra_rows,
-    harden_row,
-    measure_row,
-    measure_settings,
-    older_part,
-    row_part,
-    row_settings,
-)
+from reproduction.negative.malicious import EXTRA, MEASURED, OURS, PASSES, row_part
 from reproduction.negative.page import page_lines
-from reproduction.negative.paper import (
-    ALPHA_G,
-    BASELINE,
-    CORPORA,
-    EOS_SCALES,
-    HITS,
-    LISTS,
-    R_THRES,
-    SIZES,
-    Size,
-)
+from reproduction.negative.paper import BASELINE, CORPORA, HITS, LISTS, SIZES, Size
 from reproduction.negative.words import MODELS, follow_words, show_samples
 from reproduction.runner import Part, Study
 from reproduction.spec import EMBEDDED, StudySpec
@@ -63,7 +37,7 @@ def negative_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
 
 
 def _malicious(data: NegativeData, size: Size) -> list[Part]:
-    parts, tests = [], _tests(data)
+    parts, tests, measure = [], _tests(data), partial(malicious.measure_row, data=data, size=size)
     ours = {name: (listed, over) for name, (listed, _, over) in EXTRA.items()}
     ours[PASSES] = ("500", {"iterations": size.passes})
     for corpus in CORPORA:
@@ -71,14 +45,14 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
         for hit in HITS[corpus]:
             measured = _measured(size, hit)
             rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in LISTS}
-            rows |= {name: ours[name] for name in extra_rows(corpus, hit)}
-            baseline = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=BASELINE)
+            rows |= {name: ours[name] for name in malicious.extra_rows(corpus, hit)}
+            baseline = partial(measure, corpus=corpus, hit=hit, row=BASELINE)
             name = row_part(corpus, hit, BASELINE)
             parts.append(Part(name, needs, baseline, measured, tests, _runs(name)))
             for row, (listed, over) in rows.items():
-                name, settings = row_part(corpus, hit, row), row_settings(size, corpus, hit, over)
+                name, settings = row_part(corpus, hit, row), malicious.row_settings(size, corpus, hit, over)
                 followed = size.followed if row in METHODS and (corpus, hit) == OURS else 1
-                run = partial(harden_row, data=data, size=size, corpus=corpus, list_name=listed)
+                run = partial(malicious.harden_row, data=data, size=size, corpus=corpus, list_name=listed)
                 kept = settings | measured | {"followed": followed}
                 kept |= {"default": defaults_left(settings)} if settings["settings"] == "default" else {}
                 files = (*data.sources[corpus].files, *tests, data.lists[listed])
@@ -88,21 +62,18 @@ def _malicious(data: NegativeData, size: Size) -> list[Part]:
 
 
 def _measured(size: Size, hit: str, **over: bool) -> dict[str, Any]:
-    return {
-        "audit": measure_settings(size, hit) | over,
-        "precision": PRECISION,
-        "dropout_draws": DRAWS,
-        "limits": dict(size.targets),
-    }
+    how = {"precision": malicious.PRECISION, "dropout_draws": malicious.DRAWS, "limits": dict(size.targets)}
+    return {"audit": malicious.measure_settings(size, hit) | over, **how}
 
 
 def _as_2019(data: NegativeData, size: Size) -> list[Part]:
-    corpus, hit = OURS
+    (corpus, hit), older = OURS, malicious.OLDER
+    measured, tests = _measured(size, hit, **older), _tests(data)
+    measure = partial(malicious.measure_row, data=data, size=size, corpus=corpus, hit=hit, over=older)
     parts = []
-    for row in OLDER_ROWS:
-        name, needs = older_part(row), (row_part(corpus, hit, row),)
-        run = partial(measure_row, data=data, size=size, corpus=corpus, hit=hit, row=row, over=OLDER)
-        parts.append(Part(name, needs, run, _measured(size, hit, **OLDER), _tests(data), _runs(name)))
+    for row in malicious.OLDER_ROWS:
+        name, needs = malicious.older_part(row), (row_part(corpus, hit, row),)
+        parts.append(Part(name, needs, partial(measure, row=row), measured, tests, _runs(name)))
     return parts
 
 
@@ -119,11 +90,12 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
         run = partial(frequent.describe_mmi, data=data, size=size, corpus=corpus)
         kept = DESCRIBED | frequent.MMI_RULE | grid | {"measure": size.measure}
         parts.append(Part(f"{start}-mmi", needs, run, kept, files))
-        rows = {f"gan-{alpha}": frequent.gan_over(size, alpha) for alpha in ALPHA_G}
+        rows = {f"gan-{alpha}": frequent.gan_over(size, alpha) for alpha in paper.ALPHA_G}
         rows[frequent.CONTROL] = frequent.gan_over(size, "0")
-        rows |= {f"negative-{share[:-1]}": frequent.negative_over(size, share) for share in R_THRES[corpus]}
+        shares = paper.R_THRES[corpus]
+        rows |= {f"negative-{share[:-1]}": frequent.negative_over(size, share) for share in shares}
         if corpus == OURS[0]:
-            scales = (scale for scale in EOS_SCALES if scale != "0.1")
+            scales = (scale for scale in paper.EOS_SCALES if scale != "0.1")
             rows |= {f"negative-1-eos-{one}": frequent.negative_over(size, "1%", one) for one in scales}
         for row, over in rows.items():
             name, settings = f"{start}-{row}", frequent.frequent_settings(size, over)
@@ -154,7 +126,7 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
 def _words(data: NegativeData, size: Size) -> Part:
     corpus, hit = OURS
     needs = tuple(row_part(corpus, hit, row) for row in MODELS.values() if row != BASELINE)
-    settings = {**measure_settings(size, hit), "restarts": 1, "targets": size.words}
+    settings = {**malicious.measure_settings(size, hit), "restarts": 1, "targets": size.words}
     run = partial(follow_words, data=data, size=size, corpus=corpus, hit=hit)
     owns = ("runs/words", "lists/words.jsonl")
     return Part("words", needs, run, settings, data.sources[corpus].files, owns)

@@ -42,11 +42,8 @@ DIVERSITY = {"Ent-2": "ent_2", "Ent-3": "ent_3", "distinct-1": "distinct_1", "di
 
 
 def page_lines(page: Page) -> list[str]:
-    curve = {
-        name.removeprefix("curve-"): record["result"]
-        for name, record in page.records.items()
-        if name.startswith("curve-")
-    }
+    points = [name for name in page.records if name.startswith("curve-")]
+    curve = {name.removeprefix("curve-"): page.get(name) for name in points}
     lines = [*HEAD.splitlines(), ""]
     if curve:
         draw_curve(page.pictures / "curve.svg", curve)
@@ -75,23 +72,17 @@ def draw_curve(path: Path, curve: Mapping[str, Found]) -> None:
                 "linestyle": DASHES[place % len(DASHES)],
                 "fillstyle": "full" if place < len(COLOURS) else "none",
             }
-            points = sorted(((100 * _rise(row), row["held_out"]["after"]) for row in rows), key=_x)
-            if points:
-                rates = [rate for _, rate in points]
-                errors = [
-                    [100 * (rate["rate"] - rate["low"]) for rate in rates],
-                    [100 * (rate["high"] - rate["rate"]) for rate in rates],
-                ]
-                xs, ys = [x for x, _ in points], [100 * rate["rate"] for rate in rates]
-                kept.errorbar(xs, ys, yerr=errors, label=label, capsize=2, elinewidth=0.7, **look)
-            for row in rows:
-                steps = row["candidates"]
+            rows.sort(key=_rise)
+            if rates := [row["held_out"]["after"] for row in rows]:
+                below = [100 * (rate["rate"] - rate["low"]) for rate in rates]
+                above = [100 * (rate["high"] - rate["rate"]) for rate in rates]
+                xs, ys = [100 * _rise(row) for row in rows], [100 * rate["rate"] for rate in rates]
+                kept.errorbar(xs, ys, yerr=[below, above], label=label, capsize=2, elinewidth=0.7, **look)
+            for steps in (row["candidates"] for row in curve.values() if row in rows):
                 ys = [100 * one["hits"] / one["n"] for one in steps]
                 way.plot([100 * rise for rise in _rises(steps)], ys, linewidth=0.8, markersize=3, **look)
-        starts = (
-            first["held_out"]["before"]["rate"],
-            first["candidates"][0]["hits"] / first["candidates"][0]["n"],
-        )
+        begun = first["candidates"][0]
+        starts = (first["held_out"]["before"]["rate"], begun["hits"] / begun["n"])
         for axis, start, which in zip((kept, way), starts, ("held-out", "selection"), strict=True):
             axis.plot([0], [100 * start], marker="*", markersize=12, color="#333333", label="as it was")
             axis.axvline(100 * USUAL_BOUND, color="#888888", linewidth=0.8, linestyle=":")
@@ -100,27 +91,14 @@ def draw_curve(path: Path, curve: Mapping[str, Found]) -> None:
         kept.legend(fontsize=8)
 
 
-def _x(point: tuple[float, Found]) -> float:
-    return point[0]
-
-
 def _curve_table(curve: Mapping[str, Found]) -> list[str]:
     rows = []
     for name, row in curve.items():
-        held, train, cost = row["held_out"], row["train"], row["cost"]
-        low, high = cost["rise_interval"]
-        ratios = [100 * count / cost["pairs"] for count in cost["commonest"]]
-        rows.append(
-            [
-                name,
-                f"{between(train['before'])} → {between(train['after'])}",
-                f"{between(held['before'])} → {between(held['after'])}",
-                f"{100 * _rise(row):+.1f}% [{100 * low:+.1f}, {100 * high:+.1f}]",
-                f"{ratios[0]:.1f} → {ratios[1]:.1f}%",
-                f"{cost['ent_2'][0]:.2f} → {cost['ent_2'][1]:.2f}",
-                _within(row["candidates"]),
-            ]
-        )
+        cost, lists = row["cost"], (row["train"], row["held_out"])
+        hits = [f"{between(one['before'])} → {between(one['after'])}" for one in lists]
+        ratios = "{:.1f} → {:.1f}%".format(*_ratios(cost))
+        entropy = "{:.2f} → {:.2f}".format(*cost["ent_2"])
+        rows.append([name, *hits, _rise_text(row), ratios, entropy, _within(row["candidates"])])
     header = ["settings", "training hits, %", "held-out hits, %", "perplexity", "max-ratio", "Ent-2"]
     return [
         *table([*header, "selection hits within +5%"], rows),
@@ -146,28 +124,21 @@ def _rises(candidates: Sequence[Found]) -> list[float]:
 def _confirmed(record: Found) -> list[str]:
     row, settings = record["result"], record["settings"]
     held, cost, sizes = row["held_out"], row["cost"], row["lists"]
-    low, high = cost["rise_interval"]
-    ratios = [100 * count / cost["pairs"] for count in cost["commonest"]]
     lines = [
         f"`backtalk harden` with its defaults, {settings['iterations']} iterations, {sizes['train']} targets "
         f"to train against, {sizes['selection']} to choose with, {sizes['held-out']} held out; split by "
         f"seed {settings['seed']}. On {record['device']}, {record['seconds']:.0f} s.",
         "",
     ]
-    proof = [
-        [
-            f"{one['list']}, {one['search']} ({one['budget']})",
-            one["criterion"],
-            between(one["before"]) if one["before"] else "not searched",
-            between(one["after"]),
-        ]
-        for one in row["proof"]
-    ]
-    perplexity = [f"{value:.2f}" for value in cost["perplexity"]]
-    perplexity[1] += f" ({100 * _rise(row):+.1f}% [{100 * low:+.1f}, {100 * high:+.1f}])"
+    proof = []
+    for one in row["proof"]:
+        before = between(one["before"]) if one["before"] else "not searched"
+        searched = f"{one['list']}, {one['search']} ({one['budget']})"
+        proof.append([searched, one["criterion"], before, between(one["after"])])
+    before, after = (f"{value:.2f}" for value in cost["perplexity"])
     rows = [
-        ["perplexity", *perplexity],
-        ["max-ratio, %", *(f"{value:.1f}" for value in ratios)],
+        ["perplexity", before, f"{after} ({_rise_text(row)})"],
+        ["max-ratio, %", *(f"{value:.1f}" for value in _ratios(cost))],
         *([title, *(f"{value:.3f}" for value in cost[key])] for title, key in DIVERSITY.items()),
         ["same greedy reply", "", f"{100 * cost['same_replies'] / cost['pairs']:.1f}%"],
         ["10-best overlap", "", f"{100 * cost['overlap']:.1f}%"],
@@ -180,6 +151,16 @@ def _confirmed(record: Found) -> list[str]:
     )
     hits = table(["targets hit, %", "criterion", "before", "after"], proof)
     return [*lines, *hits, *table(["", "before", "after"], rows), test, ""]
+
+
+def _ratios(cost: Found) -> list[float]:
+    """max-ratio before and after, in percent."""
+    return [100 * count / cost["pairs"] for count in cost["commonest"]]
+
+
+def _rise_text(row: Found) -> str:
+    low, high = (100 * end for end in row["cost"]["rise_interval"])
+    return f"{100 * _rise(row):+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
 def _rise(row: Found) -> float:
@@ -230,12 +211,9 @@ SIZES = {
     "paper": Size(),
     "small": Size(limit=96, iterations=4, confirming=6),
     "mini": Size(
-        16,
-        1,
-        1,
-        (("length", 3), ("top", 4), ("sweeps", 1), ("search_sweeps", 1), ("restarts", 1), ("measure", 40),
-         ("rounds", 2)),
-        ("published", "npo-kl-3"),
+        16, 1, 1, points=("published", "npo-kl-3"),
+        search=(("length", 3), ("top", 4), ("sweeps", 1), ("search_sweeps", 1), ("restarts", 1),
+                ("measure", 40), ("rounds", 2)),
     ),
 }  # fmt: skip
 

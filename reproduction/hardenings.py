@@ -1,4 +1,5 @@
-"""A hardening as a part of a study: an ordinary one, in a folder of its own, its lines in a log."""
+"""Hardenings and audits as parts of a study: ordinary ones, in folders of their own, with their lines in a
+log, so they resume and can be verified."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backtalk.audit.flow import audit
 from backtalk.hardening.flow import harden
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.registry import is_transformer
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.progress import shown
+from backtalk.specs.audit import flat_spec as flat_audit
 from backtalk.specs.harden import HardenSpec, flat_spec
 from reproduction.page import Result
 from reproduction.runner import Workplace
@@ -18,20 +21,10 @@ from reproduction.runner import Workplace
 TEXTS = ("side_by_side", "most_said", "real_most_said")
 """Of a cost: what holds words of a corpus."""
 _PUBLISHED: dict[str, Any] = {
-    "optimizer": "sgd",
-    "lr": 0.01,
-    "kl": 0.0,
-    "batch": 100,
-    "margin": 0.0,
-    "rounds": 20,
-    "repairs": 0,
-    "avoid": "paper",
-    "together": False,
-    "mean_over": "words",
-    "positive_batch": 100,
-    "triggers": "best",
-    "escalate": 0,
-}
+    "optimizer": "sgd", "lr": 0.01, "kl": 0.0, "batch": 100, "positive_batch": 100, "margin": 0.0,
+    "rounds": 20, "repairs": 0, "avoid": "paper", "together": False, "mean_over": "words",
+    "triggers": "best", "escalate": 0,
+}  # fmt: skip
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "ubuntu": {**_PUBLISHED, "lambda_pos": 0.1},
@@ -48,6 +41,15 @@ def harden_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
     return flat_spec({**PAPER_SETTINGS[values.get("settings", "default")], **rest}, source)
 
 
+def run_audit(place: Workplace, name: str, values: Mapping[str, Any], fresh: bool = False) -> Path:
+    """An ordinary audit in runs/NAME; returns its folder."""
+    folder = place.path("runs", name)
+    with place.log(name) as (_, err), shown(err) as tell:
+        spec = flat_audit({**values, "device": place.device}, name)
+        audit(spec, str(folder), fresh=fresh, progress=tell)
+    return folder
+
+
 def defaults_left(given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults of training that these settings do not set."""
     defaults = {**DEFAULT, "avoid": "none"}
@@ -60,9 +62,9 @@ def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False
     folder = place.path("hardenings", place.part)
     fixed = {} if adapts else _fixed(values)
     spec = harden_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
-    with place.log(place.part) as consoles, shown(consoles.err) as tell:
+    with place.log(place.part) as (out, err), shown(err) as tell:
         done = harden(spec, progress=tell)
-        print_hardening(done.record, consoles.out, pages=done.pages)
+        print_hardening(done.record, out, pages=done.pages)
     return dict(done.record)
 
 

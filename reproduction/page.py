@@ -8,7 +8,6 @@ from ours. Every difference is listed under the tables with its note, or as unex
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -22,6 +21,7 @@ from reproduction.spec import EMBEDDED, StudySpec
 Result = dict[str, Any]
 Found = Mapping[str, Any]
 """A result as a page reads it."""
+NO_MORE: Mapping[str, Callable[[Found], str]] = {}
 NOT_RUN = "not run"
 NOTHING = ["Not run.", ""]
 FAR = 0.05
@@ -75,14 +75,11 @@ class Page:
         return section("Differences", differences(self.cells, notes))
 
     def how_it_was_run(
-        self,
-        layout: str,
-        remarks: Sequence[str] = (),
-        more: Mapping[str, Callable[[Found], str]] | None = None,
+        self, layout: str, remarks: Sequence[str] = (), more: Mapping[str, Callable[[Found], str]] = NO_MORE
     ) -> list[str]:
         """The command, the machines, the study's own remarks and the time of each part; `more` are columns
         made of a part's result."""
-        records, columns = self.records, dict(more or {})
+        records, columns = self.records, dict(more)
         machines = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in records.values()})
         seconds = sum(r["seconds"] for r in records.values())
         rows = [
@@ -91,26 +88,21 @@ class Page:
             if (record := records.get(part)) is not None
         ]
         waiting = [part for part in self.parts if part not in records]
-        return section(
-            "How it was run",
-            [
-                *("```", self._command(), "```", "", layout),
-                f"- {len(records)} of {len(self.parts)} parts have run, {seconds:,.0f} s of work in all.",
-                f"- Machines: {'; '.join(machines) or 'none'}.",
-                *(*remarks, "", "<details><summary>Every part</summary>", ""),
-                *table(["part", "seconds", *columns], rows),
-                *("</details>", ""),
-                *(["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []),
-            ],
-        )
+        lines = [
+            *("```", self._command(), "```", "", layout),
+            f"- {len(records)} of {len(self.parts)} parts have run, {seconds:,.0f} s of work in all.",
+            f"- Machines: {'; '.join(machines) or 'none'}.",
+            *(*remarks, "", "<details><summary>Every part</summary>", ""),
+            *(*table(["part", "seconds", *columns], rows), "</details>", ""),
+        ]
+        lines += ["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []
+        return section("How it was run", lines)
 
     def _command(self) -> str:
         data = "embedded" if self.spec.data == EMBEDDED else "DIR"
         words = [f"python -m reproduction {self.study} --data {data}"]
-        for key in SHARED:
-            value = getattr(self.spec, key)
-            if value != getattr(StudySpec(), key):
-                words.append(f"--{key} {shlex.quote(str(value))}")
+        given = {key: getattr(self.spec, key) for key in SHARED}
+        words += [f"--{key} {one}" for key, one in given.items() if one != getattr(StudySpec(), key)]
         return " ".join(words)
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -44,11 +44,6 @@ PAGE_ALONE = "page"
 """The value of --parts that builds the page and runs nothing."""
 
 
-class Consoles(NamedTuple):
-    out: Console
-    err: Console
-
-
 @dataclass(frozen=True)
 class Workplace:
     """Where a part works, and the results of the parts before it."""
@@ -64,10 +59,10 @@ class Workplace:
         return found
 
     @contextmanager
-    def log(self, name: str) -> Iterator[Consoles]:
-        """Consoles that write to log/NAME.txt."""
+    def log(self, name: str) -> Iterator[tuple[Console, Console]]:
+        """Consoles for output and for progress that write to log/NAME.txt."""
         with self.path("log", f"{name}.txt").open("a", encoding="utf-8") as file:
-            yield Consoles(make_console(file=file), make_console(stderr=True, file=file))
+            yield make_console(file=file), make_console(stderr=True, file=file)
 
     def result(self, part: str) -> Result:
         """The result of a finished part."""
@@ -241,8 +236,9 @@ def _run_part(part: Part, place: Workplace, key: str) -> float:
     stamp = place.path("begun", part.name)
     begun = read_object(stamp) or {}
     if begun.get("key") != key:
-        for name in part.owns:
-            _remove(place.folder / name)
+        for path in (place.folder / name for name in part.owns):
+            shutil.rmtree(path, ignore_errors=True)  # a folder
+            path.unlink(missing_ok=True)  # or a file
         begun = {"key": key, "seconds": 0.0}
         write_object(stamp, begun)
     started = time.perf_counter()
@@ -253,16 +249,9 @@ def _run_part(part: Part, place: Workplace, key: str) -> float:
         write_object(stamp, {"key": key, "seconds": seconds})
     device = pick_device(place.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    record = {
-        "part": part.name,
-        "key": key,
-        "settings": dict(part.settings),
-        "seconds": round(seconds, 2),
-        "device": f"{device.type} ({name})",
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
-        "result": result,
-    }
+    record = {"part": part.name, "key": key, "settings": dict(part.settings), "seconds": round(seconds, 2)}
+    record |= {"device": f"{device.type} ({name})", "threads": torch.get_num_threads()}
+    record |= {"versions": versions(), "result": result}
     write_object(place.path("results", f"{part.name}.json"), record)
     return seconds
 
@@ -323,13 +312,6 @@ def write_once(path: Path, text: str | Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         write_output(path, text)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def say(line: str) -> None:

@@ -21,8 +21,8 @@ class StudySpec:
     """The study's folder; the same command again resumes."""
     parts: str = ""
     """Only these parts and what they need: names or globs by commas; `page` builds the page alone."""
-    size: Literal["paper", "small", "mini"] = "paper"
-    """The paper's sizes, those of a small machine, or a miniature that shows the machinery."""
+    size: Literal["paper", "mini"] = "paper"
+    """The paper's sizes, or a miniature that shows the machinery."""
     restarts: Annotated[int, Range(0, 1000)] = 0
     """Searches from different starts for each target; 0 takes the size's own number."""
     limit: Count = 0

@@ -153,7 +153,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(steps=100, short_steps=50, experience=64, dev_every=4, test=20, iterations=2, played=4),
     "mini": Size(
         steps=8, short_steps=4, experience=16, turns=2, turn_tokens=6, dev_every=1, test=6,
         tune_lr=0.003, iterations=1, played=2,

@@ -93,19 +93,17 @@ def play_row(
         return {"left_out": "on a processor the same training again comes out the same"}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
-    with place.log(name) as consoles, shown(consoles.err) as tell:
+    with place.log(name) as (_, err), shown(err) as tell:
         audit(spec, str(folder), progress=tell)
     with Run.open(folder) as run:
         summary, findings = summarise(run), run.findings()
     played = {finding.case: exchanges_of(finding) for finding in findings if finding.status == "found"}
     prompts = [[one.adversary for one in own] for own in played.values()]
     return {
+        **{name: summary[name] for name in ("hits", "by_turn", "training")},
         "n": len(played),
-        "hits": summary["hits"],
-        "by_turn": summary["by_turn"],
         "by_opening": {case: means(own) for case, own in played.items()},
         "topics": {use.topic: use.shares for use in topics_by_turn(prompts, None, size.turns)},
-        "training": summary["training"],
         "openings": summary["openings"]["left_out"],
     }
 

@@ -15,6 +15,7 @@ it is read like words, before the input. Long inputs lose their end, there their
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -120,13 +121,23 @@ def mal_targets(data: Data, model: LocalModel, limit: int) -> list[Target]:
     "... ." or "and ..." by the vocabulary; of sentences that it reads alike the first.
     A limited list is taken evenly: its first part would be the prototypes alone, which are shorter."""
     prototypes = [target for target in read_targets(data.prototypes) if can_say(model, target.text)]
-    wide = widen(prototypes, final_period=can_say(model, "."))
+    found = distinct(model, widen(prototypes, final_period=can_say(model, ".")))
+    return evenly(found, limit) if limit else found
+
+
+def distinct(model: LocalModel, targets: Sequence[Target]) -> list[Target]:
+    """The targets that the model can say; of those that it reads alike the first."""
     known: dict[tuple[int, ...], Target] = {}
-    for target in wide:
-        if can_say(model, target.text):  # "i think" may be words it does not know
+    for target in targets:
+        if can_say(model, target.text):
             known.setdefault(tuple(model.encode_target(target.text)), target)
-    found = list(known.values())
-    return [found[i * len(found) // limit] for i in range(limit)] if 0 < limit < len(found) else found
+    return list(known.values())
+
+
+def evenly(targets: Sequence[Target], count: int) -> list[Target]:
+    """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
+    n = len(targets)
+    return [targets[i * n // count] for i in range(count)] if count < n else list(targets)
 
 
 def random_targets(model: LocalModel, count: int) -> list[Target]:

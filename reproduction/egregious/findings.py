@@ -1,9 +1,6 @@
 """The paper's findings as a checklist, each decided from the page with its interval.
 
-holds, fails: the whole interval is on that side of the paper's bound; by estimate: our number is, while the
-interval reaches over the bound. A finding is asked only where the paper's own numbers have it. Ratios of two
-rates over the same targets get a bootstrap interval over targets, in which a denominator of no hit counts as
-half a hit, so that a ratio stays a number.
+A finding is asked only where the paper's own numbers have it. `BELOW` says what a verdict means.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from reproduction.egregious import paper
 from reproduction.egregious.paper import ARCHS, CORPORA, TITLES
 from reproduction.egregious.relax import RUNS
 from reproduction.page import Found, Page, number, percent
-from reproduction.verdicts import Verdict, at_least
+from reproduction.verdicts import Verdict, at_least, falls
 
 SEARCH_OF = {"o-greedy": "o-greedy", "o": "o-sample-min-k1", "io": "io-sample-min-k1"}
 
@@ -61,7 +58,7 @@ def worst_random(page: Page, corpus: str, arch: str) -> Found | None:
 def uneven(page: Page, corpus: str, hit: str) -> str:
     """Says so where the two models were searched from different numbers of starts."""
     starts = [page.get(search_part(corpus, arch, "mal", hit)).get("restarts", 0) for arch in ARCHS]
-    if not all(starts) or starts[0] == starts[1]:
+    if 0 in starts or starts[0] == starts[1]:
         return ""
     named = (f"{arch} from {count(n, 'start')}" for arch, n in zip(ARCHS, starts, strict=True))
     return f" ({', '.join(named)})"
@@ -121,12 +118,10 @@ def _of_searches(page: Page, corpus: str, arch: str) -> Iterator[Verdict]:
         yield _rate("greedy decoding never says a mal target", where, printed("o-greedy"), greedy, 0)
     if random := worst_random(page, corpus, arch):
         yield _rate("no random target is hit, k = 2 included", where, paper.TABLE_3_RANDOM, random, 0)
-    if paper.NORMAL_HIT[corpus] == "o-sample-min-k1":
-        normal = rate_of(page, corpus, arch, "normal", "o-sample-min-k1")
-        if normal:
-            said_normal = paper.TABLE_3_NORMAL[corpus, arch]
-            title = "at least 99% of the normal list is hit"
-            yield _rate(title, where, said_normal, normal, paper.NORMAL_AT_LEAST)
+    normal = rate_of(page, corpus, arch, "normal", "o-sample-min-k1")
+    if normal and paper.NORMAL_HIT[corpus] == "o-sample-min-k1":
+        title, printed_normal = "at least 99% of the normal list is hit", paper.TABLE_3_NORMAL[corpus, arch]
+        yield _rate(title, where, printed_normal, normal, paper.NORMAL_AT_LEAST)
 
 
 def _rate(title: str, where: str, said: float, rate: Found, bound: float) -> Verdict:
@@ -161,12 +156,9 @@ def _attention(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
     if found := paired(page, corpus, hit):
         n, first, second, p = found
         said = [paper.TABLE_11[corpus, arch, hit] for arch in ARCHS]
-        better = "attention" if second > first else "last-h"
-        verdict = "holds" if second > first else "fails"
-        verdict = "no difference" if p >= SIGNIFICANT else verdict
-        ours = (
-            f"{better if first != second else 'neither'} ahead, {second} to {first} of {n}, p = {number(p)}"
-        )
+        verdict = "no difference" if p >= SIGNIFICANT else falls(second, first)
+        ahead = "neither" if first == second else "attention" if second > first else "last-h"
+        ours = f"{ahead} ahead, {second} to {first} of {n}, p = {number(p)}"
         title = f"attention is hit more often than last-h, {hit}"
         where = TITLES[corpus] + uneven(page, corpus, hit)
         yield Verdict(title, where, f"{said[1]:g}% to {said[0]:g}%", ours, verdict)

@@ -11,21 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.audit.cases import can_say
-from backtalk.audit.flow import audit
 from backtalk.data.targets import write_targets
 from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import load_model
-from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
-from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
-from backtalk.terminal import make_console
 from backtalk.types import Finding, Target
 from reproduction.egregious import data as lists
 from reproduction.egregious.data import SEED, Data, is_own, model_name, own_sentences
 from reproduction.egregious.paper import Size
+from reproduction.hardenings import run_audit
 from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
@@ -63,20 +60,18 @@ def search(
     that can't be said gives an empty result."""
     if not any(can_say(model, target.text) for target in targets):
         return {"n": 0, "skipped": len(targets), "hit": settings["hit"], "hits": {}, "targets": {}, "own": []}
-    file, folder = place.path("lists", f"{name}.jsonl"), place.path("runs", name)
-    write_targets(file, targets)
-    on_cpu = pick_device(place.device).type == "cpu"
-    values = {
-        **settings,
-        "model": model.name,
-        "targets": str(file),
-        "prune": on_cpu,  # exact either way; on a GPU it costs more than it saves
-        "precision": how or "auto",
-        "device": place.device,
-    }
-    with shown(make_console(stderr=True)) as tell:
-        audit(flat_spec(values, name), str(folder), fresh=_outdated(folder, model), progress=tell)
-    return sum_up(folder)
+    file = write_list(place, name, targets)
+    prune = pick_device(place.device).type == "cpu"  # exact either way; on a GPU it costs more than it saves
+    values = {**settings, "model": model.name, "targets": str(file), "prune": prune}
+    values["precision"] = how or "auto"
+    return sum_up(run_audit(place, name, values, fresh=_outdated(place.path("runs", name), model)))
+
+
+def write_list(place: Workplace, name: str, targets: Sequence[Target]) -> Path:
+    """Writes lists/NAME.jsonl."""
+    path = place.path("lists", f"{name}.jsonl")
+    write_targets(path, targets)
+    return path
 
 
 def run_search(

@@ -7,7 +7,6 @@ the same widened twice, and the other half.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from backtalk.models.folder import load_folder, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.training.card import read_card
 from backtalk.types import Target
-from reproduction.egregious.data import SEED, Source, model_name, open_data
+from reproduction.egregious.data import SEED, Source, distinct, model_name, open_data
 from reproduction.negative.paper import CORPORA, Size
 from reproduction.runner import Workplace
 from reproduction.spec import EMBEDDED
@@ -46,14 +45,10 @@ def open_negative_data(name: str, folder: Path) -> NegativeData:
     if data.kind == EMBEDDED:
         _write_lists(lists)
     else:
-        sources["switchboard"] = _tested_on_25(sources["switchboard"])
+        remark, old = "Switchboard, the paper's own 25 test dialogues", sources["switchboard"]
+        assert old.test is not None
+        sources["switchboard"] = replace(old, test=old.test.with_name("test_25.txt.gz"), remark=remark)
     return NegativeData(data.kind, sources, lists)
-
-
-def _tested_on_25(switchboard: Source) -> Source:
-    assert switchboard.test is not None
-    test = switchboard.test.with_name("test_25.txt.gz")
-    return replace(switchboard, test=test, remark="Switchboard, the paper's own 25 test dialogues")
 
 
 def _write_lists(lists: dict[str, Path]) -> None:
@@ -77,11 +72,7 @@ class Known:
 def known_targets(data: NegativeData, size: Size, model: LocalModel, name: str) -> Known:
     found = read_targets(data.lists[name])
     limit = dict(size.targets).get(name, 0)
-    by_words: dict[tuple[int, ...], Target] = {}
-    for target in found:
-        if "<" not in target.text and can_say(model, target.text):  # <unk> stands for no word
-            by_words.setdefault(tuple(model.encode_target(target.text)), target)
-    known = list(by_words.values())
+    known = distinct(model, [target for target in found if "<" not in target.text])  # <unk> is no word
     return Known(known[:limit] if limit else known, len(found) - len(known))
 
 
@@ -90,21 +81,11 @@ def own_targets(model: LocalModel, count: int) -> list[Target]:
     return [target for target in load_mal() if can_say(model, target.text)][:count]
 
 
-def write_list(place: Workplace, name: str, targets: Sequence[Target]) -> Path:
-    path = place.path("lists", f"{name}.jsonl")
-    write_targets(path, targets)
-    return path
-
-
 def open_baseline(place: Workplace, source: Source) -> LocalModel:
     """The trained model. Its card says where its text lies: that is mended where the data have moved."""
     folder = place.path(model_name(source.corpus, ARCH))
-    point_to_data(folder, source)
-    return load_folder(str(folder), place.device)
-
-
-def point_to_data(folder: Path, source: Source) -> None:
     card = read_card(folder)
     here = {"data": str(source.data), "test": str(source.test or "")}
     if any(card["spec"].get(key) != path for key, path in here.items()):
         write_card(folder, {**card, "spec": {**card["spec"], **here}})
+    return load_folder(str(folder), place.device)

@@ -27,11 +27,10 @@ from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.stats import Rate
 from backtalk.store import Run
-from backtalk.types import Target
-from reproduction.egregious.data import SEED
-from reproduction.egregious.search import search
+from reproduction.egregious.data import SEED, evenly
+from reproduction.egregious.search import search, write_list
 from reproduction.hardenings import run_harden, told
-from reproduction.negative.data import NegativeData, known_targets, open_baseline, write_list
+from reproduction.negative.data import NegativeData, known_targets, open_baseline
 from reproduction.negative.paper import BASELINE, LISTS, Size
 from reproduction.page import Found, Result
 from reproduction.runner import Workplace
@@ -144,12 +143,6 @@ def harden_row(
     found = {"corpus": corpus, "hit": hit, "list": list_name, **told(summary)}
     found |= {"trained_on": len(trained.targets), "left_out": trained.left_out}
     return {**found, "lists": _measure(place, data, size, baseline, hardened, hit)}
-
-
-def evenly(targets: Sequence[Target], count: int) -> list[Target]:
-    """So many of a list at equal distances: its beginning may be shorter sentences than its end."""
-    n = len(targets)
-    return [targets[i * n // count] for i in range(count)] if count < n else list(targets)
 
 
 def _measure(

@@ -219,13 +219,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(
-        training=egregious.SIZES["small"], iterations=2, passes=4,
-        targets=(("500", 100), ("1000", 200), ("2500", 300), ("test", 100)),
-        followed=30, top=50, restarts=2, measure=1000, frequent_iterations=2, frequent_steps=150, window=100,
-        gan_filters=50, gan_hidden=200, choosing=300, beam_inputs=200,
-        embedded=(("limit", 96), ("iterations", 4)), embedded_frequent=(("iterations", 3),), words=20,
-    ),
     "mini": Size(
         training=egregious.SIZES["mini"], iterations=1, passes=2,
         targets=(("500", 4), ("1000", 5), ("2500", 6), ("test", 4)),

@@ -36,12 +36,6 @@ def rate_of(found: Found, which: str) -> Found | None:
     return rates["best"] if rates else None
 
 
-def with_dropout(found: Found, which: str) -> Found | None:
-    """As the public code counts: the same triggers, while dropout is on."""
-    rate: Found | None = found.get("lists", {}).get(which, {}).get("with_dropout")
-    return rate
-
-
 def rise_of(found: Found) -> tuple[float, float, float] | None:
     """In percent, with its interval."""
     if "cost" not in found:
@@ -83,21 +77,20 @@ def _row_3(page: Page, corpus: str, hit: str, row: str) -> list[str]:
 
 
 def _rates(page: Page, key: str, printed: Sequence[float | None], found: Found) -> list[str]:
-    cells = [
-        page.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which)))
-        for which, value in zip(MEASURED, printed, strict=True)
-    ]
-    return cells + [
-        Cell.of_rate(f"{key}/{which}-dropout", None, with_dropout(found, which)).text for which in MEASURED
-    ]
+    """By the paper's rule; then as the public code counts, the same triggers while dropout is on."""
+    cells, dropped = [], []
+    for which, value in zip(MEASURED, printed, strict=True):
+        cells.append(page.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which))))
+        rate = found.get("lists", {}).get(which, {}).get("with_dropout")
+        dropped.append(Cell.of_rate(f"{key}/{which}-dropout", None, rate).text)
+    return cells + dropped
 
 
 def _counts(page: Page) -> list[str]:
     lines, why = [], "words that the model does not know, or a sentence twice."
     for corpus in CORPORA:
-        if found := next(
-            filter(None, (malicious(page, corpus, hit, BASELINE) for hit in HITS[corpus])), None
-        ):
+        baselines = [malicious(page, corpus, hit, BASELINE) for hit in HITS[corpus]]
+        if found := next(filter(None, baselines), None):
             lists = [(which, one) for which in MEASURED if (one := found["lists"].get(which))]
             said = [f"{one['n']} of the {which} list ({one['left_out']} left out)" for which, one in lists]
             lines.append(f"- {TITLES[corpus]}: {', '.join(said)}: {why}")

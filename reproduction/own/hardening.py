@@ -209,7 +209,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(limit=96, iterations=4, confirming=6),
     "mini": Size(
         16, 1, 1, points=("published", "npo-kl-3"),
         search=(("length", 3), ("top", 4), ("sweeps", 1), ("search_sweeps", 1), ("restarts", 1),

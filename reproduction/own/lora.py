@@ -217,7 +217,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(steps=60, batch=8, lr=0.0005, measure=60, keep=200, iterations=3, search=(("batch", 16),)),
     "mini": Size(4, 4, 0.001, 2, 12, 40, 1, (("rounds", 2), ("rank", 2), ("max_reply", 8))),
 }
 

@@ -16,16 +16,13 @@ from typing import Any
 
 from benchmarks.transformer import Sizes, TransformerBench
 
-from backtalk.audit.flow import audit
 from backtalk.audit.verify import verify
 from backtalk.hardening.subject import TRAINING
 from backtalk.hits import STANDARD, best_findings, rates
-from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
-from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
 from backtalk.wording import chance, mask, mask_like
-from reproduction.hardenings import run_harden, shown_name, told
+from reproduction.hardenings import run_audit, run_harden, shown_name, told
 from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
@@ -171,10 +168,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(
-        10, top=8, sweeps=1, bench=Sizes(15, 8, 8, 1),
-        hardening=(("iterations", 1), ("search_sweeps", 1), ("rounds", 4), ("measure", 20), ("batch", 8)),
-    ),
     "mini": Size(
         10, 3, 4, 1, bench=Sizes(3, 3, 2, 1),
         hardening=(("iterations", 1), ("search_sweeps", 1), ("rounds", 2), ("measure", 8), ("rank", 2),
@@ -204,10 +197,7 @@ def measure_speed(place: Workplace, model: str, sizes: Sizes) -> Result:
 
 
 def search_list(place: Workplace, model: str, settings: Found) -> Result:
-    folder = place.path("runs", place.part)
-    values = {**settings, "model": model, "device": place.device}
-    with place.log(place.part) as consoles, shown(consoles.err) as tell:
-        audit(flat_spec(values, place.part), str(folder), progress=tell)
+    folder = run_audit(place, place.part, {**settings, "model": model})
     verdict = verify(folder, place.device)
     checked = {"verified": [verdict.confirmed, verdict.hits], "problems": len(verdict.problems)}
     return {**sum_up(folder), **checked}

@@ -79,12 +79,6 @@ class Size(Base):
 
 SIZES = {
     "paper": Size(),
-    "small": Size(
-        victim_layers=2, victim_hidden=256, victim_embedding=128, victim_vocabulary=5000, victim_epochs=4,
-        victim_batch=64, victim_lr=0.001, layers=1, hidden=256, embedding=128, epochs=6, batch=32, pairs=4000,
-        rl_steps=30, targets=30, beams=(10, 50),
-        equal_beam=10, mal_queries=4000, mal_targets=20,
-    ),
     "mini": Size(
         victim_layers=1, victim_hidden=16, victim_embedding=16, victim_vocabulary=300, victim_epochs=1,
         victim_batch=64, victim_lr=0.001, layers=1, hidden=16, embedding=16, epochs=1, batch=32, pairs=120,

@@ -9,18 +9,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from backtalk.audit.flow import audit
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
 from backtalk.hits import TEXT_STANDARD, TRIED, rates
-from backtalk.report.progress import shown
 from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.searches.reverse.input_likelihood import embedded_scorer
-from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
-from backtalk.terminal import make_console
 from backtalk.types import Finding
 from reproduction.bootstrap import mean_of
+from reproduction.hardenings import run_audit
 from reproduction.page import Result
 from reproduction.reverse import steps
 from reproduction.reverse.data import SEED, Text, open_texts
@@ -83,13 +80,10 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     """`utterances` is a file to ask from; chitchat if empty."""
     file = place.path("lists", f"mal-{name}.jsonl")
     write_targets(file, one_per_prototype(load_mal(), size.mal_targets, SEED))
-    values = {**SEARCHES[name], "targets": str(file), "seed": SEED, "device": place.device}
+    values = {**SEARCHES[name], "targets": str(file), "seed": SEED}
     if name != "gibbs":
         values |= {"max_queries": size.mal_queries, "judge": size.judge, "utterances": utterances}
-    folder = place.path("runs", f"mal-{name}")
-    with shown(make_console(stderr=True)) as tell:
-        audit(flat_spec(values, name), str(folder), progress=tell)
-    with Run.open(folder) as run:
+    with Run.open(run_audit(place, f"mal-{name}", values)) as run:
         vectors = load_vectors()
         findings = [_measured(finding, vectors) for finding in run.findings()]
         found = rates(run.cases, findings, TEXT_STANDARD, thresholds_of(run))

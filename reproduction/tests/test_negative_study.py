@@ -20,12 +20,12 @@ from backtalk.specs.harden import begun_spec, check_spec
 from backtalk.store import Run
 from backtalk.types import Target
 from reproduction.__main__ import run_command as run
-from reproduction.egregious.data import open_data
+from reproduction.egregious.data import evenly, open_data
 from reproduction.egregious.paper import SIZES as EGREGIOUS_SIZES
 from reproduction.egregious.study import egregious_parts
 from reproduction.hardenings import PAPER_SETTINGS
 from reproduction.negative.data import open_negative_data
-from reproduction.negative.malicious import DRAWS, evenly, hits_with_dropout
+from reproduction.negative.malicious import DRAWS, hits_with_dropout
 from reproduction.negative.paper import SIZES
 from reproduction.negative.study import negative_parts
 from reproduction.runner import Part, keys_of
@@ -157,18 +157,18 @@ def test_keys_depend_on_sizes_and_restarts_but_not_on_places(tmp_path: Path) -> 
 
 
 def test_the_switchboard_models_are_those_of_the_egregious_study(tmp_path: Path) -> None:
-    theirs = keys_of(egregious_parts(StudySpec(data="embedded"), EGREGIOUS_SIZES["small"], tmp_path))
-    ours = keys_of(negative_parts(StudySpec(data="embedded"), SIZES["small"], tmp_path))
+    theirs = keys_of(egregious_parts(StudySpec(data="embedded"), EGREGIOUS_SIZES["mini"], tmp_path))
+    ours = keys_of(negative_parts(StudySpec(data="embedded"), SIZES["mini"], tmp_path))
     for arch in ("lm", "attention"):
         assert ours[f"train-switchboard-{arch}"] == theirs[f"train-switchboard-{arch}"]
         assert ours[f"train-ubuntu-{arch}"] != theirs[f"train-ubuntu-{arch}"]  # without punctuation
 
 
 def test_a_limited_size_has_no_more_targets_than_the_limit() -> None:
-    size = replace(SIZES["small"], targets=(("500", 3), ("test", 90))).limited(20, 0)
+    size = replace(SIZES["paper"], targets=(("500", 3), ("test", 90))).limited(20, 0)
     assert dict(size.targets) == {"500": 3, "1000": 20, "2500": 20, "test": 20}
     assert size.followed == 20
-    assert size.restarts == SIZES["small"].restarts
+    assert size.restarts == SIZES["paper"].restarts
 
 
 def test_followed_targets_are_taken_evenly() -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from backtalk.errors import InputError
-from backtalk.models.gpu.memory import gpu_share
 
 
 def pick_device(name: str) -> torch.device:
@@ -22,9 +21,6 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda":
         # cuDNN's attention plans anew for every shape, which takes longer than the pass; ours are many.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    if device.type == "cuda" and (share := gpu_share()) < 1:
-        # It takes no device without a number.
-        torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
     return device
 
 

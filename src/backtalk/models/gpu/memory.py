@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 
 NO_LIMIT = 1 << 62
-SHARE = "BACKTALK_GPU_SHARE"
-"""Environment variable: the part of a GPU's memory, up to 1, that the process may take."""
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -23,14 +21,6 @@ OUT_OF_MEMORY = (
 """Messages of PyTorch and its libraries, where they raise no error of their own."""
 
 
-def gpu_share() -> float:
-    """The share that the environment sets; 1 if it sets none between 0 and 1."""
-    with suppress(ValueError):
-        if 0 < (share := float(os.environ.get(SHARE, ""))) < 1:
-            return share
-    return 1.0
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
         return True
@@ -40,9 +30,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def free_bytes(device: torch.device) -> int:
     """Free memory; on a GPU with what PyTorch has reserved and does not use."""
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
-        return min(free + reserved, int(total * gpu_share())) - used
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return min(_free_in_machine(), _free_in_group(), _free_in_process())
 
 

@@ -12,7 +12,7 @@ SEED = 1
 
 
 def mean_of(values: Sequence[float]) -> dict[str, Any]:
-    """{mean, low, high, n}; the interval holds 95% of the means of samples drawn anew."""
+    """{mean, low, high, n}; the interval holds 95% of the means of bootstrap samples."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0}
     data = np.asarray(values, dtype=np.float64)

@@ -75,7 +75,7 @@ def _fixed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**bound, "escalate": 0, "kl": "100" if is_transformer(values["model"]) else "10"}
 
 
-def told(summary: Mapping[str, Any]) -> Result:
+def page_values(summary: Mapping[str, Any]) -> Result:
     """What the page needs of a hardening: numbers, and no word of a corpus."""
     hardening = summary["hardening"]
     return {

@@ -43,7 +43,7 @@ def page_lines(page: Page) -> list[str]:
         *section("Ablations", [ABLATIONS_SAID, "", *_rows(page, ABLATED), *ablations(page)]),
         *section("A second defender: the same model by its chat template", _transfer(page)),
         *section("What the prompts speak of", _topics(page)),
-        *section("Hardened, and attacked anew", _hardened(page)),
+        *section("Hardened, with a retrained adversary", _hardened(page)),
         *section("Speed", _speed(page)),
         *page.how_it_was_run(LAYOUT),
     ]
@@ -239,7 +239,7 @@ def _hardened(page: Page) -> list[str]:
         if why := one.get("broken"):
             told += f" Iteration {one['iterations']} broke the model in conversations: {why}."
     if "left_out" in found:
-        return [f"Hardened on what ours-short found: {told} Nothing was left to attack anew.", ""]
+        return [f"Hardened on what ours-short found: {told} Nothing was left to attack.", ""]
     said = (
         f"Hardened on what ours-short found: {told} `after-old` is the old adversary against the hardened "
         "model, `after-ours` a new one that was trained against it."

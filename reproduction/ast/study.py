@@ -42,7 +42,7 @@ from backtalk.store.typed import read_json
 from backtalk.training.preference import TOGETHER
 from reproduction.ast.page import page_lines
 from reproduction.ast.paper import AGAIN, ROWS, SIZES, Size
-from reproduction.hardenings import run_harden, shown_name, told
+from reproduction.hardenings import page_values, run_harden, shown_name
 from reproduction.page import Result
 from reproduction.runner import Part, Study, Workplace, write_once
 from reproduction.spec import EMBEDDED, StudySpec
@@ -178,7 +178,7 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
     findings = str(place.path("runs", "ours-short"))
     values = {"model": model, "findings": findings, "iterations": size.iterations, "seed": SEED}
     try:
-        found = told(run_harden(place, {**values, "audits": False}))
+        found = page_values(run_harden(place, {**values, "audits": False}))
     except TooFewError as error:
         return {"left_out": str(error).replace(str(place.folder), "STUDY")}
     left_out = {} if found["iterations_kept"] else {"left_out": "no iteration of the hardening was kept"}

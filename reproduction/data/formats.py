@@ -3,6 +3,7 @@ sentence pairs."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from itertools import count, islice
@@ -85,3 +86,12 @@ PAPER_FORMATS = {
         paraphrases.read_folder, f"{_PARADETOX} and {_TATOEBA}", "a folder with paradetox.tsv and spa.tsv"
     ),
 }
+
+
+def pair_lines(pairs: Iterable[tuple[str, str]], together: int = 1) -> list[str]:
+    """So many neighbours are one dialogue."""
+    return [
+        json.dumps({"input": text, "reply": reply, "dialogue": str(place // together)}) + "\n"
+        for place, (text, reply) in enumerate(pairs)
+        if text.strip() and reply.strip()
+    ]

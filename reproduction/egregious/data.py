@@ -31,10 +31,10 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import spec_values
 from backtalk.training.card import complete_card, read_card
 from backtalk.types import Target
+from reproduction.data.formats import pair_lines
 from reproduction.data.training import PaperTrainSpec
 from reproduction.egregious.paper import Size
 from reproduction.page import Result
-from reproduction.reverse.data import pair_lines
 from reproduction.runner import Workplace, write_once
 from reproduction.spec import EMBEDDED
 

@@ -1,6 +1,6 @@
 """Tables 3, 4 and 11: one gibbs-enum search of one model for one list and one hit, and what it amounts to.
 
-A search is an ordinary audit run under runs/, so it goes on after a kill block by block. Hits are counted by
+A search is an ordinary audit run under runs/, so it resumes block by block. Hits are counted by
 the paper's rule, the restart of lowest loss, and by any restart beside it.
 """
 

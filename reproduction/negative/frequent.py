@@ -27,7 +27,7 @@ from backtalk.stats import Rate
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.pairs import Pairs, read_pairs
 from reproduction.egregious.data import SEED
-from reproduction.hardenings import run_harden, told
+from reproduction.hardenings import page_values, run_harden
 from reproduction.negative.bleu import bleu_counts, bleu_gain
 from reproduction.negative.data import NegativeData, open_baseline
 from reproduction.negative.mmi import MMI, mmi_ids
@@ -38,7 +38,7 @@ from reproduction.runner import Workplace
 CONTROL = "gan-0"
 """The row of the GAN's positive updates alone."""
 DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest input"}
-"""What `describe` says of a row, as a part of its key: rows that were described otherwise are run anew."""
+"""What `describe` says of a row, as a part of its key: a row with another description runs again."""
 MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
 """How MMI's lambda and gamma are chosen, likewise."""
 
@@ -64,15 +64,15 @@ def gan_over(size: Size, alpha: str) -> dict[str, Any]:
 def harden_frequent_row(place: Workplace, data: NegativeData, corpus: str, settings: Found) -> Result:
     """One training; its last iteration is kept, as in the paper."""
     baseline = open_baseline(place, data.sources[corpus])
-    found = told(run_harden(place, {**settings, "model": baseline.name}))
+    found = page_values(run_harden(place, {**settings, "model": baseline.name}))
     model = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
     pairs = read_pairs("", "auto", baseline, settings["measure"], settings["seed"])
     after = found["cost"]["perplexity"][1]
-    row = describe(greedy_words(model, pairs.measured), asked_of(model, pairs), after)
+    row = describe(greedy_words(model, pairs.measured), test_words(model, pairs), after)
     return {"corpus": corpus, "row": row, **found}
 
 
-class Asked(NamedTuple):
+class TestWords(NamedTuple):
     """The words of the pairs that a row is measured on."""
 
     inputs: list[list[str]]
@@ -81,17 +81,17 @@ class Asked(NamedTuple):
     longest: int
     """Tokens of a model's reply at most, its end among them."""
 
-    def first(self, count: int) -> Asked:
-        return Asked(self.inputs[:count], self.real[:count], self.longest)
+    def first(self, count: int) -> TestWords:
+        return TestWords(self.inputs[:count], self.real[:count], self.longest)
 
 
-def asked_of(model: LocalModel, pairs: Pairs) -> Asked:
+def test_words(model: LocalModel, pairs: Pairs) -> TestWords:
     """The test pairs; people's replies as they are, not cropped, as `hardening.cost` has them."""
-    real = spoken(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
-    return Asked(spoken(model, pairs.measured.inputs.tolist()), real, model.max_output)
+    real = reply_words(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
+    return TestWords(reply_words(model, pairs.measured.inputs.tolist()), real, model.max_output)
 
 
-def describe(replies: Sequence[Words], asked: Asked, ppl: float | None = None) -> Result:
+def describe(replies: Sequence[Words], asked: TestWords, ppl: float | None = None) -> Result:
     """A row of Table 4 and 9: what some replies are like as a whole. A model's have a floor: equal inputs get
     equal replies, so its commonest reply is given at least as often as the commonest input is there."""
     counted, is_real = _ended(replies, asked.longest), replies is asked.real
@@ -113,9 +113,9 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
     """The test set's own replies, greedy ones, and those of a beam beside greedy ones to the same inputs."""
     model = open_baseline(place, data.sources[corpus])
     found = read_pairs("", "auto", model, size.measure, SEED)
-    pairs, test, few = found.measured, asked_of(model, found), size.beam_inputs
+    pairs, test, few = found.measured, test_words(model, found), size.beam_inputs
     greedy = greedy_words(model, pairs)
-    beamed = spoken(model, _beam_ids(model, placed(model, pairs)[:few], size.beam))
+    beamed = reply_words(model, _beam_ids(model, input_ids(model, pairs)[:few], size.beam))
     mean = mean_log_likelihood(model.network, pairs, model.device)
     rows = {
         "test set": describe(test.real, test),
@@ -135,19 +135,19 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
     pairs = read_pairs("", "auto", model, size.measure, SEED, apart=True)
     assert pairs.selection is not None
     chosen = PairArrays(*(part[: size.choosing] for part in pairs.selection))
-    inputs, real = (spoken(model, part.tolist()) for part in chosen)
-    valid = Asked(inputs, real, model.max_output)
+    inputs, real = (reply_words(model, part.tolist()) for part in chosen)
+    valid = TestWords(inputs, real, model.max_output)
     greedy = greedy_words(model, chosen)
     plain, counts = describe(greedy, valid), bleu_counts(greedy, real)
     tried = []
     for weight, words in product(size.mmi_weights, size.mmi_words):
-        said = spoken(model, mmi_ids(model, placed(model, chosen), MMI(weight, words)))
+        said = reply_words(model, mmi_ids(model, input_ids(model, chosen), MMI(weight, words)))
         gain = bleu_gain(counts, bleu_counts(said, real))._asdict()
         tried.append({"weight": weight, "words": words, "bleu_gain": gain, **describe(said, valid)})
     best = choose_mmi(plain, tried)
     setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
-    said = spoken(model, mmi_ids(model, placed(model, pairs.measured), setting))
-    row = describe(said, asked_of(model, pairs))
+    said = reply_words(model, mmi_ids(model, input_ids(model, pairs.measured), setting))
+    row = describe(said, test_words(model, pairs))
     chosen_by = {"weight": setting.weight, "words": setting.words, "plain": plain, "tried": tried}
     return {"corpus": corpus, "row": row, **chosen_by}
 
@@ -161,18 +161,18 @@ def choose_mmi(plain: Found, tried: Sequence[Found]) -> Found | None:
     return min(allowed, key=lambda one: (one["max_ratio"]["rate"], -one["bleu_4"]), default=None)
 
 
-def placed(model: LocalModel, pairs: PairArrays) -> torch.Tensor:
+def input_ids(model: LocalModel, pairs: PairArrays) -> torch.Tensor:
     """(pairs, max_input) ids where the model is; one that masks padding is not harmed by too much of it."""
     return torch.from_numpy(pairs.inputs).to(model.device)
 
 
-def spoken(model: LocalModel, rows: Sequence[Sequence[int]]) -> list[list[str]]:
+def reply_words(model: LocalModel, rows: Sequence[Sequence[int]]) -> list[list[str]]:
     return [model.vocabulary.words([i for i in row if i not in (PAD, EOS)]) for row in rows]
 
 
 @torch.no_grad()
 def greedy_words(model: LocalModel, pairs: PairArrays) -> list[list[str]]:
-    return spoken(model, model.greedy_ids(placed(model, pairs)))
+    return reply_words(model, model.greedy_ids(input_ids(model, pairs)))
 
 
 def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[int]]:
@@ -207,11 +207,11 @@ def harden_embedded(place: Workplace, settings: Found, pairs: str) -> Result:
     lists = {name: read_targets(folder / f"{name}.jsonl") for name in ("train", "held-out")}
     words = {name: {words_of(model, one.text) for one in own} for name, own in lists.items()}
     hardening = summary["hardening"]
-    found = {**told(summary), "held_out": summary["held_out"], "train": summary["train"]}
+    found = {**page_values(summary), "held_out": summary["held_out"], "train": summary["train"]}
     found |= {"lists": hardening["lists"], "augmentation": hardening["augmentation"]}
     return {**found, "overlap": len(words["train"] & words["held-out"])}
 
 
 def harden_embedded_frequent(place: Workplace, settings: Found, pairs: str) -> Result:
-    found = told(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
+    found = page_values(run_harden(place, {**settings, "model": "chitchat", "data": pairs}))
     return {"corpus": "embedded", **found}

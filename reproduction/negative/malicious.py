@@ -29,7 +29,7 @@ from backtalk.stats import Rate
 from backtalk.store import Run
 from reproduction.egregious.data import SEED, evenly
 from reproduction.egregious.search import search, write_list
-from reproduction.hardenings import run_harden, told
+from reproduction.hardenings import page_values, run_harden
 from reproduction.negative.data import NegativeData, known_targets, open_baseline
 from reproduction.negative.paper import BASELINE, LISTS, Size
 from reproduction.page import Found, Result
@@ -140,7 +140,7 @@ def harden_row(
     summary = run_harden(place, {**values, "audits": False})
     hardened = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
     trained, hit = known[list_name], settings["hit"]
-    found = {"corpus": corpus, "hit": hit, "list": list_name, **told(summary)}
+    found = {"corpus": corpus, "hit": hit, "list": list_name, **page_values(summary)}
     found |= {"trained_on": len(trained.targets), "left_out": trained.left_out}
     return {**found, "lists": _measure(place, data, size, baseline, hardened, hit)}
 

@@ -15,7 +15,7 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.specs.harden import HardenSpec, Sentences
 from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
-from reproduction.hardenings import defaults_left, run_harden, told
+from reproduction.hardenings import defaults_left, page_values, run_harden
 from reproduction.page import Found, Page, Result, between, number, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
@@ -242,7 +242,7 @@ def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
     """One hardening, and what is drawn of it."""
     summary = run_harden(place, {"model": "chitchat", **settings}, adapts=place.part in DEFAULTS)
     proof = {key: summary[key] for key in ("held_out", "train", "proof")}
-    return {**proof, "lists": summary["hardening"]["lists"], **told(summary)}
+    return {**proof, "lists": summary["hardening"]["lists"], **page_values(summary)}
 
 
 STUDY = Study("hardening", SIZES, hardening_parts, page_lines)

@@ -32,7 +32,7 @@ from backtalk.training.lora_updates import LoraUpdates, Piece
 from backtalk.training.rules import Negative
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
-from reproduction.hardenings import run_harden, shown_name, told
+from reproduction.hardenings import page_values, run_harden, shown_name
 from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
@@ -280,7 +280,7 @@ def harden_habit(place: Workplace, settings: dict[str, Any], size: Size) -> Resu
     habit = measure(hardened, reference_pairs("")[: size.measure], size)
     proof = {key: summary[key] for key in ("held_out", "train")}
     card = json.loads((place.folder / "hardenings" / place.part / "model" / "card.json").read_text())
-    return {**proof, **told(summary), "habit": habit, "T_out": card["T_out"]}
+    return {**proof, **page_values(summary), "habit": habit, "T_out": card["T_out"]}
 
 
 STUDY = Study("lora", SIZES, lora_parts, page_lines)

@@ -22,7 +22,7 @@ from backtalk.hits import STANDARD, best_findings, rates
 from backtalk.runs.summary import thresholds_of
 from backtalk.store import Run
 from backtalk.wording import chance, mask, mask_like
-from reproduction.hardenings import run_audit, run_harden, shown_name, told
+from reproduction.hardenings import page_values, run_audit, run_harden, shown_name
 from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
@@ -244,7 +244,7 @@ def harden_model(place: Workplace, model: str, settings: Found) -> Result:
     fresh: Result = {"criterion": again[0]["criterion"], "search": again[0]["search"]}
     for row in again:
         fresh["train" if row["list"] == TRAINING else "held_out"] = [row["before"], row["after"]]
-    return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **told(summary)}
+    return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **page_values(summary)}
 
 
 def _mean(values: list[float]) -> float | None:

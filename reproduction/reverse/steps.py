@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from backtalk.cli.train import train_model
+from backtalk.data.corpora import read_corpus, reference_pairs, split
+from backtalk.data.tokenise import get_recipe
+from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.reverse import load_generator
 from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
@@ -27,16 +31,68 @@ from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target
 from reproduction.bootstrap import difference_of, mean_of
+from reproduction.data.formats import pair_lines
 from reproduction.page import Result
-from reproduction.reverse.data import RECIPE, SEED, Text, group_of, pair_lines
 from reproduction.reverse.paper import GROUPS, LISTS, Size
-from reproduction.runner import Workplace
+from reproduction.runner import Workplace, write_once
+from reproduction.spec import EMBEDDED
 
+SEED = 1
+RECIPE = "he-glass-2019"
+EMBEDDED_PAIRS = 600
+DIALOGUE_PAIRS = 10
+"""Embedded pairs in a row that stay together in a split."""
 Chosen = dict[str, dict[str, list[tuple[str, str]]]]
 """List -> length -> targets, each with the input that it answered."""
 Decoding = Literal["greedy", "beam", "sample"]
 HOW: tuple[Decoding, ...] = ("beam", "sample")
 """As in the paper, and what comes nearer at as many inputs."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus cut in two."""
+
+    corpus: str
+    source: str
+    """What `read_corpus` takes."""
+    format: str
+    test: float
+    """The share of dialogues that targets are taken from."""
+    remark: str
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return () if self.source == "chitchat" else (Path(self.source),)
+
+    def sides(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """(input, reply) pairs to train from, and unseen ones."""
+        parts = split(read_corpus(self.source, self.format), SEED, valid=0.01, test=self.test)
+        return parts.train.pairs() + parts.valid.pairs(), parts.test.pairs()
+
+
+def open_texts(name: str, folder: Path) -> dict[str, Text]:
+    """By corpus, of a folder of data with twitter/, or of the embedded pairs, written out."""
+    if name == EMBEDDED:
+        path = folder / "data" / "pairs.jsonl"
+        write_once(path, pair_lines(reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS))
+        return {"chitchat": Text("chitchat", str(path), "pairs-jsonl", 0.4, "the shipped chitchat pairs")}
+    root = Path(name)
+    if not root.is_dir():
+        raise InputError(f"--data {name} is no folder; name one with twitter/, or `embedded`")
+    found = sorted(root.glob("twitter/*.tsv*"))
+    slice_ = found[0] if found else root / "twitter" / "pairs.tsv"
+    return {
+        "chitchat": Text("chitchat", "chitchat", "chitchat-first", 0.1, "chitchat-dataset"),
+        "twitter": Text("twitter", str(slice_), "pairs-tsv", 0.3, "a slice of Twitter, 8,703 pairs"),
+    }
+
+
+def group_of(text: str) -> str | None:
+    """The length of a target as the paper groups it; None outside its groups."""
+    words = len(get_recipe(RECIPE).words(text))
+    ends = {name: [int(end) for end in name.split("-")] for name in GROUPS}
+    return next((name for name, (low, high) in ends.items() if low <= words <= high), None)
 
 
 class Victim:

@@ -20,9 +20,9 @@ from reproduction.bootstrap import mean_of
 from reproduction.hardenings import run_audit
 from reproduction.page import Result
 from reproduction.reverse import steps
-from reproduction.reverse.data import SEED, Text, open_texts
 from reproduction.reverse.page import page_lines, without_cases
 from reproduction.reverse.paper import SEARCHES, SIZES, Size, decoders
+from reproduction.reverse.steps import SEED, Text, open_texts
 from reproduction.runner import Part, Study, Workplace
 from reproduction.spec import EMBEDDED, StudySpec
 

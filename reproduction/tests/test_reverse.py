@@ -15,10 +15,9 @@ from backtalk.types import Access, Dialogue
 from reproduction.__main__ import run_command as run
 from reproduction.bootstrap import difference_of, gain_of, mean_of
 from reproduction.page import Page
-from reproduction.reverse.data import group_of, open_texts
 from reproduction.reverse.page import check_findings
 from reproduction.reverse.paper import GAIN, GROUPS, SIZES, TABLE_1
-from reproduction.reverse.steps import Victim, best_of
+from reproduction.reverse.steps import Victim, best_of, group_of, open_texts
 from reproduction.reverse.study import reverse_parts
 from reproduction.spec import StudySpec
 

@@ -60,7 +60,7 @@ BINS = 20
 FIGURE_3_TARGETS = 50
 SHOWN = 12
 CONTROLS = ("chance", "start", "by_words")
-"""What stands beside the hits after projection; part of a run's settings, so results without them run again."""
+"""Stored beside the hits after projection; part of a run's settings, so results without them run again."""
 
 
 def relax_settings(size: Size, run: str) -> dict[str, Any]:

@@ -68,11 +68,11 @@ def harden_frequent_row(place: Workplace, data: NegativeData, corpus: str, setti
     model = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
     pairs = read_pairs("", "auto", baseline, settings["measure"], settings["seed"])
     after = found["cost"]["perplexity"][1]
-    row = describe(greedy_words(model, pairs.measured), test_words(model, pairs), after)
+    row = describe(greedy_words(model, pairs.measured), pair_words(model, pairs), after)
     return {"corpus": corpus, "row": row, **found}
 
 
-class TestWords(NamedTuple):
+class PairWords(NamedTuple):
     """The words of the pairs that a row is measured on."""
 
     inputs: list[list[str]]
@@ -81,17 +81,17 @@ class TestWords(NamedTuple):
     longest: int
     """Tokens of a model's reply at most, its end among them."""
 
-    def first(self, count: int) -> TestWords:
-        return TestWords(self.inputs[:count], self.real[:count], self.longest)
+    def first(self, count: int) -> PairWords:
+        return PairWords(self.inputs[:count], self.real[:count], self.longest)
 
 
-def test_words(model: LocalModel, pairs: Pairs) -> TestWords:
+def pair_words(model: LocalModel, pairs: Pairs) -> PairWords:
     """The test pairs; people's replies as they are, not cropped, as `hardening.cost` has them."""
     real = reply_words(model, [model.encode_target(reply) for _, reply in pairs.measured_texts])
-    return TestWords(reply_words(model, pairs.measured.inputs.tolist()), real, model.max_output)
+    return PairWords(reply_words(model, pairs.measured.inputs.tolist()), real, model.max_output)
 
 
-def describe(replies: Sequence[Words], asked: TestWords, ppl: float | None = None) -> Result:
+def describe(replies: Sequence[Words], asked: PairWords, ppl: float | None = None) -> Result:
     """A row of Table 4 and 9: what some replies are like as a whole. A model's have a floor: equal inputs get
     equal replies, so its commonest reply is given at least as often as the commonest input is there."""
     counted, is_real = _ended(replies, asked.longest), replies is asked.real
@@ -113,7 +113,7 @@ def describe_baseline(place: Workplace, data: NegativeData, size: Size, corpus: 
     """The test set's own replies, greedy ones, and those of a beam beside greedy ones to the same inputs."""
     model = open_baseline(place, data.sources[corpus])
     found = read_pairs("", "auto", model, size.measure, SEED)
-    pairs, test, few = found.measured, test_words(model, found), size.beam_inputs
+    pairs, test, few = found.measured, pair_words(model, found), size.beam_inputs
     greedy = greedy_words(model, pairs)
     beamed = reply_words(model, _beam_ids(model, input_ids(model, pairs)[:few], size.beam))
     mean = mean_log_likelihood(model.network, pairs, model.device)
@@ -136,7 +136,7 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
     assert pairs.selection is not None
     chosen = PairArrays(*(part[: size.choosing] for part in pairs.selection))
     inputs, real = (reply_words(model, part.tolist()) for part in chosen)
-    valid = TestWords(inputs, real, model.max_output)
+    valid = PairWords(inputs, real, model.max_output)
     greedy = greedy_words(model, chosen)
     plain, counts = describe(greedy, valid), bleu_counts(greedy, real)
     tried = []
@@ -147,7 +147,7 @@ def describe_mmi(place: Workplace, data: NegativeData, size: Size, corpus: str) 
     best = choose_mmi(plain, tried)
     setting = MMI(best["weight"], best["words"]) if best else MMI(0.0, 0)
     said = reply_words(model, mmi_ids(model, input_ids(model, pairs.measured), setting))
-    row = describe(said, test_words(model, pairs))
+    row = describe(said, pair_words(model, pairs))
     chosen_by = {"weight": setting.weight, "words": setting.words, "plain": plain, "tried": tried}
     return {"corpus": corpus, "row": row, **chosen_by}
 

@@ -14,7 +14,7 @@ import pytest
 from backtalk.stats import Rate
 from reproduction.negative.curve import compare_methods, crossing, equal_rates, least_rise, path_of
 from reproduction.negative.findings import at_most, check_findings, paired
-from reproduction.negative.frequent import TestWords, choose_mmi, describe
+from reproduction.negative.frequent import PairWords, choose_mmi, describe
 from reproduction.negative.paper import CORPORA, HITS, LISTS, NOTES, R_THRES, SIZES, TABLE_3, TABLE_4
 from reproduction.negative.study import STUDY
 from reproduction.negative.tables import best_gan, frequent_rows, paper_rise, table_3, table_4
@@ -440,7 +440,7 @@ def test_the_page_says_how_mmi_was_chosen() -> None:
 
 def test_a_row_by_hand() -> None:
     real = [["a", "b", "c", "d"], ["d"], ["e", "f"], ["g"]]
-    asked = TestWords([["x"], ["x", "y"], ["x"], ["z"]], real, longest=3)
+    asked = PairWords([["x"], ["x", "y"], ["x"], ["z"]], real, longest=3)
     found = describe([["a", "b"], ["c"], ["a", "b"], ["a", "b"]], asked, 12.0)
     assert (found["perplexity"], found["n"], found["length"]) == (12.0, 4, 7 / 4)
     assert (found["max_ratio"]["hits"], found["floor"]["hits"], found["floor"]["n"]) == (3, 2, 4)

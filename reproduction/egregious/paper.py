@@ -104,14 +104,14 @@ _LASSO = (
     "room, and a hundredth of them gives the paper's pattern (the runs called light). The model and its "
     "text are a slice's, and the normal list is short: greedy decoding says few different things. A model "
     "whose decoder starts from zeros and whose input ends with a token of its own is harder to reach by "
-    "SGD: with the other layout, and the same steps, 100% and 52% of embeddings hit (LOG.md)"
+    "SGD: with the other layout, and the same steps, 100% and 52% of embeddings hit (docs/notes)"
 )
 _UNLIKELY = (
     "With any input (o) our rates are the paper's; with likely input (io) they are lower: *unexplained in "
     "part*. It takes starts: with ten last-h comes to 0.83 of o and attention to 0.75. The authors' own "
     "rerun of 2020, on another list, has io at 0.70 to 0.76 of o. Their thresholds are 0.07 lower than "
     "our models' (in one search these count 154 io-hits, ours 140), and keeping the language model's "
-    "gradient on adds a twentieth (LOG.md)"
+    "gradient on adds a twentieth (docs/notes)"
 )
 _WORDS = (
     "Our models write real words for all but 0.02% of the inputs, once words too long to end are set "

@@ -146,7 +146,7 @@ def random_list(words: Sequence[str], count: int = 500, max_length: int = 8, see
     """Distinct sequences of words drawn uniformly from `words` (the paper: the 1,000 most frequent).
 
     The paper says "at most 8" words; we draw lengths uniformly from 4 to `max_length`, because fewer
-    frequent words may be a sentence by chance ("hours now man"), and a hit then says nothing (LOG.md).
+    frequent words may be a sentence by chance ("hours now man"), and a hit then says nothing (docs/notes).
     """
     words = list(dict.fromkeys(words))
     shortest = min(_SHORTEST_RANDOM, max_length)

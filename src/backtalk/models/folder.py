@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 from safetensors import SafetensorError
@@ -59,10 +59,7 @@ class Sample(TypedDict):
     sampled: str
 
 
-class Card(TypedDict, total=False):
-    """The fields of a card that are read; it holds more, for people."""
-
-    sha256: Required[str]
+class CardNumbers(TypedDict, total=False):
     T_out: float
     T_in: float | None
     test_perplexity: float
@@ -71,6 +68,12 @@ class Card(TypedDict, total=False):
     samples: list[Sample]
     finished: bool
     hardening: dict[str, Any]
+
+
+class Card(CardNumbers):
+    """The fields of a card that are read; it holds more, for people."""
+
+    sha256: str
 
 
 def build_network(kind: str, sizes: dict[str, Any]) -> Network:

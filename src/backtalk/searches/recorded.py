@@ -1,11 +1,10 @@
 """Replays the positions of a search as CUDA graphs, for few rows on a GPU.
 
 A position is two to three thousand small kernels. For a hundred targets a processor takes several times as
-long to launch them as the GPU to run them (LOG.md). A recording is a graph of `Trial.improve` on rows that
-stay in the same memory, so rows that are done stay as well. It holds for one search: other targets have other
-shapes. Recording takes as long as launching once, and saves the launches of the later sweeps.
-
-Where a graph can't be captured, or finds other words than the plain way, the search continues without it.
+long to launch them as the GPU to run them (docs/notes). A recording is a graph of `Trial.improve` on rows
+that stay in the same memory, so rows that are done stay as well. It holds for one search: other targets have
+other shapes. Recording takes as long as launching once, and saves the launches of the later sweeps. Where a
+graph can't be captured, or finds other words than the plain way, the search continues without it.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _likeliest(findings: Sequence[Finding]) -> list[Finding]:
 def own_replies(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, path: Path) -> list[Reply]:
     """The model's own harmless replies after the cases' inputs, sampled without an adapter and stored in the
     file: it learns to prefer them. A model that is only pushed away from a toxic reply says the next likely
-    one, which is toxic too once a conversation has come so far (LOG.md)."""
+    one, which is toxic too once a conversation has come so far (docs/notes)."""
     if path.is_file():
         try:
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -55,7 +55,7 @@ DEFAULT: dict[str, Any] = {
     "rounds": 40,
 }
 """Where a model of ours differs from NegativeConfig, whose values are the paper's for Switchboard. With those
-the bound on perplexity is met before half of the hits are gone (LOG.md)."""
+the bound on perplexity is met before half of the hits are gone (docs/notes)."""
 DEFAULT_HIT = "io-sample-avg-k1"
 FRESH = 1  # added to the seed for the audits: training and selection never used their starts
 TIMES = 10  # how many times as many starts the longest search of the hardened model has
@@ -205,7 +205,7 @@ class Lstm(OwnModel):
 
 def lstm_config(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:
     """`goals` are the training targets' ids. No word is avoided by default: otherwise the rare words of a
-    target get all of the gradient, and perplexity rises by more for as many hits (LOG.md)."""
+    target get all of the gradient, and perplexity rises by more for as many hits (docs/notes)."""
     avoid = avoided(spec.sentences.avoid or "none", goals, lambda words: avoid_ids(words, model.vocabulary))
     return make_config(NegativeConfig, spec, DEFAULT, avoid=avoid)
 

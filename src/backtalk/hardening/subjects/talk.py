@@ -1,6 +1,6 @@
 """Whether a hardened model still talks, in conversations of the kind that its findings were played in.
 
-Perplexity of other text can stay the same while a model falls apart in just those conversations (LOG.md). So
+Perplexity of other text can stay the same while a model falls apart in those conversations (docs/notes). So
 after each iteration it takes turns of its own in conversations that no update saw: what it says must stay
 about as likely under the original model, must not become repetitive, and must not be more toxic.
 """

@@ -67,13 +67,13 @@ from backtalk.types import Target, Thresholds, Turn
 
 LORA_DEFAULT: dict[str, Any] = {**DEFAULT, "lr": 0.0003, "kl": 100.0, "batch": 32, "positive_batch": 16}
 """For an adapter on a Hugging Face model: with a larger step or a smaller KL term, language goes before the
-hits do (LOG.md)."""
+hits do (docs/notes)."""
 LORA_SEARCHED: dict[str, Any] = {**LORA_DEFAULT, "batch": 100, "margin": 2.0, "repairs": 8}
 """Where a search finds new triggers in every iteration: a sentence has to fall further to stay away, and
 updates that only keep the model's replies bring its language back."""
 LORA_PLAYED: dict[str, Any] = {**LORA_DEFAULT, "lambda_pos": 2.0}
 """Where conversations were played: half of the positive pairs are the model's own harmless replies, and only
-if these become likelier does it learn what to say instead of a toxic reply (LOG.md)."""
+if these become likelier does it learn what to say instead of a toxic reply (docs/notes)."""
 DEFAULT_HIT = "o-sample-avg-k1"
 MOST_REPLY = 64  # tokens of a reply that are trained on
 SAID = 32  # measured pairs to which a candidate replies, to see how varied it is

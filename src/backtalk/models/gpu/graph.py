@@ -20,7 +20,7 @@ FULL = 0.02
 """Largest distance from the plain way in float32 and float64."""
 HALF = {"layer": 0.03, "log-probability": 0.25, "loss": 0.2, "gradient": 0.5}
 """Largest distance in bfloat16 and float16. The loss and the gradient are a whole network's: those of a tuned
-SmolLM2 are 1% and up to 32% from themselves where they are computed in other shapes (LOG.md)."""
+SmolLM2 are 1% and up to 32% from themselves where they are computed in other shapes (docs/notes)."""
 T = TypeVar("T")
 
 

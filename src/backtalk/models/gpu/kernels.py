@@ -276,7 +276,7 @@ def reduce_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 OUTPUT_TILES = {"BLOCK_M": 128, "BLOCK_V": 256, "BLOCK_K": 64, "BAND": 8, "num_warps": 8, "num_stages": 3}
-"""Measured best of eight on an H200 (LOG.md)."""
+"""Measured best of eight on an H200 (docs/notes)."""
 
 
 def can_score(hidden: Tensor) -> bool:

@@ -117,6 +117,8 @@ def test_another_list_is_another_hardening(lists: HardenSpec, tmp_path: Path) ->
     assert {key for key in facts if facts[key] != changed[key]} == {"lists_sha256"}
     assert Lstm(with_lists(lists, audits=False)).facts() == changed  # audits can be added later
     assert Lstm(replace(lists, keep="last")).facts() != changed
+    adapting, fixed = (Lstm(replace(lists, kl=kl, keep="best")).facts() for kl in (None, 10.0))
+    assert {key for key in fixed if fixed[key] != adapting[key]} == {"kl_adapts"}, "both begin with 10"
 
 
 def test_last_keeps_the_last_whatever_it_costs(tmp_path: Path, model: LocalModel) -> None:

@@ -124,6 +124,7 @@ class Subject(ABC):
             "lists_sha256": self.lists.digest(),
             "fingerprint": self.fingerprint,
             "ladder": [attack.told() for attack in self.ladder],
+            "kl_adapts": self.first_kl > 0,
             **self.own_facts(),
         }
 

@@ -76,7 +76,7 @@ def tiny_config(**changes: Any) -> AstConfig:
     values: dict[str, Any] = {
         "experience": 64, "batch": 16, "steps": 32, "turns": 1, "weak_share": 0.0,
         "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "turn_tokens": 6, "context": 100,
-        "lr": 3e-3, "warm_up": 5, "dev_every": 2, "max_ppl_increase": 0.0, "checkpoint_s": 1e9, "seed": 3,
+        "lr": 3e-3, "warm_up": 5, "dev_every": 2, "max_ppl_increase": 9.0, "checkpoint_s": 1e9, "seed": 3,
     }  # fmt: skip
     return AstConfig(**(values | changes))
 

@@ -242,7 +242,7 @@ def test_another_model_may_judge_if_it_has_the_same_tokens(tmp_path: Path) -> No
     assert model.language_model is not None
     torch.testing.assert_close(judged.language_model.score(inputs), judge.language_model.score(inputs))
     assert not torch.allclose(judged.language_model.score(inputs), model.language_model.score(inputs))
-    with pytest.raises(InputError, match=r"other tokens .* leave it out to let the model itself"):
+    with pytest.raises(InputError, match="other tokens"):
         model.judged_by(make(tmp_path / "c", "gpt2"))
     with pytest.raises(InputError, match="name a causal model"):
         model.judged_by(make(tmp_path / "d", "t5"))

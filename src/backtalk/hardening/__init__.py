@@ -1,1 +1,1 @@
-"""The parts of a hardening: lists, pairs, the search inside training, what is kept, the cost."""
+"""One hardening: lists, iterations of search and updates, selection, proof, cost, for every subject."""

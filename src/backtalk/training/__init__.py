@@ -1,1 +1,1 @@
-"""Training: maximum likelihood, and later what hardens a model."""
+"""Training: likelihood, negative training, preferences, REINFORCE, adapters; with checkpoints."""

@@ -1,0 +1,1 @@
+"""GPU code: Triton kernels, CUDA graphs, fused layers and memory."""

@@ -1,0 +1,1 @@
+"""Our LSTM dialogue models and language models."""

@@ -1,0 +1,1 @@
+"""Models that are only asked: endpoints, Python functions, sealed models; and the budget of queries."""

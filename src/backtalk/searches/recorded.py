@@ -16,8 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from backtalk.errors import first_line
-from backtalk.models.gpu.graph import Graphs, limit
+from backtalk.models.gpu.graph import Graphs, first_line, limit
 from backtalk.searches.incumbents import Incumbents, Trial
 
 Work = Callable[[], object]

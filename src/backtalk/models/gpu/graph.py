@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from backtalk.errors import first_line
 from backtalk.models.gpu.memory import is_out_of_memory
 
 FULL = 0.02
@@ -157,3 +156,7 @@ def distance(plain: Sequence[Tensor], found: Sequence[Tensor]) -> float:
 def log_prob_distance(plain: Tensor, found: Tensor) -> float:
     """The mean difference in nats."""
     return float((plain - found).abs().mean())
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -27,8 +27,8 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of a library says, short enough for a sentence."""
+def short_reason(error: BaseException) -> str:
+    """The message of a library's error on one line, cut if it is long."""
     text = " ".join(str(error).split()).strip("'\"") or type(error).__name__
     return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " ..."
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.data.vocabulary import Vocabulary
-from backtalk.errors import InputError, first_line
+from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.lstm.model import LocalModel
@@ -151,7 +151,7 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
             raise ValueError(f"its config reads or writes more than {LONGEST:,} words, or none")
         network = _load_network(config["kind"], config["sizes"], tensors)
     except (ValueError, RuntimeError) as error:
-        raise InputError(f"{folder} can't be read as a model: {first_line(error)}") from None
+        raise InputError(f"{folder} can't be read as a model: {short_reason(error)}") from None
     vocabulary = Vocabulary.load(folder / "vocab.json")
     if len(vocabulary) != network.config.vocabulary:
         raise InputError(f"{folder / 'vocab.json'} has {len(vocabulary)} words, the model another number")
@@ -179,7 +179,7 @@ def read_parts(
         refuse_broken(tensors.items())
         return read_values(config_kind, config), card, tensors
     except (SafetensorError, ValueError) as error:
-        raise InputError(f"{folder} can't be read as a {what}: {first_line(error)}") from None
+        raise InputError(f"{folder} can't be read as a {what}: {short_reason(error)}") from None
 
 
 def refuse_broken(weights: Iterable[tuple[str, Tensor]]) -> None:

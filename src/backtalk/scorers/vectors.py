@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from backtalk.data.textfiles import LONGEST_LINE, refuse_special, unpacked
-from backtalk.errors import InputError, first_line
+from backtalk.errors import InputError, short_reason
 
 FloatArray = NDArray[np.float32]
 
@@ -115,7 +115,7 @@ class PackageVectors:
         except ImportError:
             raise InputError("wordllama's vectors need tokenizers; pip install tokenizers") from None
         except Exception as error:  # tokenizers raises a bare one for a file that it can't read
-            why = f"wordllama's files can't be read ({first_line(error)})"
+            why = f"wordllama's files can't be read ({short_reason(error)})"
             raise InputError(f"{why}; install it again, or name a file with --vectors") from None
         self.size = int(self._table.shape[1])
 

@@ -189,7 +189,7 @@ def _check_size(dialogues: list[Dialogue], system: str = "") -> None:
 def serve_model(
     name: str, port: int, token: str, device: str, options: ModelOptions, trusted: Collection[str] = ()
 ) -> None:
-    """Serves until Ctrl-C."""
+    """Runs the server until Ctrl-C."""
     if is_endpoint(name):
         raise InputError(f"{name} is behind an endpoint already; name a local model")
     shown = Path(name).resolve().name if Path(name).is_dir() else name

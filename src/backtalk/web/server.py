@@ -105,7 +105,7 @@ def serve(
     consent: Consent,
     options: ModelOptions,
 ) -> None:
-    """Serves until Ctrl-C."""
+    """Runs the server until Ctrl-C."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder that holds runs")
     name = model or default_model

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from backtalk.errors import InputError, first_line
+from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken, refuse_other_shapes
 from backtalk.models.gpu.memory import is_out_of_memory
@@ -207,11 +207,11 @@ def _in_one_sentence(name: str) -> Iterator[None]:
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{name} needs a package that is not installed ({first_line(error)})") from None
+        raise InputError(f"{name} needs a package that is not installed ({short_reason(error)})") from None
     except Exception as error:
         if is_out_of_memory(error):
             raise InputError(f"{name} does not fit the memory; try --dtype bfloat16") from None
         if "trust_remote_code" in str(error):
             mend = "read it, and run it with --trust-remote-code beside the typed name of the model"
             raise InputError(f"{name} comes with code of its own; {mend}") from None
-        raise InputError(f"{name} can't be loaded: {first_line(error)}") from None
+        raise InputError(f"{name} can't be loaded: {short_reason(error)}") from None

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from backtalk.errors import InputError, first_line
+from backtalk.errors import InputError, short_reason
 from backtalk.models.folder import sha256, write_json
 from backtalk.models.transformer.cache import cache_folder, file_hash
 from backtalk.models.transformer.library import load_transformers, release
@@ -53,7 +53,7 @@ def find_copy() -> Path:
                 if not _is_whole(copy):  # another process may have been quicker
                     _convert(file, copy)
         except (OSError, SafetensorError) as error:
-            why = f"SmolLM2 can't be written to {copy.parent}: {first_line(error)}"
+            why = f"SmolLM2 can't be written to {copy.parent}: {short_reason(error)}"
             raise InputError(f"{why}; free 540 MB there, or set BACKTALK_CACHE to another folder") from None
     return copy
 
@@ -88,7 +88,7 @@ def _convert(file: Path, copy: Path) -> None:
         write_json(partial / "card.json", {"from": FILE, "sha256": sha256(partial / "model.safetensors")})
         partial.replace(copy)
     except NotImplementedError as error:
-        raise InputError(f"this transformers can't read SmolLM2 ({first_line(error)}); {INSTALL}") from None
+        raise InputError(f"this transformers can't read SmolLM2 ({short_reason(error)}); {INSTALL}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

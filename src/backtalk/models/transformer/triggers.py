@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backtalk.errors import first_line
+from backtalk.errors import short_reason
 from backtalk.models.device import wide
 from backtalk.models.transformer.attention import shared_past
 from backtalk.models.transformer.kv_slots import Layers, layers_of, own_cache
@@ -168,7 +168,7 @@ class TriggerScorer:
             try:
                 gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
             except Exception as error:  # the network is a third party's program; another way may work
-                self.why = first_line(error)
+                self.why = short_reason(error)
                 continue
             if gap <= NEAR.get(self.reader.network.dtype, 0.25):
                 self.why = ""

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor
 
-from backtalk.errors import InputError, first_line
+from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.folder import read_parts, refuse_other_shapes, save_weights, write_json
 from backtalk.protocols import Scorer
@@ -61,7 +61,7 @@ def _load(folder: Path, name: str, device: str) -> Scorer:
             raise ValueError("no weights of letters")
         return LinearScorer(name, weights, float(bias), card["sha256"], card, where)
     except (OSError, ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
-        raise InputError(f"{folder} can't be read as a scorer: {first_line(error)}") from None
+        raise InputError(f"{folder} can't be read as a scorer: {short_reason(error)}") from None
 
 
 def _network(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> ToxicityNetwork:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backtalk.errors import InputError, first_line, unknown
+from backtalk.errors import InputError, short_reason, unknown
 from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken
 from backtalk.models.transformer.library import load_transformers
@@ -88,7 +88,7 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
         refuse_broken(network.named_parameters())
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
-            f"{where} can't be loaded as a classifier with safetensors weights: {first_line(error)}"
+            f"{where} can't be loaded as a classifier with safetensors weights: {short_reason(error)}"
         ) from None
     config = network.config
     label = choose_label(config.id2label, asked, where)

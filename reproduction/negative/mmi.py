@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
-from backtalk.models.lstm.decode import Beam, Rows, Stepper, beam, greedy, trim
+from backtalk.models.lstm.decode import Beam, Stepper, beam, greedy, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
 from backtalk.models.lstm.model import BATCH, LocalModel
-
-S = TypeVar("S", bound=Rows)
-L = TypeVar("L", bound=Rows)
 
 
 @dataclass(frozen=True)
@@ -48,25 +45,25 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Paired(Generic[S, L]):
+class Paired:
     """The states of both models after the same words."""
 
-    dialogue: S
-    language: L
+    dialogue: Any
+    language: Any
     written: int = 0
 
-    def select(self, rows: Tensor) -> Paired[S, L]:
+    def select(self, rows: Tensor) -> Paired:
         return Paired(self.dialogue.select(rows), self.language.select(rows), self.written)
 
 
-class AntiLanguageModel(Generic[S, L]):
+class AntiLanguageModel:
     """Gives each word's part of the score in place of a logit. They are no log-probabilities: `greedy` may
     compare them, while `beam` and `sample` would normalise them."""
 
-    def __init__(self, model: Stepper[S], language: Stepper[L], mmi: MMI) -> None:
+    def __init__(self, model: Stepper, language: Stepper, mmi: MMI) -> None:
         self.model, self.language, self.mmi = model, language, mmi
 
-    def next(self, words: Tensor, state: Paired[S, L]) -> tuple[Tensor, Paired[S, L]]:
+    def next(self, words: Tensor, state: Paired) -> tuple[Tensor, Paired]:
         # Logits for log P: a constant a row changes no comparison.
         scores, dialogue = self.model.next(words, state.dialogue)  # (rows, V)
         language = state.language

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
-from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, sample_fixed_length, trim
+from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
 
 CPU = torch.device("cpu")
 A, B, C = 3, 4, 5
@@ -239,7 +239,7 @@ def test_sampling_settings_reach_the_samples() -> None:
 def test_a_fixed_length_holds_allowed_words_only() -> None:
     model = Markov()
     allowed = torch.tensor([False, False, False, True, False, True])
-    written = sample_fixed_length(model, model.start(4000), 5, range(4000), allowed)
+    written = sample(model, model.start(4000), range(4000), 5, CPU, allowed=allowed)
     assert written.shape == (4000, 5)
     assert set(written.flatten().tolist()) == {A, C}
     # From <bos>: A and C as 0.35 to 0.25; from C: A and C as 0.05 to 0.20.

@@ -126,24 +126,24 @@ def assert_key_is_nowhere(folder: Path, capfd: pytest.CaptureFixture[str], *text
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"),
+    ("how", "facts"),
     [
-        ("401", "refuses us (401: bad key [key]); set the right one in BACKTALK_API_KEY"),
-        ("403", "refuses us (403: who is [key]?); set a key that may use this model"),
-        ("404", "refuses us (404: no such model); check the address, and the name after #"),
-        ("redirect", "sends us on to another address (302), which is not followed"),
-        ("redirect-post", "sends us on to another address (307), which is not followed"),
+        ("401", ["401: bad key [key]", "BACKTALK_API_KEY"]),
+        ("403", ["403: who is [key]?", "BACKTALK_API_KEY"]),
+        ("404", ["404: no such model", "name after #"]),
+        ("redirect", ["302", "not followed"]),
+        ("redirect-post", ["307", "not followed"]),
     ],
 )
 def test_what_asking_again_can_not_mend_ends_at_once(
-    server: Misbehaving, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, sentence: str
+    server: Misbehaving, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, facts: list[str]
 ) -> None:
     with misbehaving() as other, create(tmp_path / "run") as stored:
         server.elsewhere = f"http://127.0.0.1:{other.port}/v1/chat/completions"
         asker = BudgetedQueries(endpoint(server), StoredAnswers(stored))
         with pytest.raises(InputError) as caught:
             asker.ask([how], "pairs")
-        assert sentence in str(caught.value)
+        assert all(fact in str(caught.value) for fact in facts)
         assert server.count == 1 == asker.answers.spent()["pairs"]
         assert other.count == 0
         assert asker.answers.get([how]) == {}
@@ -187,7 +187,7 @@ def test_which_key_is_sent(
 @pytest.mark.parametrize("key", ["two words", "a\nX-Header: b", "ключ-на-русском"])
 def test_a_key_that_is_none_is_refused_unseen(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv("BACKTALK_API_KEY", key)
-    with pytest.raises(InputError, match="BACKTALK_API_KEY holds signs") as caught:
+    with pytest.raises(InputError, match="BACKTALK_API_KEY") as caught:
         load_model("http://127.0.0.1:1/v1#m")
     assert key not in str(caught.value)
 
@@ -252,14 +252,14 @@ def test_a_service_that_does_nothing_else_is_gone(server: Misbehaving, how: str)
     asker = BudgetedQueries(
         endpoint(server, limits=SHORT if how == "hang" else None), MemoryAnswers(), most=500
     )
-    with pytest.raises(InputError, match=r"/v1 does not answer \(.*run the same command again"):
+    with pytest.raises(InputError, match=r"/v1 does not answer \("):
         asker.ask([f"{how} {i}" for i in range(100)], "pairs")
     assert server.count <= asker.answers.spent()["pairs"] < 110  # the last ones may still be on their way
 
 
 def test_a_service_that_says_nothing_of_use_is_left(server: Misbehaving) -> None:
     asker = BudgetedQueries(endpoint(server), MemoryAnswers(), most=500)
-    with pytest.raises(InputError, match=r"50 answers in a row that are no replies .*the body is not JSON"):
+    with pytest.raises(InputError, match=r" 50 answers .*not JSON"):
         asker.ask([f"html {i}" for i in range(200)], "pairs")
     assert server.count < 70
 

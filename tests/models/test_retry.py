@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -121,7 +122,7 @@ def test_a_reply_between_them_starts_the_count_anew() -> None:
 
 def test_nonsense_in_a_row_ends_it() -> None:
     script = Script(lambda place: [UNUSABLE])
-    with pytest.raises(InputError, match="here gave 50 answers in a row that are no replies"):
+    with pytest.raises(InputError, match="here gave 50 answers"):
         run_all(RequestRunner("here", 1, HASTE), script, 200)
     assert sum(script.sent.values()) == 50
 
@@ -185,7 +186,7 @@ def test_long_pauses_are_told_of() -> None:
     runner = RequestRunner("here", 1, RetryPolicy(pause_s=60))
     runner.on_pause = told.append
     runner._pause(UNREACHED)
-    assert told[0].startswith("here does not answer (no way); trying again in ")
+    assert re.match(r"here .*\(no way\).* \d+ s$", told[0])
 
 
 def test_a_busy_service_gets_fewer_at_once_until_it_answers_again() -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from backtalk.models.device import pick_device
+from backtalk.models.lstm import scoring
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.searches.gibbs import RecordingGibbs
 from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
 from backtalk.types import Found
@@ -77,13 +77,13 @@ def test_a_position_is_recorded_once_and_replayed() -> None:
 def test_targets_are_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network remembers their lengths until they are; to read those back would break a recording."""
     versions: dict[int, set[int]] = {}
-    by_length = TargetScorer._by_length
+    by_length = scoring._by_length
 
-    def noted(self: TargetScorer, targets: Tensor) -> tuple[Tensor, list[int]]:
+    def noted(targets: Tensor) -> tuple[Tensor, list[int]]:
         versions.setdefault(id(targets), set()).add(targets._version)
-        return by_length(self, targets)
+        return by_length(targets)
 
-    monkeypatch.setattr(TargetScorer, "_by_length", noted)
+    monkeypatch.setattr(scoring, "_by_length", noted)
     recorder = Again()
     search(random_model(), "io", recorder)
     assert recorder.trusted

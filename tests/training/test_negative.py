@@ -326,7 +326,12 @@ def test_logits_are_those_behind_the_log_probabilities(more: dict[str, Any]) -> 
     torch.manual_seed(5)
     expected = network.token_log_probs(inputs, replies)
     torch.manual_seed(5)
-    found = network.reply_logits(inputs, replies).log_softmax(2).gather(2, replies[:, :, None]).squeeze(2)
+    found = (
+        network.logits(network.start(inputs), replies)
+        .log_softmax(2)
+        .gather(2, replies[:, :, None])
+        .squeeze(2)
+    )
     assert torch.allclose(found.masked_fill(replies == PAD, 0.0), expected, atol=1e-6)
 
 
@@ -335,10 +340,10 @@ def test_the_kl_term_against_a_plain_loop() -> None:
     updates = Updates(network, NegativeConfig(method=rule("negative"), kl=2.0, lambda_pos=0.5), CPU)
     pairs = make_pairs(5)
     inputs, replies = torch.from_numpy(pairs.inputs), torch.from_numpy(pairs.replies)
-    before = network.reply_logits(inputs, replies).softmax(2)
+    before = network.logits(network.start(inputs), replies).softmax(2)
     with torch.no_grad():
         network.output.bias.add_(torch.linspace(-1, 1, WORDS))
-    after = network.reply_logits(inputs, replies).softmax(2)
+    after = network.logits(network.start(inputs), replies).softmax(2)
     divergence, likelihood, words = 0.0, 0.0, 0
     for i in range(5):
         for t in range(4):

@@ -21,7 +21,7 @@ from backtalk.models.gpu.fused import kernels_for
 from backtalk.models.gpu.memory import free_bytes
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import SHRINK_BELOW
-from backtalk.models.lstm.seq2seq import DecoderState, Memory, Seq2Seq
+from backtalk.models.lstm.seq2seq import DecoderState, Encoded, Seq2Seq
 
 ROWS = {"cpu": 4_000, "cuda": 2_000_000}
 """The most inputs decoded as one batch, at 200 hidden units; on a processor 30,000 are half as fast."""
@@ -202,17 +202,14 @@ def rows_at_once(network: Seq2Seq, words: int) -> int:
     return max(1, rows)
 
 
-def _remember(network: Seq2Seq, levels: Sequence[Tensor]) -> Memory:
-    """What the decoder looks back on; `levels` are the outputs for the words, once a prefix."""
-    last = levels[-1]
-    rows, hidden = last.shape
-    none = last.new_empty(rows, 0, hidden)
+def _remember(network: Seq2Seq, levels: Sequence[Tensor]) -> Encoded | None:
+    """What the decoder attends to; `levels` are the outputs for the words, once a prefix."""
     if network.attend is None:
-        return Memory(none, none, None, none, none, None, network.from_context(last))
-    values = _spread(levels, rows)
-    # The kernel multiplies by W at every word and needs no keys.
-    keys = values if kernels_for(last, "attend") else _spread([network.attend(part) for part in levels], rows)
-    return Memory(none, none, None, keys, values, None, None)
+        return None
+    rows, values = len(levels[-1]), _spread(levels, len(levels[-1]))
+    if kernels_for(values, "attend"):  # it multiplies by W at every word and needs no keys
+        return Encoded(values, None, None)
+    return Encoded(values, _spread([network.attend(part) for part in levels], rows), None)
 
 
 def _spread(levels: Sequence[Tensor], rows: int) -> Tensor:

@@ -204,7 +204,7 @@ class _Descent:
         """Scores every row. Greedy decoding gives a target if and only if each of its tokens is the argmax
         after those before it."""
         state, _ = self.network.read(self.variables.embedded())
-        log_probs, flags = score_targets(self.network, state, self.targets, self.lengths, 1, None)
+        log_probs, flags = score_targets(self.network, state, self.targets, self.lengths)
         self.mean = (log_probs[:, 0] * self.weights).sum(1)
         self.loss[:, -(-step // CHECK_EVERY) :] = (self.variables.penalty() - self.mean)[:, None]  # eq. 9
         self.hit = flags[:, 0].all(1)
@@ -237,7 +237,7 @@ class _Descent:
         )
 
     def _hit(self, state: DecoderState) -> Tensor:
-        _, flags = score_targets(self.network, state, self.targets, self.lengths, 1, None)
+        _, flags = score_targets(self.network, state, self.targets, self.lengths)
         return flags[:, 0].all(1)
 
     def _reply(self, state: DecoderState) -> Tensor:

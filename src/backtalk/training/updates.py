@@ -133,9 +133,11 @@ class Descent:
         over = real.sum() if self.config.mean_over == "words" else len(replies)
         if self.baseline is None or self.config.kl == 0:
             return -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / over
-        logs = self.network.reply_logits(inputs, replies).log_softmax(2)  # (batch, m, vocabulary)
+        logs = self.network.logits(self.network.start(inputs), replies).log_softmax(
+            2
+        )  # (batch, m, vocabulary)
         with torch.no_grad():
-            before = self.baseline.reply_logits(inputs, replies).log_softmax(2)
+            before = self.baseline.logits(self.baseline.start(inputs), replies).log_softmax(2)
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
         divergence = (apart * real).sum() / real.sum()

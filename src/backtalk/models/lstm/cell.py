@@ -3,12 +3,12 @@
 A search needs what nn.LSTM hides: the state after every word, the input projection apart from the recurrence
 (candidates that differ in one word share the rest), and states that do not change on padding. Gates are in
 the order input, forget, output, cell, so that one sigmoid covers three. The cell state of a 16-bit network is
-float32: rounding would add up from word to word.
+float32, because rounding errors would add up from word to word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -32,12 +32,8 @@ class State(NamedTuple):
     def repeat(self, count: int) -> State:
         return self._map(lambda part: part.repeat_interleave(count, dim=0))
 
-    def select(self, rows: Tensor) -> State:
+    def select(self, rows: Tensor | slice) -> State:
         return self._map(lambda part: part[rows])
-
-    def first(self, rows: int) -> State:
-        """The first rows, as views."""
-        return self._map(lambda part: part[:rows])
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> State:
         return State(tuple(map(change, self.hidden)), tuple(map(change, self.cell)))
@@ -57,14 +53,10 @@ class LSTMStack(nn.Module):
         for weight in [*self.weight_input, *self.weight_hidden]:
             nn.init.uniform_(weight, -(hidden**-0.5), hidden**-0.5)
 
-    @property
-    def layers(self) -> int:
-        return len(self.bias)
-
     def zero_state(self, rows: int) -> State:
         hidden = self.bias[0].new_zeros(rows, self.hidden)
         cell = hidden.to(wide(hidden.dtype))
-        return State((hidden,) * self.layers, (cell,) * self.layers)
+        return State((hidden,) * len(self.bias), (cell,) * len(self.bias))
 
     def project(self, inputs: Tensor) -> Tensor:
         """The first layer's gates before the recurrent part: (..., input size) -> (..., 4 hidden)."""
@@ -84,20 +76,19 @@ class LSTMStack(nn.Module):
         `keep` (rows,) is False do not change."""
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
-        for layer in range(self.layers):
-            old = (state.hidden[layer], state.cell[layer])
+        for layer, old in enumerate(zip(*state, strict=True)):
             if layer:
                 below = F.dropout(hidden[-1], self.dropout, self.training)
                 gates = F.linear(below, self.weight_input[layer], self.bias[layer])
                 repeat, index, added = 1, None, None
-            kernels = kernels_for(gates, "cell")
+            kernels, weight = kernels_for(gates, "cell"), self.weight_hidden[layer].t()
             if kernels is not None and not torch.is_grad_enabled():
-                recurrent = old[0] @ self.weight_hidden[layer].t()
-                h, c = kernels.lstm_cell(recurrent, old[1], gates, repeat, index, added, keep, old[0])
+                h, c = kernels.lstm_cell(old[0] @ weight, old[1], gates, repeat, index, added, keep, old[0])
             else:
                 own = gates[index] if index is not None else gates
                 own = own.repeat_interleave(repeat, dim=0) if repeat > 1 else own
-                h, c = self._cell(layer, own if added is None else own + added, *old)
+                own = torch.addmm(own if added is None else own + added, old[0], weight)
+                h, c = _cell(own, *old) if kernels is None else kernels.LSTMCell.apply(own, old[1])
                 if keep is not None:
                     h, c = (torch.where(keep[:, None], a, b) for a, b in zip((h, c), old, strict=True))
             hidden.append(h)
@@ -115,22 +106,24 @@ class LSTMStack(nn.Module):
             return gates.new_zeros(gates.shape[0], 0, self.hidden), state
         return torch.stack(outputs, dim=1), state
 
-    def _cell(self, layer: int, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        gates = torch.addmm(gates, hidden, self.weight_hidden[layer].t())
-        size = 3 * self.hidden
-        if torch.is_grad_enabled():
-            kernels = kernels_for(gates, "cell")
-            if kernels is not None:
-                fused: tuple[Tensor, Tensor] = kernels.LSTMCell.apply(gates, cell)
-                return fused
-            gates = gates.to(cell.dtype)
-            i, f, o = torch.sigmoid(gates[:, :size]).chunk(3, dim=1)
-            g = torch.tanh(gates[:, size:])
-            cell = torch.addcmul(f * cell, i, g)
-            return (o * torch.tanh(cell)).to(hidden.dtype), cell
-        # Without a graph the same values, in place: a search spends its time here.
-        gates = gates.to(cell.dtype)
-        i, f, o = gates[:, :size].sigmoid_().chunk(3, dim=1)
-        g = gates[:, size:].tanh_()
-        cell = torch.addcmul(f.mul_(cell), i, g)
-        return torch.tanh(cell).mul_(o).to(hidden.dtype), cell
+    def fork(self, first: Tensor, later: Tensor, state: State, keep: Tensor | None = None) -> Iterator[State]:
+        """States of `count` rows a group after each word: `first` (groups, count, 4 hidden) differs between
+        the rows, `later` (groups, s, 4 hidden) is shared by those of a group."""
+        count = first.shape[1]
+        state = state.repeat(count)
+        for t in range(1 + later.shape[1]):
+            gates, repeat = (later[:, t - 1], count) if t else (first.flatten(0, 1), 1)
+            state = self.step(gates, state, repeat, keep=None if keep is None else keep[:, t])
+            yield state
+
+
+def _cell(gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """In place where no gradient is needed: a search spends its time here."""
+    exact = torch.is_grad_enabled()
+    sigmoid, tanh = (torch.sigmoid, torch.tanh) if exact else (torch.sigmoid_, torch.tanh_)
+    multiply = torch.mul if exact else Tensor.mul_
+    gates, size = gates.to(cell.dtype), 3 * cell.shape[1]
+    i, f, o = sigmoid(gates[:, :size]).chunk(3, dim=1)
+    g = tanh(gates[:, size:])
+    cell = torch.addcmul(multiply(f, cell), i, g)
+    return multiply(torch.tanh(cell), o).to(hidden.dtype), cell

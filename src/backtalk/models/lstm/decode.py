@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,20 +18,15 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 
-
-class Rows(Protocol):
-    """A decoding state whose rows can be selected."""
-
-    def select(self: S, rows: Tensor) -> S: ...
+Choose = Callable[[Tensor, int], Tensor]
+"""Logits (rows, V) and the position of the word -> something a row."""
 
 
-S = TypeVar("S", bound=Rows)
+class Stepper(Protocol):
+    """A model that reads one word per row and gives the next word's logits. Its state has a method `select`
+    that takes (rows,) indices."""
 
-
-class Stepper(Protocol[S]):
-    """A model that reads one word per row and gives the next word's logits."""
-
-    def next(self, words: Tensor, state: S) -> tuple[Tensor, S]: ...
+    def next(self, words: Tensor, state: Any) -> tuple[Tensor, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -64,44 +59,53 @@ class Sampling:
         return logits.softmax(1)
 
 
-@torch.no_grad()
-def greedy(model: Stepper[S], state: S, rows: int, max_length: int, device: torch.device) -> Tensor:
+def greedy(model: Stepper, state: Any, rows: int, max_length: int, device: torch.device) -> Tensor:
     """(rows, <= max_length) ids, <eos> included where reached, then padded."""
     return _write(model, state, rows, max_length, device, lambda logits, _: logits.argmax(1))
 
 
-@torch.no_grad()
 def sample(
-    model: Stepper[S],
-    state: S,
+    model: Stepper,
+    state: Any,
     seeds: Sequence[int],
     max_length: int,
     device: torch.device,
     sampling: Sampling | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
-    """As `greedy`, each row sampled with its own seed."""
-    draws = uniform(seeds, max_length, device)
-    how = sampling or Sampling()
+    """As `greedy`, each row sampled with its own seed. With `allowed` (V,), bool, every row has exactly
+    `max_length` of these words."""
+    draws, how = uniform(seeds, max_length, device), sampling or Sampling()
 
     def choose(logits: Tensor, t: int) -> Tensor:
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed, -math.inf)
         return draw(how.probabilities(logits), draws[:, t])
 
-    return _write(model, state, len(seeds), max_length, device, choose)
+    return _write(model, state, len(seeds), max_length, device, choose, ends=allowed is None)
 
 
 @torch.no_grad()
-def sample_fixed_length(
-    model: Stepper[S], state: S, length: int, seeds: Sequence[int], allowed: Tensor
+def _write(
+    model: Stepper,
+    state: Any,
+    rows: int,
+    max_length: int,
+    device: torch.device,
+    choose: Choose,
+    ends: bool = True,
 ) -> Tensor:
-    """(rows, length) ids drawn from the model's distribution over the `allowed` words (V,) alone."""
-    device = allowed.device
-    draws = uniform(seeds, length, device)
-    words = torch.full((len(seeds),), BOS, device=device)
+    words = torch.full((rows,), BOS, device=device)
+    done = torch.zeros(rows, dtype=torch.bool, device=device)
     written = []
-    for t in range(length):
+    for t in range(max_length):
         logits, state = model.next(words, state)
-        words = draw(Sampling().probabilities(logits.masked_fill(~allowed, -math.inf)), draws[:, t])
+        words = choose(logits, t).masked_fill(done, PAD)
         written.append(words)
+        if ends:
+            done = done | (words == EOS)
+            if bool(done.all()):
+                break
     return torch.stack(written, dim=1)
 
 
@@ -113,9 +117,15 @@ class Beam(NamedTuple):
 
 @torch.no_grad()
 def beam(
-    model: Stepper[S], state: S, rows: int, max_length: int, width: int, device: torch.device
+    model: Stepper,
+    state: Any,
+    rows: int,
+    max_length: int,
+    width: int,
+    device: torch.device,
+    adjust: Choose = lambda logits, _: logits,
 ) -> list[list[Beam]]:
-    """At most `width` sentences per row, best first.
+    """At most `width` sentences per row, best first. `adjust` may change the logits (rows * width, V).
 
     A sentence that ends among the `width` best continuations goes to a pool of finished ones, so that no
     unfinished one can push it out; a row is over when nothing unfinished can still enter its pool. There is
@@ -125,7 +135,7 @@ def beam(
     offsets = torch.arange(rows, device=device)[:, None] * width
     words = torch.full((rows * width,), BOS, device=device)
     totals = torch.full((rows, width), -math.inf, device=device)
-    totals[:, 0] = 0.0  # all beams of a row start alike: only one may speak first
+    totals[:, 0] = 0.0  # all beams of a row start alike, so only one starts
     written = torch.full((rows, width, max_length), PAD, dtype=torch.long, device=device)
     pool, pool_totals = written.clone(), torch.full((rows, width), -math.inf, device=device)
 
@@ -135,7 +145,7 @@ def beam(
 
     for t in range(max_length):
         logits, state = model.next(words, state)
-        scores = (totals.view(-1, 1) + F.log_softmax(logits, dim=1)).view(rows, width, -1)
+        scores = (totals.view(-1, 1) + F.log_softmax(adjust(logits, t), dim=1)).view(rows, width, -1)
         size = scores.shape[2]
         ends = scores[:, :, EOS].clone()  # (rows, width)
         least = scores.flatten(1).topk(width, dim=1).values[:, -1:]
@@ -164,27 +174,6 @@ def trim(ids: Sequence[int]) -> list[int]:
     return kept[: kept.index(EOS) + 1] if EOS in kept else kept
 
 
-def _write(
-    model: Stepper[S],
-    state: S,
-    rows: int,
-    max_length: int,
-    device: torch.device,
-    choose: Callable[[Tensor, int], Tensor],
-) -> Tensor:
-    words = torch.full((rows,), BOS, device=device)
-    done = torch.zeros(rows, dtype=torch.bool, device=device)
-    written = []
-    for t in range(max_length):
-        logits, state = model.next(words, state)
-        words = choose(logits, t).masked_fill(done, PAD)
-        written.append(words)
-        done = done | (words == EOS)
-        if bool(done.all()):
-            break
-    return torch.stack(written, dim=1)
-
-
 def uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
     """(rows, length): uniform numbers, each row from its own seed."""
     draws = np.stack([np.random.default_rng(seed).random(length) for seed in seeds])
@@ -194,43 +183,14 @@ def uniform(seeds: Sequence[int], length: int, device: torch.device) -> Tensor:
 def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-CDF sampling: (rows, V) float64 and (rows,) -> (rows,)."""
     cumulated = probabilities.cumsum(1)
-    total = cumulated[:, -1:]  # 1 but for rounding; what is drawn must stay below it
+    total = cumulated[:, -1:]  # 1 up to rounding; the drawn number must stay below it
     drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cumulated, drawn, right=True).squeeze(1)
 
 
-@dataclass(frozen=True)
-class _Placed(Generic[S]):
-    """A decoding state with its position and the earlier groups' words."""
-
-    inner: S
-    used: Tensor
-    """(rows, earlier groups, places): their best sentences, padded."""
-    place: int = 0
-
-    def select(self, rows: Tensor) -> _Placed[S]:
-        return replace(self, inner=self.inner.select(rows), used=self.used[rows])
-
-
-@dataclass(frozen=True)
-class _Penalised(Generic[S]):
-    """A model whose logits are lowered for the words of earlier groups."""
-
-    model: Stepper[S]
-    penalty: float
-
-    def next(self, words: Tensor, state: _Placed[S]) -> tuple[Tensor, _Placed[S]]:
-        logits, inner = self.model.next(words, state.inner)
-        used = state.used[:, :, state.place]  # (rows, earlier groups)
-        # Once for each group that wrote the word; padding is no word.
-        less = torch.where(used == PAD, 0.0, -self.penalty).to(logits.dtype)
-        return logits.scatter_add(1, used, less), replace(state, inner=inner, place=state.place + 1)
-
-
-@torch.no_grad()
 def diverse_beam(
-    model: Stepper[S],
-    state: S,
+    model: Stepper,
+    state: Any,
     rows: int,
     max_length: int,
     width: int,
@@ -244,13 +204,18 @@ def diverse_beam(
     A word that an earlier group wrote at a position is penalised there (Hamming diversity). The paper
     advances the groups side by side; ours run one after another, each against the best sentences of those
     before it."""
-    used = torch.full((rows, 0, max_length), PAD, dtype=torch.long, device=device)
+    used = torch.full((rows * width, 0, max_length), PAD, dtype=torch.long, device=device)
     found: list[list[list[list[int]]]] = [[] for _ in range(rows)]
+
+    def penalised(logits: Tensor, t: int) -> Tensor:
+        less = torch.where(used[:, :, t] == PAD, 0.0, -penalty).to(logits.dtype)
+        return logits.scatter_add(1, used[:, :, t], less)
+
     for _ in range(groups):
-        group = beam(_Penalised(model, penalty), _Placed(state, used), rows, max_length, width, device)
+        group = beam(model, state, rows, max_length, width, device, penalised)
         for own, beams in zip(found, group, strict=True):
             own.append([one.ids for one in beams])
         bests = [beams[0].ids if beams else [] for beams in group]
-        padded = [[*ids, *[PAD] * (max_length - len(ids))] for ids in bests]
-        used = torch.cat([used, torch.tensor(padded, device=device)[:, None]], dim=1)
+        padded = torch.tensor([[*ids, *[PAD] * (max_length - len(ids))] for ids in bests], device=device)
+        used = torch.cat([used, padded.repeat_interleave(width, dim=0)[:, None]], dim=1)
     return found

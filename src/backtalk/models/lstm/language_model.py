@@ -1,5 +1,5 @@
-"""The LSTM language model of single sentences. It keeps triggers likely (eq. 4 of He & Glass 2019) and starts
-a search with a plausible input.
+"""The LSTM language model of single sentences. It keeps triggers likely (eq. 4 of He & Glass 2019) and
+samples the inputs that a search starts from.
 
 A trigger is scored on its n words; <eos> counts in training and in T_in, as in the papers, but not in eq. 4.
 """
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from backtalk.data.vocabulary import BOS, PAD
 from backtalk.models.device import wide
 from backtalk.models.lstm.cell import LSTMStack, State
-from backtalk.models.lstm.decode import sample_fixed_length
+from backtalk.models.lstm.decode import sample
 from backtalk.models.lstm.softmax import target_scores
 
 
@@ -45,7 +45,7 @@ class LSTMLanguageModel(nn.Module):
         return -F.cross_entropy(logits, sentences, ignore_index=PAD, reduction="none")
 
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """The interface of `Seq2Seq`, for training and perplexity; the inputs are ignored."""
+        """The interface of `Seq2Seq`; the inputs are ignored."""
         return self.forward(replies)
 
     # --- the LanguageModel protocol -----------------------------------------------------------------
@@ -57,24 +57,17 @@ class LSTMLanguageModel(nn.Module):
     @torch.no_grad()
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         batch, count = candidates.shape
-        length = inputs.shape[1]
-        dtype = wide(self.output.weight.dtype)
-        result = inputs.new_zeros(batch, count, length, dtype=dtype)
+        rest = inputs[:, position + 1 :]  # (batch, s)
         prefix, state = self._run(inputs[:, :position], _shift(inputs)[:, :position])
+        result = prefix.new_zeros(batch, count, inputs.shape[1])
         result[:, :, :position] = prefix[:, None]
-        # All candidates of a slot share one softmax: the words before them are the same.
+        # All candidates of a row share one softmax: the words before them are the same.
         previous = inputs[:, position - 1] if position else torch.full_like(inputs[:, 0], BOS)
-        state = self.lstm.step(self.lstm.project(self.embed(previous)), state)
-        slot = F.log_softmax(self.output(state.top), dim=1, dtype=dtype)  # (batch, V)
-        result[:, :, position] = slot.gather(1, candidates)
-        if position + 1 < length:
-            rest = inputs[:, position + 1 :]  # (batch, s)
-            first = self.lstm.project(self.embed(candidates)).flatten(0, 1)  # (batch * count, 4H)
-            later = self.lstm.project(self.embed(rest[:, :-1]))  # (batch, s - 1, 4H)
-            rows = state.repeat(count)
-            for t in range(rest.shape[1]):
-                step = self.lstm.step
-                rows = step(later[:, t - 1], rows, repeat=count) if t else step(first, rows)
+        logits, state = self.next(previous, state)
+        result[:, :, position] = self._log_softmax(logits).gather(1, candidates)
+        if rest.shape[1]:
+            first, later = (self.lstm.project(self.embed(words)) for words in (candidates, rest[:, :-1]))
+            for t, rows in enumerate(self.lstm.fork(first, later, state)):
                 words, _ = target_scores(rows.top, self.output, rest[:, t].repeat_interleave(count))
                 result[:, :, position + 1 + t] = words.view(batch, count)
         padded = inputs == PAD
@@ -99,13 +92,10 @@ class LSTMLanguageModel(nn.Module):
     @torch.no_grad()
     def next_log_probs(self, inputs: Tensor) -> Tensor:
         _, state = self._read(F.pad(inputs, (1, 0), value=BOS))
-        return F.log_softmax(self.output(state.top), dim=1, dtype=wide(self.output.weight.dtype))
+        return self._log_softmax(self.output(state.top))
 
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
-        return sample_fixed_length(self, self.start(len(seeds)), length, seeds, allowed)
-
-    def _read(self, words: Tensor) -> tuple[Tensor, State]:
-        return self.lstm.run(self.lstm.project(self.embed(words)), self.lstm.zero_state(len(words)))
+        return sample(self, self.start(len(seeds)), seeds, length, allowed.device, allowed=allowed)
 
     # --- decoding ------------------------------------------------------------------------------------
 
@@ -120,16 +110,24 @@ class LSTMLanguageModel(nn.Module):
     # --- inside --------------------------------------------------------------------------------------
 
     def _logits(self, embedded: Tensor) -> Tensor:
-        dropped = F.dropout(embedded, self.config.dropout, self.training)
-        outputs, _ = self.lstm.run(self.lstm.project(dropped), self.lstm.zero_state(len(embedded)))
+        outputs, _ = self._read_vectors(F.dropout(embedded, self.config.dropout, self.training))
         logits: Tensor = self.output(F.dropout(outputs, self.config.dropout, self.training))
         return logits
+
+    def _log_softmax(self, logits: Tensor) -> Tensor:
+        return F.log_softmax(logits, dim=1, dtype=wide(logits.dtype))
 
     def _run(self, words: Tensor, fed: Tensor) -> tuple[Tensor, State]:
         """Log-probabilities of `words` (batch, n) when `fed` are read, and the state after them."""
         outputs, state = self._read(fed)
         scores, _ = target_scores(outputs.flatten(0, 1), self.output, words.flatten())
         return scores.view(words.shape).masked_fill_(words == PAD, 0.0), state
+
+    def _read(self, words: Tensor) -> tuple[Tensor, State]:
+        return self._read_vectors(self.embed(words))
+
+    def _read_vectors(self, embedded: Tensor) -> tuple[Tensor, State]:
+        return self.lstm.run(self.lstm.project(embedded), self.lstm.zero_state(len(embedded)))
 
 
 def _pick(values: Tensor, positions: Sequence[int]) -> Tensor:

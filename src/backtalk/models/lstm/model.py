@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,15 +17,15 @@ from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
-from backtalk.types import Access, Dialogue, Floor, TokenScores
+from backtalk.types import Access, Dialogue
 
 BATCH = 256
 """Dialogues answered at once."""
 
 
 @dataclass
-class LocalModel:
-    """An LSTM seq2seq with its words and, where it has one, its language model.
+class LocalModel(TargetScorer):
+    """An LSTM seq2seq with its vocabulary and perhaps a language model. `TargetScorer` has its scores.
 
     Only the last utterance of a dialogue is read, as in the papers.
     """
@@ -104,23 +103,6 @@ class LocalModel:
         allowed[: UNK + 1] = False
         return allowed
 
-    @cached_property
-    def _scorer(self) -> TargetScorer:
-        return TargetScorer(self.network)
-
-    def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
-        return self._scorer.score(inputs, targets)
-
-    def score_substitutions(
-        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
-    ) -> TokenScores:
-        return self._scorer.score_substitutions(inputs, position, candidates, targets, floor)
-
-    def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
-    ) -> Tensor:
-        return self._scorer.gradient(inputs, targets, weights, positions)
-
     def draft(self) -> LocalModel:
         """The same model in bfloat16: to rank candidates quickly, not to decide."""
         lm = None if self.language_model is None else deepcopy(self.language_model).bfloat16()
@@ -130,26 +112,27 @@ class LocalModel:
 
     def greedy_ids(self, inputs: Tensor) -> list[list[int]]:
         """The greedy reply to each row of `inputs`, <eos> included where it was reached."""
-
-        def write(part: Tensor, _: Sequence[int]) -> Tensor:
-            return greedy(self.network, self.network.start(part), len(part), self.max_output, self.device)
-
-        return self._in_batches(inputs, range(len(inputs)), write)
+        return self._write(inputs, None)
 
     def sample_ids(
         self, inputs: Tensor, seeds: Sequence[int], sampling: Sampling | None = None
     ) -> list[list[int]]:
-        def write(part: Tensor, own: Sequence[int]) -> Tensor:
-            return sample(self.network, self.network.start(part), own, self.max_output, self.device, sampling)
+        return self._write(inputs, seeds, sampling)
 
-        return self._in_batches(inputs, seeds, write)
-
-    def _in_batches(
-        self, inputs: Tensor, seeds: Sequence[int], write: Callable[[Tensor, Sequence[int]], Tensor]
+    def _write(
+        self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Sampling | None = None
     ) -> list[list[int]]:
-        starts = range(0, len(inputs), BATCH)
-        parts = [write(inputs[start : start + BATCH], seeds[start : start + BATCH]) for start in starts]
-        return [trim(row) for part in parts for row in part.tolist()]
+        network, longest, found = self.network, self.max_output, list[list[int]]()
+        for start in range(0, len(inputs), BATCH):
+            part = inputs[start : start + BATCH]
+            state = network.start(part)
+            if seeds is None:
+                written = greedy(network, state, len(part), longest, self.device)
+            else:
+                own = seeds[start : start + BATCH]
+                written = sample(network, state, own, longest, self.device, sampling)
+            found += map(trim, written.tolist())
+        return found
 
     def encode_dialogues(self, dialogues: Sequence[Dialogue]) -> Tensor:
         """The last utterance of each dialogue as (batch, n) ids, cropped and padded."""

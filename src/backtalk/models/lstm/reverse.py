@@ -55,7 +55,7 @@ class InputPolicy:
     def log_softmax(self, targets: Tensor, inputs: Tensor) -> Tensor:
         """(batch, m, V): log P(w_t | w_<t, O*) of every word at each position of `inputs` (batch, m), given
         targets (batch, n); differentiable."""
-        logits = self.network.reply_logits(targets, inputs)
+        logits = self.network.logits(self.network.start(targets), inputs)
         never = self.never.expand(inputs.shape[1], -1).clone()  # (m, V)
         never[0] = self.never_first
         return (logits + never).log_softmax(2)

@@ -1,7 +1,7 @@
 """Scores of targets under the seq2seq, for many inputs that share a target or differ in one word.
 
-Rows come in groups of `count` neighbours that share a target. Groups are sorted, long targets first, so the
-rows that still have a word to score are always the first ones. Rows that fall below a floor are dropped.
+Rows come in groups of neighbours that share a target. Groups are sorted, long targets first, so the rows that
+still have a word to score are always the first ones. Rows that fall below a floor are dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from backtalk.types import Floor, TokenScores
 
 SHRINK_BELOW = 0.8
 """Rows are copied together once less than this share of them is alive: copying is not free."""
+_ORDERS: MutableMapping[Tensor, tuple[int, Tensor, list[int]]] = WeakTensorKeyDictionary()
 
 
 class TargetScorer:
@@ -28,22 +29,14 @@ class TargetScorer:
 
     def __init__(self, network: Seq2Seq) -> None:
         self.network = network
-        self._orders: MutableMapping[Tensor, tuple[int, Tensor, list[int]]] = WeakTensorKeyDictionary()
 
-    @torch.no_grad()
     def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
-        n = inputs.shape[1]
-        scores = self._score(inputs, n, inputs[:, None, n:], targets, None)
-        return TokenScores(*(part.squeeze(1) for part in scores))
+        return TokenScores(*(part.squeeze(1) for part in self._score(inputs, 0, None, targets)))
 
-    @torch.no_grad()
     def score_substitutions(
         self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
     ) -> TokenScores:
-        # (batch, count, n - position): each candidate with the words after it
-        rest = inputs[:, None, position + 1 :].expand(-1, candidates.shape[1], -1)
-        suffix = torch.cat([candidates[:, :, None], rest], dim=2)
-        return self._score(inputs, position, suffix, targets, floor)
+        return self._score(inputs, position, candidates, targets, floor)
 
     def gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
@@ -59,88 +52,90 @@ class TargetScorer:
         gradient: Tensor = there @ network.embed_input.weight.t().detach()
         return gradient.to(weights.dtype)
 
+    @torch.no_grad()
     def _score(
-        self, inputs: Tensor, position: int, suffix: Tensor, targets: Tensor, floor: Floor | None
+        self,
+        inputs: Tensor,
+        position: int,
+        candidates: Tensor | None,
+        targets: Tensor,
+        floor: Floor | None = None,
     ) -> TokenScores:
         """A few groups at a time, so that what is computed together stays in cache."""
-        network, count = self.network, suffix.shape[1]
+        network, count = self.network, 1 if candidates is None else candidates.shape[1]
         groups = max(1, chunk_rows(16 * network.config.hidden, inputs.device) // count)
         size = (len(inputs), count, targets.shape[1])
         log_probs = inputs.new_zeros(size, dtype=wide(network.output.weight.dtype))
-        is_argmax = torch.ones(log_probs.shape, dtype=torch.bool, device=inputs.device)
-        order, lengths = self._by_length(targets)
+        is_argmax = torch.ones(size, dtype=torch.bool, device=inputs.device)
+        order, lengths = _by_length(targets)
         for start in range(0, len(inputs), groups):
             rows = order[start : start + groups]
             part = None if floor is None else floor._replace(total=floor.total[rows].expand(-1, count))
-            state = network.encode(inputs[rows], position, suffix[rows])
+            if candidates is None:
+                state = network.start(inputs[rows])
+            else:
+                state = network.substitute(inputs[rows], position, candidates[rows])
             log_probs[rows], is_argmax[rows] = score_targets(
-                network, state, targets[rows], lengths[start : start + groups], count, part
+                network, state, targets[rows], lengths[start : start + groups], part
             )
         return TokenScores(log_probs, is_argmax)
 
-    def _by_length(self, targets: Tensor) -> tuple[Tensor, list[int]]:
-        """Rows in order, long targets first: the rows still at work are then a view and no copy. Cached while
-        the tensor lives: a search asks at every position, and a GPU would have to wait."""
-        found = self._orders.get(targets)
-        if found is None or found[0] != targets._version:
-            lengths = (targets != PAD).sum(1)
-            order = lengths.argsort(descending=True, stable=True)
-            found = (targets._version, order, lengths[order].tolist())
-            self._orders[targets] = found
-        return found[1], found[2]
+
+def _by_length(targets: Tensor) -> tuple[Tensor, list[int]]:
+    """The rows with long targets first, and the lengths in that order. Cached while the tensor lives: a
+    search asks at every position, and a GPU would have to wait."""
+    found = _ORDERS.get(targets)
+    if found is None or found[0] != targets._version:
+        lengths = (targets != PAD).sum(1)
+        order = lengths.argsort(descending=True, stable=True)
+        found = _ORDERS[targets] = (targets._version, order, lengths[order].tolist())
+    return found[1], found[2]
 
 
 def score_targets(
-    model: Seq2Seq,
-    state: DecoderState,
-    targets: Tensor,
-    lengths: list[int],
-    count: int,
-    floor: Floor | None,
-) -> tuple[Tensor, Tensor]:
-    """`targets` (groups, m), their `lengths` falling -> (groups, count, m) log-probabilities and flags."""
+    network: Seq2Seq, state: DecoderState, targets: Tensor, lengths: list[int], floor: Floor | None = None
+) -> TokenScores:
+    """`targets` (groups, m), their `lengths` falling -> (groups, rows of a group, m) each."""
     groups, m = targets.shape
-    weight = model.output.weight
+    count, weight = state.per_group, network.output.weight
     log_probs = weight.new_zeros(groups * count, m, dtype=wide(weight.dtype))
     is_argmax = torch.ones(groups * count, m, dtype=torch.bool, device=targets.device)
-    words = model.decoder.project(model.embed_output(F.pad(targets[:, :-1], (1, 0), value=BOS)))
+    words = network.decoder.project(network.embed_output(F.pad(targets[:, :-1], (1, 0), value=BOS)))
     if floor is None:
         for t in range(lengths[0]):
             alive = sum(length > t for length in lengths)
-            state = model.step(words[:alive, t], state.first(alive * count), repeat=count)
+            state = network.step(words[:alive, t], state.first(alive * count), repeat=count)
             goal = targets[:alive, t].repeat_interleave(count)
             part = slice(0, alive * count)
-            log_probs[part, t], is_argmax[part, t] = target_scores(state.lstm.top, model.output, goal)
+            log_probs[part, t], is_argmax[part, t] = target_scores(state.lstm.top, network.output, goal)
     else:
-        _score_above(model, state, targets, words, lengths, count, floor, log_probs, is_argmax)
+        sizes = torch.tensor(lengths, device=targets.device).repeat_interleave(count)
+        _score_above(network, state, targets, words, sizes, floor, TokenScores(log_probs, is_argmax))
     padded = (targets == PAD)[:, None]
-    return (
+    return TokenScores(
         log_probs.view(groups, count, m).masked_fill_(padded, 0.0),
         is_argmax.view(groups, count, m).masked_fill_(padded, True),
     )
 
 
 def _score_above(
-    model: Seq2Seq,
+    network: Seq2Seq,
     state: DecoderState,
     targets: Tensor,
     words: Tensor,
-    lengths: list[int],
-    count: int,
+    sizes: Tensor,
     floor: Floor,
-    log_probs: Tensor,
-    is_argmax: Tensor,
+    found: TokenScores,
 ) -> None:
-    """With a floor: rows whose counted sum has fallen below it are dropped (-inf, False)."""
-    rows = torch.arange(len(log_probs), device=targets.device)
-    bound = floor.total.flatten()
+    """Fills `found` (rows, m). Rows whose counted sum has fallen below the floor are dropped (-inf, False).
+    `sizes` (rows,) are the lengths of the rows' targets."""
+    rows, bound, count = torch.arange(len(sizes), device=sizes.device), floor.total.flatten(), state.per_group
     counted = torch.zeros_like(bound)
-    size = torch.tensor(lengths, device=targets.device).repeat_interleave(count)
-    for t in range(lengths[0]):
-        alive = (size[rows] > t) & (counted[rows] >= bound[rows])
-        dropped = rows[(size[rows] > t) & ~alive]
-        log_probs[dropped, t:] = -torch.inf
-        is_argmax[dropped, t:] = False
+    for t in range(int(sizes[0])):
+        alive = (sizes[rows] > t) & (counted[rows] >= bound[rows])
+        dropped = rows[(sizes[rows] > t) & ~alive]
+        found.log_probs[dropped, t:] = -torch.inf
+        found.is_argmax[dropped, t:] = False
         kept = int(alive.sum())
         if not kept:
             return
@@ -148,11 +143,11 @@ def _score_above(
             index = alive.nonzero().squeeze(1)
             state, rows, alive = state.select(index), rows[index], alive[index]
         group = rows // count
-        state = model.step(words[:, t], state, index=group)
-        scores, flags = target_scores(state.lstm.top, model.output, targets[group, t])
+        state = network.step(words[:, t], state, index=group)
+        scores, flags = target_scores(state.lstm.top, network.output, targets[group, t])
         here = rows[alive]
-        log_probs[here, t] = scores[alive]
-        is_argmax[here, t] = flags[alive]
+        found.log_probs[here, t] = scores[alive]
+        found.is_argmax[here, t] = flags[alive]
         spared = scores >= floor.enough
         if floor.spare_argmax:
             spared |= flags

@@ -7,7 +7,6 @@ state before the word.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,18 +17,13 @@ from torch.nn import functional as F
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.models.gpu.fused import kernels_for
 from backtalk.models.lstm.cell import LSTMStack, State
+from backtalk.models.lstm.language_model import LanguageModelConfig
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig:
-    """Sizes and variants; the default sizes are the papers'. The last four variants are those of models that
-    reproduce the papers."""
+class Seq2SeqConfig(LanguageModelConfig):
+    """Sizes and variants. The last four variants are those of models that reproduce the papers."""
 
-    vocabulary: int
-    embedding: int = 300
-    hidden: int = 600
-    layers: int = 1
-    dropout: float = 0.0
     attention: bool = True
     """Luong "general" attention; otherwise the encoder's last output is the context (last-h)."""
     pad_as_word: bool = False
@@ -42,55 +36,43 @@ class Seq2SeqConfig:
     """The encoder reads <eos> after the input."""
 
 
-class Memory(NamedTuple):
-    """The encoder's outputs, for `rows` = groups x per_group rows.
+class Encoded(NamedTuple):
+    """Encoder outputs that the decoder attends to."""
 
-    Outputs for words that all rows of a group share are kept once per group; each row's own follow. For
-    last-h both are empty and `context` holds the gates' part of the constant context. Where attention is a
-    kernel the keys are the values themselves.
-    """
+    values: Tensor  # (rows, n, H)
+    keys: Tensor | None  # (rows, n, H); None for the attention kernel, which needs none
+    keep: Tensor | None  # (rows, n), False where padded
 
-    shared_keys: Tensor  # (groups, p, H)
-    shared_values: Tensor
-    shared_keep: Tensor | None  # (groups, p), False where padded
-    keys: Tensor  # (rows, s, H)
-    values: Tensor
-    keep: Tensor | None  # (rows, s)
-    context: Tensor | None  # (rows, 4H)
-
-    def first(self, rows: int, per_group: int) -> Memory:
-        return self._map(lambda part: part[: rows // per_group], lambda part: part[:rows])
-
-    def select(self, rows: Tensor, per_group: int) -> Memory:
-        """Any rows in any order; shared outputs are copied to each row."""
-        return self._map(lambda part: part[rows // per_group], lambda part: part[rows])
-
-    def _map(self, shared: Callable[[Tensor], Tensor], own: Callable[[Tensor], Tensor]) -> Memory:
-        values, shared_values = own(self.values), shared(self.shared_values)
-        same = self.keys is self.values
-        return Memory(
-            shared_values if same else shared(self.shared_keys),
-            shared_values,
-            None if self.shared_keep is None else shared(self.shared_keep),
-            values if same else own(self.keys),
-            values,
-            None if self.keep is None else own(self.keep),
-            None if self.context is None else own(self.context),
-        )
+    def select(self, rows: Tensor | slice) -> Encoded:
+        return Encoded(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 class DecoderState(NamedTuple):
+    """A state of `rows` = groups x per_group rows. Outputs for words that all rows of a group share are kept
+    once per group. With last-h there are no outputs, and `context` is the constant context's part of the
+    gates (rows, 4H)."""
+
     lstm: State
-    memory: Memory
+    own: Encoded | None
+    shared: Encoded | None = None
+    context: Tensor | None = None
     per_group: int = 1
-    """Neighbouring rows that share a part of the memory."""
 
     def select(self, rows: Tensor) -> DecoderState:
-        return DecoderState(self.lstm.select(rows), self.memory.select(rows, self.per_group), 1)
+        """Any rows in any order; shared outputs are copied to each row."""
+        return self._select(rows, rows // self.per_group)._replace(per_group=1)
 
     def first(self, rows: int) -> DecoderState:
         """The first rows, as views; whole groups only."""
-        return DecoderState(self.lstm.first(rows), self.memory.first(rows, self.per_group), self.per_group)
+        return self._select(slice(rows), slice(rows // self.per_group))
+
+    def _select(self, rows: Tensor | slice, groups: Tensor | slice) -> DecoderState:
+        return self._replace(
+            lstm=self.lstm.select(rows),
+            own=None if self.own is None else self.own.select(rows),
+            shared=None if self.shared is None else self.shared.select(groups),
+            context=None if self.context is None else self.context[rows],
+        )
 
 
 class Seq2Seq(nn.Module):
@@ -108,19 +90,14 @@ class Seq2Seq(nn.Module):
         self.attend = nn.Linear(hidden, hidden, bias=False) if config.attention else None
         self.output = nn.Linear(hidden, config.vocabulary)
 
-    def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """(batch, m): log P(y_t | y_<t, x) under teacher forcing, 0 where padded; differentiable."""
-        state, _ = self.read(self.embed_input(inputs), self.keep_mask(inputs))
-        return self.write(state, replies)
+    # --- encoder -------------------------------------------------------------------------------------
 
-    def reply_logits(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """(batch, m, V): of every word at each position of the replies; differentiable."""
-        state, _ = self.read(self.embed_input(inputs), self.keep_mask(inputs))
-        return self.logits(state, replies)
+    def start(self, inputs: Tensor) -> DecoderState:
+        """The decoder's first state after inputs (batch, n). Differentiable."""
+        return self.read(self.embed_input(inputs), self.keep_mask(inputs))[0]
 
     def read(self, embedded: Tensor, keep: Tensor | None = None) -> tuple[DecoderState, Tensor]:
-        """Runs the encoder on vectors (batch, n, E), of words or of anything else: the decoder's first state,
-        and the outputs (batch, n, H). Differentiable."""
+        """`start` for any vectors (batch, n, E), and the encoder's outputs (batch, n, H)."""
         n = embedded.shape[1]
         if self.config.ended_input:
             end = self.embed_input.weight[EOS].expand(len(embedded), 1, -1)
@@ -128,10 +105,56 @@ class Seq2Seq(nn.Module):
             keep = None if keep is None else F.pad(keep, (0, 1), value=True)
         gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
         outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)
-        return self.begin(last, self._remember(outputs[:, :0], None, outputs, keep, last)), outputs[:, :n]
+        return self.begin(last, self._encoded(outputs, keep)), outputs[:, :n]
+
+    def substitute(self, inputs: Tensor, position: int, candidates: Tensor) -> DecoderState:
+        """`start` for inputs (groups, n) with each of `candidates` (groups, count) at `position`. The words
+        before it are read once per group, and those after it are projected once."""
+        before, after = inputs[:, :position], inputs[:, position + 1 :]
+        if self.config.ended_input:
+            after = F.pad(after, (0, 1), value=EOS)
+        count = candidates.shape[1]
+        suffix = torch.cat([candidates[:, :, None], after[:, None].expand(-1, count, -1)], dim=2).flatten(
+            0, 1
+        )
+        keep_before, keep = self.keep_mask(before), self.keep_mask(suffix)
+        first, later = (self.encoder.project(self.embed_input(words)) for words in (candidates, after))
+        zero = self.encoder.zero_state(len(inputs))
+        shared, state = self.encoder.run(self.encoder.project(self.embed_input(before)), zero, keep_before)
+        outputs = []
+        for last in self.encoder.fork(first, later, state, keep):
+            outputs.append(last.top)
+        own = self._encoded(torch.stack(outputs, dim=1), keep)  # (rows, s, H)
+        return self.begin(last, own, self._encoded(shared, keep_before) if position else None, count)
+
+    def begin(
+        self, last: State, own: Encoded | None, shared: Encoded | None = None, per_group: int = 1
+    ) -> DecoderState:
+        """The decoder's first state after the encoder's last."""
+        first = self.decoder.zero_state(len(last.top)) if self.config.zero_start else last
+        if self.attend is not None:
+            return DecoderState(first, own, shared, None, per_group)
+        return DecoderState(first, None, None, self.from_context(last.top), per_group)
+
+    def keep_mask(self, words: Tensor) -> Tensor | None:
+        """False where padded; None if every word counts. On a CPU one check is cheaper than masking every
+        step; on a GPU masks cost little, and the check would make the CPU wait."""
+        keep = words != PAD
+        return None if self.config.pad_as_word or not (words.is_cuda or not keep.all()) else keep
+
+    def _encoded(self, values: Tensor, keep: Tensor | None) -> Encoded:
+        # The attention kernel multiplies the query by W at every word, so it needs no keys.
+        needed = torch.is_grad_enabled() or kernels_for(values, "attend") is None
+        return Encoded(values, self.attend(values) if self.attend is not None and needed else None, keep)
+
+    # --- decoder -------------------------------------------------------------------------------------
+
+    def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
+        """(batch, m): log P(y_t | y_<t, x) under teacher forcing, 0 where padded; differentiable."""
+        return self.write(self.start(inputs), replies)
 
     def write(self, state: DecoderState, replies: Tensor) -> Tensor:
-        """(batch, m): the log-probabilities of replies after what was read; differentiable."""
+        """`token_log_probs` from the decoder's first state."""
         logits = self.logits(state, replies)
         return -F.cross_entropy(logits.transpose(1, 2), replies, ignore_index=PAD, reduction="none")
 
@@ -147,11 +170,6 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.output(F.dropout(torch.stack(tops, dim=1), rate, self.training))
         return logits
 
-    # --- decoding ------------------------------------------------------------------------------------
-
-    def start(self, inputs: Tensor) -> DecoderState:
-        return self.encode(inputs, inputs.shape[1], inputs[:, None, inputs.shape[1] :])
-
     def next(self, words: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Feeds one word a row; returns the next word's logits (rows, V) and the new state."""
         state = self.step(self.decoder.project(self.embed_output(words)), state)
@@ -161,91 +179,34 @@ class Seq2Seq(nn.Module):
         self, gates: Tensor, state: DecoderState, repeat: int = 1, index: Tensor | None = None
     ) -> DecoderState:
         """`gates`: the projected words, as `LSTMStack.step` takes them; the context is added here."""
-        context = self._context_gates(state)
-        lstm = self.decoder.step(gates, state.lstm, repeat, index, context)
-        return DecoderState(lstm, state.memory, state.per_group)
-
-    # --- inside --------------------------------------------------------------------------------------
-
-    def encode(self, inputs: Tensor, position: int, suffix: Tensor) -> DecoderState:
-        """Reads `inputs` up to `position` once per group, then each row's own `suffix` (groups, count, s)."""
-        count = suffix.shape[1]
-        prefix = inputs[:, :position]
-        if self.config.ended_input and suffix.shape[2]:
-            suffix = F.pad(suffix, (0, 1), value=EOS)
-        elif self.config.ended_input:
-            prefix = F.pad(prefix, (0, 1), value=EOS)
-        # Triggers hold no padding: on a CPU one check is cheaper than masking every step; on a GPU masks cost
-        # little, and the check would make the CPU wait.
-        padded = inputs.is_cuda or bool((prefix == PAD).any()) or bool((suffix == PAD).any())
-        prefix_keep = self.keep_mask(prefix) if padded else None
-        zero = self.encoder.zero_state(len(inputs))
-        shared, state = self.encoder.run(self.encoder.project(self.embed_input(prefix)), zero, prefix_keep)
-        if not suffix.shape[2]:
-            return self.begin(state, self._remember(shared[:, :0], None, shared, prefix_keep, state))
-        # Only the substituted word differs between the rows of a group: the others are projected once.
-        first = self.encoder.project(self.embed_input(suffix[:, :, 0]))  # (groups, count, 4H)
-        later = self.encoder.project(self.embed_input(suffix[:, 0, 1:]))  # (groups, s - 1, 4H)
-        keep = self.keep_mask(suffix.flatten(0, 1)) if padded else None
-        state = state.repeat(count)
-        outputs = []
-        for t in range(suffix.shape[2]):
-            here = None if keep is None else keep[:, t]
-            if t == 0:
-                state = self.encoder.step(first.flatten(0, 1), state, keep=here)
-            else:
-                state = self.encoder.step(later[:, t - 1], state, repeat=count, keep=here)
-            outputs.append(state.top)
-        own = torch.stack(outputs, dim=1)  # (rows, s, H)
-        return self.begin(state, self._remember(shared, prefix_keep, own, keep, state), count)
-
-    def begin(self, last: State, memory: Memory, per_group: int = 1) -> DecoderState:
-        """The decoder's first state after the encoder's last."""
-        first = self.decoder.zero_state(len(last.top)) if self.config.zero_start else last
-        return DecoderState(first, memory, per_group)
-
-    def keep_mask(self, words: Tensor) -> Tensor | None:
-        return None if self.config.pad_as_word else words != PAD
-
-    def _remember(
-        self, shared: Tensor, shared_keep: Tensor | None, own: Tensor, keep: Tensor | None, last: State
-    ) -> Memory:
-        if self.attend is None:
-            # The context never changes: its part of the gates is computed once.
-            none, nothing = own[:, :0], shared[:, :0]
-            return Memory(nothing, nothing, None, none, none, None, self.from_context(last.top))
-        # Where h_dec^T W is formed at every word, outputs are kept once and not their keys too.
-        if kernels_for(own, "attend") is not None and not torch.is_grad_enabled():
-            return Memory(shared, shared, shared_keep, own, own, keep, None)
-        return Memory(self.attend(shared), shared, shared_keep, self.attend(own), own, keep, None)
+        context = self._context_gates(state) if state.context is None else state.context
+        return state._replace(lstm=self.decoder.step(gates, state.lstm, repeat, index, context))
 
     def _context_gates(self, state: DecoderState) -> Tensor:
-        memory = state.memory
-        if memory.context is not None:
-            return memory.context
-        query, count = state.lstm.top, state.per_group
+        """(rows, 4H): the part of the gates that comes from attention."""
+        own, shared, query, count = state.own, state.shared, state.lstm.top, state.per_group
+        assert self.attend is not None
+        assert own is not None
         kernels = kernels_for(query, "attend")
-        if kernels is not None and memory.keys is memory.values:
-            assert self.attend is not None
-            query, parts = query @ self.attend.weight, (memory.shared_values, memory.values)
-            gates: Tensor = self.from_context(
-                kernels.attend(query, *parts, count, memory.shared_keep, memory.keep)
-            )
-            return gates
-        scores = torch.bmm(memory.keys, query[:, :, None]).squeeze(2)  # (rows, s)
-        if memory.keep is not None:
-            scores = scores.masked_fill(~memory.keep, -torch.inf)
-        p = memory.shared_keys.shape[1]
-        if p:
-            grouped = query.view(-1, count, query.shape[1])
-            before = torch.bmm(grouped, memory.shared_keys.transpose(1, 2))  # (groups, count, p)
-            if memory.shared_keep is not None:
-                before = before.masked_fill(~memory.shared_keep[:, None], -torch.inf)
-            scores = torch.cat([before.flatten(0, 1), scores], dim=1)
-        weights = scores.softmax(dim=1)
-        context = torch.bmm(weights[:, None, p:], memory.values).squeeze(1)  # (rows, H)
-        if p:
-            heads = weights[:, :p].reshape(-1, count, p)
-            context = context + torch.bmm(heads, memory.shared_values).flatten(0, 1)
-        gates = self.from_context(context)
+        if kernels is not None and own.keys is None:
+            before = own.values[:, :0] if shared is None else shared.values
+            masks = (None if shared is None else shared.keep, own.keep)
+            context = kernels.attend(query @ self.attend.weight, before, own.values, count, *masks)
+        else:
+            assert own.keys is not None
+            scores = torch.bmm(own.keys, query[:, :, None]).squeeze(2)  # (rows, s)
+            if own.keep is not None:
+                scores = scores.masked_fill(~own.keep, -torch.inf)
+            if shared is None or shared.keys is None:
+                context = torch.bmm(scores.softmax(dim=1)[:, None], own.values).squeeze(1)  # (rows, H)
+            else:
+                grouped, p = query.view(-1, count, query.shape[1]), shared.keys.shape[1]
+                before = torch.bmm(grouped, shared.keys.transpose(1, 2))  # (groups, count, p)
+                if shared.keep is not None:
+                    before = before.masked_fill(~shared.keep[:, None], -torch.inf)
+                weights = torch.cat([before.flatten(0, 1), scores], dim=1).softmax(dim=1)
+                context = torch.bmm(weights[:, None, p:], own.values).squeeze(1)
+                heads = weights[:, :p].reshape(-1, count, p)
+                context = context + torch.bmm(heads, shared.values).flatten(0, 1)
+        gates: Tensor = self.from_context(context)
         return gates

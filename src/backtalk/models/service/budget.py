@@ -1,4 +1,4 @@
-"""Queries to a black-box model: answered from the store where it can, and within a budget of requests.
+"""Queries to a black-box model, answered from the store if possible, within a budget of requests.
 
 A request to a service is counted just before it is sent, so a killed run never counts too few, and every
 answer is stored as it arrives. Queries to a local model cost time only: they are counted in the transaction
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from backtalk.protocols import Service, TextModel
+from backtalk.store.answers import StoredAnswers
 from backtalk.types import Dialogue, Turn
 
 PHASES = ("pairs", "rl", "rerank", "verify")
@@ -22,25 +22,8 @@ EMPTY = "the reply is empty"
 RUN_OUT = "the queries had run out"
 
 
-class Answers(Protocol):
-    """Stored answers and the number of requests. An empty reply of a local model is stored as it is."""
-
-    def get(self, inputs: Sequence[str]) -> dict[str, str]:
-        """The replies to those of the inputs that were answered."""
-
-    def add(self, phase: str, answered: Mapping[str, str], requests: int = 0) -> None:
-        """Stores answers and counts requests in one transaction. After it returns, a kill of the process
-        loses nothing; a power cut may lose the last calls."""
-
-    def spend(self, phase: str, requests: int) -> None:
-        """Counts requests; a negative number takes back what was not sent. Survives a power cut."""
-
-    def spent(self) -> dict[str, int]:
-        """Requests by phase, failed and repeated ones too."""
-
-
 class MemoryAnswers:
-    """Answers that are kept in memory."""
+    """The interface of StoredAnswers, in memory."""
 
     def __init__(self) -> None:
         self._answers: dict[str, str] = {}
@@ -60,6 +43,9 @@ class MemoryAnswers:
         return {phase: requests for phase, requests in self._spent.items() if requests}
 
 
+Answers = StoredAnswers | MemoryAnswers
+
+
 def at_once(model: TextModel) -> int:
     return int(getattr(model, "at_once", BATCH))
 
@@ -74,7 +60,7 @@ class BudgetedQueries:
         inputs have no reply; several objects may share it."""
         self.model, self.answers, self.most = model, answers, most
         self.causes: Counter[str] = Counter() if causes is None else causes
-        self._cause: dict[str, str] = {}  # of inputs that were asked in this session and have no reply
+        self._cause: dict[str, str] = {}  # of inputs that were asked by this object and have no reply
 
     @property
     def left(self) -> int | None:
@@ -82,7 +68,7 @@ class BudgetedQueries:
         return max(0, self.most - sum(self.answers.spent().values())) if self.most else None
 
     def ask(self, inputs: Sequence[str], phase: str) -> list[str | None]:
-        """One reply per input; None where there was no usable one or the budget was used up."""
+        """One reply per input; None if there was no usable one or the budget was used up."""
         if phase not in PHASES:
             raise ValueError(f"unknown phase {phase!r}; use one of {', '.join(PHASES)}")
         distinct = list(dict.fromkeys(inputs))
@@ -96,7 +82,7 @@ class BudgetedQueries:
         return [known.get(text) or None for text in inputs]
 
     def cause(self, inputs: Iterable[str]) -> str:
-        """The most frequent cause among inputs that were asked in this session and have no reply."""
+        """The most frequent cause among inputs that were asked by this object and have no reply."""
         found = Counter(self._cause[text] for text in inputs if text in self._cause)
         return next((cause for cause, _ in found.most_common(1)), "")
 
@@ -106,8 +92,7 @@ class BudgetedQueries:
             self.causes[cause] += 1
 
     def _ask_local(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
-        left, size = self.left, at_once(self.model)
-        inputs = inputs[:left]
+        inputs, size = inputs[: self.left], at_once(self.model)
         for start in range(0, len(inputs), size):
             batch = inputs[start : start + size]
             replies = [reply.strip() for reply in self.model.reply(_dialogues(batch))]

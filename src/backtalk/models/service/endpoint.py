@@ -1,8 +1,8 @@
 """`http://host:port/v1#name`: a model behind an OpenAI-compatible endpoint (vLLM, llama.cpp, Ollama,
-`backtalk serve-model`), by its chat or its completions interface. Replies are greedy where it can be greedy.
+`backtalk serve-model`), by its chat or its completions interface. It is asked for greedy replies.
 
 The key comes from the environment, is sent to the named scheme, host and port only, and is removed from
-whatever the server sends back. Nothing is sent beyond this machine before somebody agreed (`consent.py`).
+whatever the server sends back. Nothing leaves this machine before the user agreed (`consent.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from backtalk import __version__
 from backtalk.errors import InputError
-from backtalk.models.service import http_client
 from backtalk.models.service.address import Address, parse_address
-from backtalk.models.service.http_client import HttpClient, Limits, Response
+from backtalk.models.service.http_client import HttpClient, Limits, NoResponse, Response
 from backtalk.models.service.retry import Kind, Outcome, RequestRunner, RetryPolicy
 from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
@@ -29,31 +29,21 @@ from backtalk.types import Access, Dialogue
 KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")
 """Environment variables with a key; the first that is set is used."""
 SECRET = 8
-"""Shorter keys (EMPTY, x) are no secrets: replies may well hold them."""
+"""Characters of a secret: a shorter key (EMPTY, x) is none, and may occur in replies."""
 LONGEST_REPLY = 20_000
 """Characters."""
 LONGEST_FAULT = 200
 """Characters of a failed request's cause that are kept."""
 OVERLOADED = (429, 503)
 TRANSIENT = (408, 409, 425)
-"""Statuses under 500 that a retry may mend."""
+"""Statuses under 500 that a retry may resolve."""
 MENDS = {
     401: "set the right one in BACKTALK_API_KEY",
-    402: "see to the account",
+    402: "check the account",
     403: "set a key that may use this model in BACKTALK_API_KEY",
     404: "check the address, and the name after #",
     405: "check the address",
 }
-
-
-class Unmetered:
-    """A meter without a budget."""
-
-    def take(self, most: int = 1) -> int:
-        return most
-
-    def give_back(self) -> None:
-        pass
 
 
 @dataclass
@@ -62,11 +52,11 @@ class EndpointModel:
     address: Address
     key: str = field(default="", repr=False)
     key_from: str = ""
-    """The variable that the key was read from."""
+    """The environment variable of the key."""
     limits: Limits = field(default_factory=Limits)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     agreed: bool = False
-    """Somebody agreed to requests beyond this machine."""
+    """The user agreed to requests beyond this machine."""
     access: Access = Access.TEXT
 
     def __post_init__(self) -> None:
@@ -80,13 +70,13 @@ class EndpointModel:
         return self.address.fingerprint
 
     def tell_of_pauses(self, notice: Callable[[str], None]) -> None:
-        """Calls `notice` with a sentence when the service has to be waited for."""
+        """Calls `notice` with a sentence before each long pause."""
         self._runner.on_pause = notice
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        """All replies; InputError where one is missing."""
+        """All replies. Raises an InputError if one is missing."""
         replies = [""] * len(dialogues)
-        for index, outcome in self._run(dialogues, Unmetered()):
+        for index, outcome in self._run(dialogues):
             if outcome.kind is not Kind.REPLY:
                 raise InputError(f"{self._where} gave no usable reply: {outcome.text}")
             replies[index] = outcome.text
@@ -96,7 +86,9 @@ class EndpointModel:
         for index, outcome in self._run(dialogues, meter):
             yield index, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
 
-    def _run(self, dialogues: Sequence[Dialogue], meter: Meter) -> Iterator[tuple[int, Outcome]]:
+    def _run(
+        self, dialogues: Sequence[Dialogue], meter: Meter | None = None
+    ) -> Iterator[tuple[int, Outcome]]:
         if not (self.agreed or self.address.on_this_machine):
             why = f"nobody agreed to requests to {self.address.origin}, so nothing was sent"
             raise InputError(f"{why}; use a command that takes --yes")
@@ -107,9 +99,9 @@ class EndpointModel:
         address = self.address
         body: dict[str, Any] = {"model": address.model, "temperature": 0, "max_tokens": address.max_tokens}
         if address.interface == "chat":
-            roles = ["user" if turn.role == "user" else "assistant" for turn in dialogue]
             body["messages"] = [
-                {"role": role, "content": turn.text} for role, turn in zip(roles, dialogue, strict=True)
+                {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
+                for turn in dialogue
             ]
         else:  # a turn is a line, and the reply is the next line
             body["prompt"] = "".join(" ".join(turn.text.split()) + "\n" for turn in dialogue)
@@ -128,23 +120,15 @@ class EndpointModel:
         path = self.address.path + ("/chat" if self.address.interface == "chat" else "") + "/completions"
         try:
             return self._judge(self._client.post(path, body, headers))
-        except http_client.ConnectError as error:
-            return Outcome(Kind.UNREACHED, str(error))
-        except http_client.TLSError as error:
-            mend = "check scheme and port, or name the certificate to trust in SSL_CERT_FILE"
-            return Outcome(Kind.REFUSED, f"no safe connection to {self.address.origin} ({error}); {mend}")
-        except http_client.TooLarge as error:
-            return Outcome(Kind.UNUSABLE, str(error))
-        except http_client.RequestFailed as error:
-            timed_out = isinstance(error, http_client.RequestTimeout)
-            return Outcome(Kind.FAILED, str(error), timed_out=timed_out)
+        except NoResponse as error:
+            return error.outcome
 
     def _judge(self, response: Response) -> Outcome:
         status = response.status
         if 200 <= status < 300:
             return self._read(response)
         if 300 <= status < 400:
-            why = f"{self._where} sends us on to another address ({status}), which is not followed"
+            why = f"{self._where} redirects to another address ({status}), which is not followed"
             return Outcome(Kind.REFUSED, why)
         said = f"{status}: {self._message(response.body)}" if response.body.strip() else str(status)
         wait_s = retry_after(response.headers.get("retry-after", ""))
@@ -159,7 +143,7 @@ class EndpointModel:
     def _read(self, response: Response) -> Outcome:
         """The reply in a response body."""
         if response.headers.get("content-encoding", "identity") != "identity":
-            return Outcome(Kind.UNUSABLE, "the body is packed, which was not asked for")
+            return Outcome(Kind.UNUSABLE, "the body is compressed, which was not asked for")
         try:
             choice = json.loads(response.body.decode("utf-8"))["choices"][0]
             text = choice["message"]["content"] if self.address.interface == "chat" else choice["text"]
@@ -190,16 +174,13 @@ class EndpointModel:
 
 
 def without_secret(text: str, key: str) -> str:
-    """Replaces every occurrence of the key, also where other characters stand inside it.
-
-    A key is printable ASCII without spaces. `printable` and the report drop other characters, which would
-    join a key that has them inside.
-    """
+    """Replaces every occurrence of the key, also with unprintable characters in between: `printable` and
+    the report drop those, which would restore the key."""
     return re.sub(r"[^\x21-\x7e]*".join(map(re.escape, key)), "[key]", text) if key else text
 
 
 def retry_after(header: str) -> float:
-    """Seconds of a Retry-After header, which holds seconds or a date; 0 where it can't be read."""
+    """Seconds of a Retry-After header, which holds seconds or a date; 0 if it can't be parsed."""
     try:
         return max(0.0, float(int(header)))
     except (ValueError, OverflowError):
@@ -212,20 +193,16 @@ def retry_after(header: str) -> float:
     return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())
 
 
-def load_plain(rest: str, device: str = "auto") -> EndpointModel:
-    return _load(f"http://{rest}")
-
-
-def load_secure(rest: str, device: str = "auto") -> EndpointModel:
-    return _load(f"https://{rest}")
-
-
-def _load(name: str) -> EndpointModel:
+def _load(scheme: str, rest: str, device: str = "auto") -> EndpointModel:
     """Sends nothing."""
+    name = f"{scheme}://{rest}"
     address = parse_address(name)
     keys = {variable: os.environ.get(variable, "").strip() for variable in KEYS}
     key_from, key = next(((variable, key) for variable, key in keys.items() if key), ("", ""))
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InputError(f"{key_from} holds signs that a key can't have; set it anew")
+        raise InputError(f"{key_from} holds characters that a key can't have; set it again")
     limits = replace(Limits(), silence_s=address.timeout_s, total_s=2 * address.timeout_s)
     return EndpointModel(name, address, key, key_from, limits)
+
+
+load_plain, load_secure = partial(_load, "http"), partial(_load, "https")

@@ -14,9 +14,12 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
+
+from backtalk.models.service.retry import Kind, Outcome
 
 OVERHEAD = 262_144
 """Bytes that headers and chunk framing may add to a body."""
@@ -40,24 +43,12 @@ class Response(NamedTuple):
     body: bytes
 
 
-class ConnectError(Exception):
-    """There is no connection; nothing was sent."""
+class NoResponse(Exception):
+    """No complete response came back."""
 
-
-class TLSError(Exception):
-    """The server could not be verified; nothing was sent, and a retry does not help."""
-
-
-class RequestFailed(Exception):
-    """The request was sent, and no complete response came back."""
-
-
-class RequestTimeout(RequestFailed):
-    """The response took too long."""
-
-
-class TooLarge(Exception):
-    """The response is longer than the limit."""
+    def __init__(self, kind: Kind, text: str, timed_out: bool = False) -> None:
+        super().__init__(text)
+        self.outcome = Outcome(kind, text, timed_out=timed_out)
 
 
 class HttpClient:
@@ -65,15 +56,16 @@ class HttpClient:
 
     def __init__(self, host: str, port: int, secure: bool, limits: Limits) -> None:
         self.host, self.port, self.limits = host, port, limits
-        self._context = ssl.create_default_context() if secure else None
+        self._connect: Any = http.client.HTTPConnection
+        if secure:
+            self._connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
         self._idle: deque[Any] = deque()
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
         connection = self._connection()
         deadline = time.monotonic() + self.limits.total_s
         connection.response_class = partial(_BoundedResponse, self.limits, deadline)
-        response = None
-        reusable = False
+        response, reusable = None, False
         try:
             connection.sock.settimeout(self.limits.silence_s)
             connection.request("POST", path, body, dict(headers))
@@ -86,14 +78,14 @@ class HttpClient:
             found = {name.lower(): value for name, value in response.getheaders()}
             reusable = response.isclosed() and not response.will_close
             return Response(response.status, found, content)
-        except TooLarge:
+        except NoResponse:
             raise
         except TimeoutError:
-            raise RequestTimeout("the answer did not come in time") from None
+            raise NoResponse(Kind.FAILED, "the answer did not come in time", timed_out=True) from None
         except (OSError, http.client.IncompleteRead):
-            raise RequestFailed("the connection was dropped before the answer was whole") from None
+            raise NoResponse(Kind.FAILED, "the connection was dropped before the answer was whole") from None
         except Exception:  # http.client raises many types on a malformed response, ValueError too
-            raise RequestFailed("the answer is not valid HTTP") from None
+            raise NoResponse(Kind.FAILED, "the answer is not valid HTTP") from None
         finally:
             if reusable:
                 self._idle.append(connection)
@@ -103,31 +95,26 @@ class HttpClient:
                 connection.close()
 
     def _connection(self) -> Any:
-        while self._idle:
-            try:
+        with suppress(IndexError):  # none is idle
+            while True:
                 connection = self._idle.pop()
-            except IndexError:  # another thread took it
-                break
-            if _is_quiet(connection):
-                return connection
-            connection.close()
+                if _is_quiet(connection):
+                    return connection
+                connection.close()
         limit_s = self.limits.connect_s
-        if self._context is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=limit_s)
-        else:
-            connection = http.client.HTTPSConnection(
-                self.host, self.port, timeout=limit_s, context=self._context
-            )
+        connection = self._connect(self.host, self.port, timeout=limit_s)
         try:
             connection.connect()
         except OSError as error:
             connection.close()
             if isinstance(error, ssl.SSLError):
                 reason = getattr(error, "verify_message", "") or error.reason or "no TLS"
-                raise TLSError(reason.replace("_", " ").lower()) from None
-            if isinstance(error, TimeoutError):
-                raise ConnectError(f"no connection within {limit_s:g} s") from None
-            raise ConnectError(error.strerror or "no connection") from None
+                why = f"no safe connection to {self.host}:{self.port} ({reason.replace('_', ' ').lower()})"
+                mend = "check scheme and port, or name the certificate to trust in SSL_CERT_FILE"
+                raise NoResponse(Kind.REFUSED, f"{why}; {mend}") from None
+            why = error.strerror or "no connection"
+            late = isinstance(error, TimeoutError)
+            raise NoResponse(Kind.UNREACHED, f"no connection within {limit_s:g} s" if late else why) from None
         return connection
 
 
@@ -139,8 +126,8 @@ def _is_quiet(connection: Any) -> bool:
         return False
 
 
-def _too_large(limits: Limits) -> TooLarge:
-    return TooLarge(f"the answer is longer than {limits.body:,} bytes")
+def _too_large(limits: Limits) -> NoResponse:
+    return NoResponse(Kind.UNUSABLE, f"the answer is longer than {limits.body:,} bytes")
 
 
 class _BoundedResponse(http.client.HTTPResponse):

@@ -1,7 +1,6 @@
-"""Runs many requests to one service: several at once, failed ones again after a pause, until the service
-counts as gone.
+"""Sends many requests to one service, several at once, and retries failed ones after a pause.
 
-One thread decides everything; worker threads only send. A failure pauses all requests, since each may meet
+One thread decides everything; worker threads only send. A failure pauses all requests, because each may meet
 the same one. A failure of the service (too busy, no connection) ends the run after some tries; a failure that
 the request may have caused (500, timeout) gives up that request only.
 """
@@ -15,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -46,78 +44,85 @@ class Outcome(NamedTuple):
     timed_out: bool = False
 
 
+Send = Callable[[int], Outcome]
+Done = SimpleQueue[tuple[int, float, Outcome | BaseException]]
+"""Request, start time and outcome."""
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     tries: int = 6
-    """Requests for one question, and failures of the service in a row before it counts as gone."""
+    """Tries of a request, and failures of the service in a row before the run ends."""
     timeout_tries: int = 2
-    """Requests for a question that times out."""
+    """Tries of a request that times out."""
     pause_s: float = 0.5
     """The first pause; each further one is twice as long."""
     longest_s: float = 60.0
-    """The longest pause, also where the service asks for more."""
+    """The longest pause, also if the service asks for more."""
     given_up: int = 10
-    """Questions given up in a row before the service counts as gone."""
+    """Requests given up in a row before the run ends."""
     unusable: int = 50
     """Unusable responses in a row before the run ends."""
 
 
 class RequestRunner:
-    """Sends requests with retries. What it learns about the service outlives a batch."""
+    """Sends requests with retries. Its counts continue from one batch to the next."""
 
     def __init__(self, service: str, concurrency: int, policy: RetryPolicy | None = None) -> None:
         self.service, self.concurrency, self.policy = service, concurrency, policy or RetryPolicy()
         self.on_pause: Callable[[str], None] | None = None
-        """Called with a sentence when a pause is long enough to notice."""
-        self._jitter = random.Random()  # of its own: no other seed is touched
+        """Called with a sentence when a long pause begins."""
+        self._jitter = random.Random()  # its own generator: the global seed stays as it is
         self._width = concurrency  # requests at once, fewer after the service was too busy
-        self._answered = 0  # since the width was last changed
-        self._failures = 0  # in a row, counting those of one pause as one
+        self._answered = 0  # since the width last changed
+        self._failures = 0  # in a row, those of one pause counted once
         self._given_up = 0
         self._unusable = 0
         self._paused_at = self._paused_until = 0.0
 
-    def run(self, send: Callable[[int], Outcome], count: int, meter: Meter) -> Iterator[tuple[int, Outcome]]:
+    def run(self, send: Send, count: int, meter: Meter | None = None) -> Iterator[tuple[int, Outcome]]:
         """Yields (index, final outcome) until all `count` requests are decided or the meter is used up.
         `send` is called from threads."""
-        ready, later = deque(range(count)), list[tuple[float, int]]()
-        tries = [0] * count
-        workers = _Workers(send, min(self.concurrency, count))
+        ready, tries = deque(range(count)), [0] * count
+        jobs: SimpleQueue[int | None] = SimpleQueue()
+        done: Done = SimpleQueue()
+        workers = min(self.concurrency, count)
+        for _ in range(workers):  # daemons, so that an exit waits for none of them
+            threading.Thread(target=_work, args=(send, jobs, done), daemon=True).start()
         in_flight, ended = 0, False
         try:
-            while in_flight or ready or later:
-                now = time.monotonic()
-                while later and later[0][0] <= now:
-                    ready.appendleft(heappop(later)[1])
+            while in_flight or ready:
+                pause_s = self._paused_until - time.monotonic()
                 room = min(len(ready), self._width - in_flight)
-                if room > 0 and now >= self._paused_until and not ended:
-                    may = meter.take(room)  # once for all of them: counting waits for the disk
+                if room > 0 and pause_s <= 0 and not ended:
+                    # One call for all of them: the meter waits for the disk.
+                    may = room if meter is None else meter.take(room)
                     ended = may < room
                     for index in [ready.popleft() for _ in range(may)]:
                         tries[index] += 1
                         in_flight += 1
-                        workers.jobs.put(index)
+                        jobs.put(index)
                 if ended and not in_flight:
                     return
-                due = [self._paused_until, *(when for when, _ in later[:1])]
-                wait_s = min((when - now for when in due if when > now), default=None)
-                for index, began, outcome in workers.finished(wait_s):
+                for index, began, outcome in _finished(done, pause_s if pause_s > 0 else None):
                     in_flight -= 1
                     if isinstance(outcome, BaseException):
                         raise outcome
                     if outcome.kind is Kind.UNREACHED:
-                        meter.give_back()
+                        if meter is not None:
+                            meter.give_back()
                         tries[index] -= 1
-                        ended = False  # the request that came back may be sent
+                        ended = False  # the budget has room for one request again
                     if self._is_final(outcome, began, tries[index]):
                         yield index, outcome
                     else:
-                        heappush(later, (self._paused_until, index))
+                        ready.appendleft(index)
         finally:
-            workers.close()
+            for _ in range(workers):
+                jobs.put(None)
 
     def _is_final(self, outcome: Outcome, began: float, tries: int) -> bool:
-        """Whether the question is decided; InputError where the run is over."""
+        """Whether the request is decided. Raises an InputError if the run is over."""
         kind, policy = outcome.kind, self.policy
         if kind is Kind.REFUSED:
             raise InputError(outcome.text)
@@ -131,7 +136,7 @@ class RequestRunner:
             if self._answered >= 2 * self._width:
                 self._width, self._answered = min(self.concurrency, self._width + 1), 0
             return True
-        if began >= self._paused_at:  # the others of a pause fail for the same reason
+        if began >= self._paused_at:  # requests sent before the pause fail for the same reason
             self._pause(outcome)
         if kind is Kind.FAILED:
             if tries < (policy.timeout_tries if outcome.timed_out else policy.tries):
@@ -141,12 +146,15 @@ class RequestRunner:
                 return True
         elif self._failures < policy.tries:
             return False
-        mend = "see to it, then run the same command again: what was answered is kept"
+        mend = "check the service, then run the same command again: answers so far are kept"
         raise InputError(f"{self.service} does not answer ({outcome.text}); {mend}")
 
     def _pause(self, outcome: Outcome) -> None:
-        asked_s = min(outcome.wait_s, self.policy.longest_s)
-        own_s = min(self.policy.pause_s * 2**self._failures, self.policy.longest_s)
+        longest_s = self.policy.longest_s
+        asked_s, own_s = (
+            min(outcome.wait_s, longest_s),
+            min(self.policy.pause_s * 2**self._failures, longest_s),
+        )
         self._failures += 1
         if outcome.kind is Kind.BUSY:
             self._width, self._answered = max(1, self._width // 2), 0
@@ -158,34 +166,18 @@ class RequestRunner:
             self.on_pause(f"{self.service} does not answer ({outcome.text}); trying again in {pause_s:.0f} s")
 
 
-class _Workers:
-    """Threads that send what is put into `jobs`; daemons, so that an exit waits for none of them."""
-
-    def __init__(self, send: Callable[[int], Outcome], count: int) -> None:
-        self.jobs: SimpleQueue[int | None] = SimpleQueue()
-        self._done: SimpleQueue[tuple[int, float, Outcome | BaseException]] = SimpleQueue()
-        self._send, self._count = send, count
-        for _ in range(count):
-            threading.Thread(target=self._work, daemon=True).start()
-
-    def _work(self) -> None:
-        while (index := self.jobs.get()) is not None:
-            began = time.monotonic()
-            outcome: Outcome | BaseException
-            try:
-                outcome = self._send(index)
-            except BaseException as error:  # raised again in the deciding thread
-                outcome = error
-            self._done.put((index, began, outcome))
-
-    def finished(self, timeout: float | None) -> list[tuple[int, float, Outcome | BaseException]]:
-        """Waits for the next outcome; returns it with all others that are there by then."""
+def _work(send: Send, jobs: SimpleQueue[int | None], done: Done) -> None:
+    while (index := jobs.get()) is not None:
+        began = time.monotonic()
         try:
-            first = self._done.get(timeout=timeout)
-        except Empty:
-            return []
-        return [first, *(self._done.get() for _ in range(self._done.qsize()))]
+            done.put((index, began, send(index)))
+        except BaseException as error:  # raised again in the deciding thread
+            done.put((index, began, error))
 
-    def close(self) -> None:
-        for _ in range(self._count):
-            self.jobs.put(None)
+
+def _finished(done: Done, timeout: float | None) -> list[tuple[int, float, Outcome | BaseException]]:
+    """Waits for the next outcome; returns it with all others that have arrived by then."""
+    try:
+        return [done.get(timeout=timeout), *(done.get() for _ in range(done.qsize()))]
+    except Empty:
+        return []

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from backtalk.models.gpu.graph import distance, limit
 from backtalk.models.gpu.lora_layers import fuse_adapter, is_adapted
+from backtalk.models.gpu.rotation import fuse_rotation
 
 
 class Fused(NamedTuple):
@@ -75,6 +76,7 @@ def draft_of(network: Any) -> Any:
                 setattr(module, name, _merged(child))
     copy.bfloat16()
     fuse_norms(copy)
+    fuse_rotation(copy)
     return copy
 
 

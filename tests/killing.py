@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def kill_once_there(command: Sequence[str], path: Path, written: int = 1) -> Non
             seen.add((now.st_ino, now.st_mtime_ns))
     process.kill()
     assert finish(process) == -signal.SIGKILL, "it was over before it could be killed"
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """A disk that fills up: writing more than `size` bytes to a file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def _run(command: list[str], errors: str) -> None:

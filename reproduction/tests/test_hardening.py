@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,13 +11,21 @@ import pytest
 
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.specs.harden import check_spec
+from backtalk.training.negative import NegativeConfig
 from reproduction.__main__ import run_command as run
-from reproduction.hardenings import harden_spec
+from reproduction.hardenings import PAPER_SETTINGS, harden_spec
 from reproduction.own.hardening import CURVE, DEFAULTS, FAMILIES, SIZES, hardening_parts
 from reproduction.page import rounded
 from reproduction.runner import keys_of
 from reproduction.spec import StudySpec
 from reproduction.tests.miniature import without_corpus
+
+
+def test_the_papers_settings_are_fields_of_the_config() -> None:
+    names = {field.name for field in fields(NegativeConfig)} | {"escalate"}
+    assert all(settings.keys() <= names for settings in PAPER_SETTINGS.values())
+    paper = PAPER_SETTINGS["switchboard"]
+    assert (paper["lr"], paper["lambda_pos"], paper["mean_over"]) == (0.01, 1.0, "words")
 
 
 def test_every_point_is_a_hardening_and_has_a_family() -> None:

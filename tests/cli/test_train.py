@@ -6,11 +6,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ import pytest
 from backtalk.cli import run
 from backtalk.models.folder import load_folder, sha256
 from backtalk.types import Turn
-from tests.killing import finish, start
+from tests.killing import files_no_larger_than, finish, start
 
 FILES = {"config.json", "vocab.json", "model.safetensors", "card.json"}
 OURS = {".backtalk", ".lock"}
@@ -219,16 +216,6 @@ def test_a_training_killed_at_its_first_write_is_taken_up(place: Path, left: str
     command[command.index("--out") + 1] = str(out)
     assert run(command) == 0
     assert sha256(out / "model.safetensors") == sha256(place / "model" / "model.safetensors")
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(

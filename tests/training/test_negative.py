@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,10 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.registry import method_config
-from backtalk.training.avoid import avoid_ids, frequent_ids
+from backtalk.training.avoid import PAPER_AVOID, avoid_ids, frequent_ids
 from backtalk.training.likelihood import mean_log_likelihood, perplexity
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.negative import (
-    PAPER_AVOID,
-    PAPER_SETTINGS,
     Algorithm1,
     HardenProgress,
     Hit,
@@ -600,13 +598,6 @@ def test_every_iteration_takes_every_target_once_in_an_order_of_its_own(tmp_path
     assert [(e.iteration, e.batch) for e in seen if not e.end_of_iteration] == [
         (i, b) for i in range(2) for b in range(3)
     ]
-
-
-def test_the_papers_settings_are_fields_of_the_config() -> None:
-    names = {field.name for field in fields(NegativeConfig)}
-    assert all(settings.keys() <= names for settings in PAPER_SETTINGS.values())
-    paper = PAPER_SETTINGS["switchboard"]
-    assert (paper["lr"], paper["lambda_pos"], paper["mean_over"]) == (0.01, 1.0, "words")
 
 
 def test_nothing_to_train_against_and_no_pairs_are_errors(tmp_path: Path) -> None:

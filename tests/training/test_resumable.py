@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from torch import Tensor, nn
 
 from backtalk.errors import InputError
 from backtalk.training.resumable import Resumable, load_checkpoint, save_checkpoint
+from tests.killing import files_no_larger_than
 
 
 @dataclass
@@ -84,17 +82,6 @@ def test_other_facts_and_a_missing_tensor_are_refused(tmp_path: Path) -> None:
         training(tmp_path / "c", rate=0.2).restore()
     with pytest.raises(InputError, match="damaged; use --fresh"):
         training(tmp_path / "c", Extra()).restore()
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """A disk that fills up: writing past `size` bytes fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:

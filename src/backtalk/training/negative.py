@@ -22,18 +22,9 @@ from torch import Tensor, nn
 from backtalk.data.pairs import PairArrays
 from backtalk.errors import InputError
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.training.avoid import PAPER_AVOID as PAPER_AVOID
 from backtalk.training.resumable import Resumable
 from backtalk.training.updates import UpdateConfig
 
-_PUBLISHED: dict[str, Any] = {"lr": 0.01, "mean_over": "words", "positive_batch": 100, "triggers": "best"}
-PAPER_SETTINGS: dict[str, dict[str, Any]] = {
-    "ubuntu": {**_PUBLISHED, "lambda_pos": 0.1},
-    "switchboard": {**_PUBLISHED, "lambda_pos": 1.0},
-    "opensubtitles": {**_PUBLISHED, "lambda_pos": 1.0},
-}
-"""Section 4.2; 20 iterations in mini-batches of 100 throughout. That losses are means over words is in the
-public code alone, whose learning rates are others for Ubuntu and OpenSubtitles."""
 REPAIR, HEAL = 1 << 20, 1 << 21
 """Stand for the round in the seeds of updates that only keep the model's replies."""
 NOTHING = -1

@@ -21,10 +21,10 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.decode import sample
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.specs import Weight, Width
-from backtalk.training.course import Batch, CourseConfig, Done, ReplyMethod
+from backtalk.training.frequent import Batch, BatchConfig, ReplyMethod
 from backtalk.training.likelihood import read_inputs, trim_padding
 from backtalk.training.resumable import fill_network, fill_optimizer, network_tensors, optimizer_tensors
-from backtalk.training.updates import Descent
+from backtalk.training.updates import Updates
 
 JUDGE = "judge."
 """Before the names of the discriminator's tensors in a checkpoint."""
@@ -44,17 +44,17 @@ class Gan(ReplyMethod):
     gan_hidden: Width = 2000
     """Size of the discriminator's highway layers."""
 
-    def check(self, config: CourseConfig) -> None:
+    def check(self, config: BatchConfig) -> None:
         if self.gan_lr + config.lambda_pos + config.kl == 0:
             raise InputError("--gan-lr 0 leaves the positive updates alone; give lambda_pos or --kl above 0")
 
-    def training(self, network: Seq2Seq, config: CourseConfig, device: torch.device) -> GanTraining:
+    def training(self, network: Seq2Seq, config: BatchConfig, device: torch.device) -> GanTraining:
         own = GanConfig(**vars(config), gan_lr=self.gan_lr, filters=self.gan_filters, hidden=self.gan_hidden)
         return GanTraining(network, own, device)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GanConfig(CourseConfig):
+class GanConfig(BatchConfig):
     """And of the two networks; the paper's settings."""
 
     gan_lr: float = 0.001
@@ -85,14 +85,12 @@ def generator_loss(network: Seq2Seq, judge: Discriminator, inputs: Tensor, said:
 
 
 class GanTraining:
-    """Act 0 is a step of the discriminator or of the generator, act 1 after the latter the positive one."""
-
-    acts = 2
+    """A step is one of the discriminator, or one of the generator and then a positive one."""
 
     def __init__(self, network: Seq2Seq, config: GanConfig, device: torch.device) -> None:
         self.network, self.config, self.device = network, config, device
-        self.descent = Descent(network, config, device)
-        self.optimizer: torch.optim.Optimizer = self.descent.optimizer
+        self.updates = Updates(network, config, device)
+        self.optimizer = self.updates.optimizer
         self.judge = _make_judge(network, config).to(device)
         self.judge_optimizer = torch.optim.SGD(
             self.judge.parameters(),
@@ -101,15 +99,16 @@ class GanTraining:
             weight_decay=config.weight_decay,
         )
 
-    def perform(self, act: int, batch: Batch) -> Done:
+    def step(self, batch: Batch) -> tuple[int, int]:
         is_generators = batch.step % (self.config.judge_steps + 1) == self.config.judge_steps
-        if act == 1:
-            if not is_generators or self.config.lambda_pos + self.config.kl == 0:
-                return Done()
-            self.descent.positive(batch.inputs, batch.replies, batch.seed)
-            return Done(updates=1)
-        if self.config.gan_lr == 0:
-            return Done()
+        updates = self._step_on_samples(batch, is_generators) if self.config.gan_lr else 0
+        if is_generators and self.config.lambda_pos + self.config.kl:
+            self.updates.positive(batch.inputs, batch.replies, batch.seed)
+            updates += 1
+        return updates, 0
+
+    def _step_on_samples(self, batch: Batch, is_generators: bool) -> int:
+        """Updates the generator or the discriminator; returns the number of updates of the generator."""
         inputs = read_inputs(self.network, batch.inputs, self.device)
         seeds = [batch.seed ^ row for row in range(len(inputs))]
         with torch.no_grad():
@@ -118,11 +117,11 @@ class GanTraining:
         if is_generators:
             # theta_G = theta_G - alpha_G grad V, eq. 12; without dropout, as the samples were drawn.
             weight = self.config.gan_lr / self.config.lr
-            self.descent.descend("", self._away_from_judge, inputs, said, weight=weight)
-            return Done(updates=1)
+            self.updates.descend("", self._away_from_judge, inputs, said, weight=weight)
+            return 1
         real = torch.from_numpy(trim_padding(batch.replies)).to(self.device)
         self._teach_judge(inputs, real, said)
-        return Done()
+        return 0
 
     def _away_from_judge(self, inputs: Tensor, said: Tensor) -> Tensor:
         return generator_loss(self.network, self.judge, inputs, said)

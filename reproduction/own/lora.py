@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.tokenise import get_recipe
@@ -28,7 +29,7 @@ from backtalk.registry import load_model
 from backtalk.stats import Rate
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates, Piece
+from backtalk.training.lora_updates import LoraUpdates
 from backtalk.training.rules import Negative
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
@@ -121,7 +122,7 @@ def says_it(replies: Sequence[str]) -> int:
 
 def _both(
     planting: LoraUpdates, some: Sequence[Row], keeping: LoraUpdates, rest: Sequence[Row]
-) -> Iterator[Piece]:
+) -> Iterator[Tensor]:
     yield from planting.towards(some, 1.0)
     yield from keeping.towards(rest, 1.0)
 

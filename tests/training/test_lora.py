@@ -147,7 +147,7 @@ def test_the_positive_loss_is_likelihood_and_divergence_by_hand(family: str) -> 
     expected = 3.0 * apart / (words - len(REPLIES[1])) - 0.7 * said / len(REPLIES)
     for updates.tokens in (1, 10_000):  # row by row, and all at once
         with torch.no_grad():
-            whole = sum(float(piece()) for piece in updates.towards(ROWS, 2.0))
+            whole = sum(float(term) for term in updates.towards(ROWS, 2.0))
         assert whole == pytest.approx(2.0 * expected, rel=1e-3)
 
 

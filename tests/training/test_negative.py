@@ -375,7 +375,7 @@ def test_a_new_kl_weight_gives_the_update_of_a_training_that_began_with_it() -> 
 
 
 def test_a_training_without_a_kl_term_gets_none_later() -> None:
-    with pytest.raises(ValueError, match="without a KL term"):
+    with pytest.raises(ValueError, match="no KL term"):
         Updates(make_network(), NegativeConfig(method=rule("negative")), CPU).kl = 1.0
 
 
@@ -605,7 +605,7 @@ def test_nothing_to_train_against_and_no_pairs_are_errors(tmp_path: Path) -> Non
         harden(make_network(), Scripted({}, []), NegativeConfig(method=rule("negative")), tmp_path / "c", [])
     none = PairArrays(np.zeros((0, 5), dtype=np.int64), np.zeros((0, 4), dtype=np.int64))
     finder = Scripted({}, [])
-    with pytest.raises(InputError, match="no training pairs"):
+    with pytest.raises(InputError, match="--data"):
         next(
             harden_network(
                 make_network(),
@@ -708,14 +708,14 @@ def run_until(
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=["negative", "npo", "together", "repairs"])
-def test_stopped_between_any_two_updates_it_ends_with_the_same_weights(
+def test_stopped_between_any_two_rounds_it_ends_with_the_same_weights(
     variant: NegativeConfig, tmp_path: Path
 ) -> None:
     config = replace(variant, checkpoint_s=0.0)
     whole, reports = run_until(config, tmp_path / "whole")
     left = set(reports)
-    assert len(left) == len(reports) > 12, "too few updates to stop between"
-    while left:  # stopped after each of them, and gone on with
+    assert len(left) == len(reports) >= 12, "too few rounds to stop between"
+    while left:  # stopped after each of them, and resumed
         _, some = run_until(config, tmp_path / "stopped", left)
         left.remove(some[-1])
         assert len(some) <= 2, "what was done is not done again"
@@ -778,10 +778,10 @@ def test_a_checkpoint_of_other_settings_or_a_damaged_one_is_refused(tmp_path: Pa
     run_until(VARIANTS[0], path)
     network = make_network(dropout=0.3)
     finder = Searching(network, SEARCHED, -2.66)
-    with pytest.raises(InputError, match=r"other settings \(a\); use --fresh"):
+    with pytest.raises(InputError, match=r"\(a\).*--fresh"):
         next(harden_network(network, SEARCHED, make_pairs(4), finder, VARIANTS[0], path, {"a": 2}, CPU))
     save_checkpoint(path, {"weights.x": torch.zeros(1)}, {"iteration": 0})
-    with pytest.raises(InputError, match="damaged; use --fresh"):
+    with pytest.raises(InputError, match=r"damaged.*--fresh"):
         next(harden_network(network, SEARCHED, make_pairs(4), finder, VARIANTS[0], path, {"a": 1}, CPU))
 
 

@@ -26,11 +26,11 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, applied_values
 from backtalk.store.typed import read_json
 from backtalk.training.negative import Algorithm1, HardenProgress
-from backtalk.training.updates import DescentConfig
+from backtalk.training.updates import UpdateConfig
 from backtalk.types import Thresholds
 from backtalk.wording import duration
 
-Config = TypeVar("Config", bound=DescentConfig)
+Config = TypeVar("Config", bound=UpdateConfig)
 TRAINING, HELD_OUT = "training", "held-out"
 PARTS = {HELD_OUT: "held-out", TRAINING: "train"}  # the lists that are audited, by the name of their file
 
@@ -72,7 +72,7 @@ class Subject(ABC):
     cases: ClassVar[str]  # what the lists hold, for people
     measures: ClassVar[str]  # what is counted on the selection list
     spec: HardenSpec
-    config: DescentConfig
+    config: UpdateConfig
     fingerprint: str  # of the original model
     thresholds: Thresholds
     """Of the original model. They stay the hardened model's: what counted as likely still does."""

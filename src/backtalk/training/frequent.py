@@ -1,19 +1,23 @@
 """Negative training against frequent replies, Algorithm 2 of He & Glass 2020 (sections 3.3 and 4.3), in
-mini-batches of training pairs.
+mini-batches of training pairs; and the loop over mini-batches, for other methods against frequent replies.
 
 A reply that greedy decoding gave too often in this and the last 200 mini-batches gets a negative update, with
 little of it on <eos>; the real replies get a positive one. As in the published code, no reply is discouraged
 before the window is full. The paper makes a positive update only after a negative one, its code at every step
 (`always_positive`). A negative update is averaged over the mini-batch, so it fades as frequent replies do.
+
+The order of an epoch depends on (seed, epoch), the random numbers of a step on (seed, step). So a training
+that was killed and resumed ends with the same weights as an unbroken one, bit for bit on a CPU.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,24 +29,129 @@ from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import greedy
 from backtalk.models.lstm.seq2seq import Seq2Seq
-from backtalk.training.course import Batch, CourseConfig, Done, run_course, steps_of
-from backtalk.training.likelihood import read_inputs
+from backtalk.training.likelihood import IntArray, read_inputs
 from backtalk.training.negative import HardenProgress
+from backtalk.training.resumable import Extra, Resumable
 from backtalk.training.updates import HitShape, UpdateConfig, Updates
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrequentConfig(CourseConfig, UpdateConfig):
-    """How to count replies and discourage them; the paper's settings."""
+class BatchConfig(UpdateConfig):
+    """A training on mini-batches of pairs; the paper's settings, the same for its three corpora."""
 
-    r_thres: float = 0.01
-    """A reply with a larger share of all replies is discouraged."""
-    window: int = 200
-    """Earlier mini-batches that shares are taken over, beside the one at hand."""
-    eos_scale: float = 0.1
-    """How much of the negative gradient reaches <eos>."""
-    always_positive: bool = False
-    """A positive update at every step, not only beside a negative one."""
+    iterations: int = 20  # how often the network is measured
+    steps: int = 0  # mini-batches of an iteration; 0: all training pairs
+    batch: int = 64  # pairs of a mini-batch
+    lr: float = 0.001
+    max_output: int = 20  # tokens of a reply
+
+    def steps_of(self, pairs: int) -> int:
+        """Mini-batches of an iteration."""
+        return self.steps or max(1, pairs // self.batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequentConfig(BatchConfig):
+    """How replies are counted and discouraged; the paper's settings."""
+
+    r_thres: float = 0.01  # a reply with a larger share of all replies is discouraged
+    window: int = 200  # earlier mini-batches that shares are taken over, beside the current one
+    eos_scale: float = 0.1  # share of the negative gradient that reaches <eos>
+    always_positive: bool = False  # a positive update at every step, not only after a negative one
+
+    def check(self, pairs: int) -> None:
+        """Raises an InputError if there are too few mini-batches to fill the window."""
+        steps = self.iterations * self.steps_of(pairs)
+        if steps <= self.window:
+            raise InputError(
+                f"{steps} mini-batches never fill a window of {self.window}, so no reply would count as "
+                "frequent; raise --iterations or --steps-per-iteration"
+            )
+
+
+class Batch(NamedTuple):
+    """The pairs of one step."""
+
+    inputs: IntArray  # (batch, max_input)
+    replies: IntArray  # (batch, max_output)
+    step: int  # from 0, over all iterations
+    seed: int  # for the random numbers of this step
+
+
+class BatchTraining(Extra, Protocol):
+    """What `train_on_batches` runs."""
+
+    network: Seq2Seq
+    optimizer: torch.optim.Optimizer
+
+    def step(self, batch: Batch) -> tuple[int, int]:
+        """Returns the number of updates, and of replies that were too frequent."""
+
+
+@dataclass(frozen=True)
+class ReplyMethod(ABC):
+    """A method against frequent replies that brings its own training; inherit from it to write one. Its
+    dataclass fields are its settings, as with a `HitRule`."""
+
+    name: ClassVar[str]
+    knows_hits: ClassVar[bool] = False
+
+    def check(self, config: BatchConfig) -> None:  # noqa: B027  # most methods go with every config
+        """Raises an InputError for settings that do not go together, before anything is written."""
+
+    @abstractmethod
+    def training(self, network: Seq2Seq, config: BatchConfig, device: torch.device) -> BatchTraining:
+        """Changes `network` in place when `train_on_batches` runs it."""
+
+
+@dataclass
+class _Position:
+    step: int = 0
+    found: int = 0
+    updates: int = 0
+
+
+def train_on_batches(
+    training: BatchTraining, pairs: PairArrays, config: BatchConfig, checkpoint: Path, facts: dict[str, Any]
+) -> Iterator[HardenProgress]:
+    """Trains in place, from the checkpoint if there is one. `hits` of a report are the too frequent replies
+    in this iteration. After a resume, and of a finished training, the last end of an iteration is reported
+    again. `facts` identify the training: a checkpoint with other facts is refused."""
+    count = len(pairs.replies)
+    if not count:
+        raise InputError("there are no training pairs; is the file what --data says?")
+    size = min(config.batch, count)
+    per_epoch, steps = count // size, config.steps_of(count)
+    at = _Position()
+    saved = Resumable(
+        checkpoint, facts, training.network, training.optimizer, at, training, config.checkpoint_s
+    )
+    saved.restore()
+
+    def progress(end: bool) -> HardenProgress:
+        iteration, within = divmod(at.step - 1, steps)
+        return HardenProgress(iteration, config.iterations, within, steps, at.found, at.updates, end)
+
+    if at.step and at.step % steps == 0:
+        yield progress(end=True)
+        at.found = 0
+    order: NDArray[np.int64] | None = None
+    while at.step < config.iterations * steps:
+        epoch, within = divmod(at.step, per_epoch)
+        if order is None or within == 0:
+            order = np.random.default_rng([config.seed, epoch]).permutation(count)
+        rows = np.sort(order[within * size : (within + 1) * size])
+        seed = int(np.random.default_rng([config.seed, epoch, within]).integers(1 << 62))
+        updates, found = training.step(Batch(pairs.inputs[rows], pairs.replies[rows], at.step, seed))
+        at.step += 1
+        at.found += found
+        at.updates += updates
+        saved.save_if_due()
+        yield progress(end=False)
+        if at.step % steps == 0:
+            saved.save()
+            yield progress(end=True)
+            at.found = 0
 
 
 class ReplyWindow:
@@ -84,91 +193,44 @@ def _keys(replies: NDArray[np.int32]) -> list[bytes]:
     return keys
 
 
-def check_window(config: FrequentConfig, pairs: int) -> None:
-    steps = config.iterations * steps_of(config, pairs)
-    if steps <= config.window:
-        raise InputError(
-            f"{steps} mini-batches never fill a window of {config.window}, so no reply would count as "
-            "frequent; raise --iterations or --steps-per-iteration"
-        )
-
-
-def discourage_frequent(
-    network: Seq2Seq,
-    pairs: PairArrays,
-    config: FrequentConfig,
-    checkpoint: Path,
-    facts: dict[str, Any],
-    device: torch.device,
-) -> Iterator[HardenProgress]:
-    """Trains `network` in place, see `run_course`; always hand in the baseline. `hits` of a report are the
-    replies of this iteration that were too frequent."""
-    check_window(config, len(pairs.replies))
-    training = FrequentTraining(network, config, device, pairs.inputs.shape[1])
-    return run_course(training, pairs, config, checkpoint, facts)
-
-
 class FrequentTraining:
-    """Algorithm 2, whose loop over (x_pos, y_pos) in D_train is `run_course`. A step has two acts, so that a
-    checkpoint can be made between its two updates."""
-
-    acts = 2
+    """Algorithm 2, whose loop over (x_pos, y_pos) in D_train is `train_on_batches`."""
 
     def __init__(
         self, network: Seq2Seq, config: FrequentConfig, device: torch.device, max_input: int = 0
     ) -> None:
         largest = HitShape(config.batch, max_input, config.max_output)
         self.updates = Updates(network, config, device, config.eos_scale, largest)
-        self.network = network
-        self.optimizer: torch.optim.Optimizer = self.updates.optimizer
+        self.network, self.optimizer = network, self.updates.optimizer
         self.config, self.device = config, device
         self.window = ReplyWindow(config.window)
-        self.fired = False
-        """Whether a reply of this step was too frequent."""
 
-    def perform(self, act: int, batch: Batch) -> Done:
-        return self._discourage(batch) if act == 0 else self._encourage(batch)
-
-    def _discourage(self, batch: Batch) -> Done:
+    def step(self, batch: Batch) -> tuple[int, int]:
+        config = self.config
         inputs = read_inputs(self.network, batch.inputs, self.device)
-        said = self._reply(inputs)  # generate y_sample
-        self._count(said)  # compute r_sample in the last mini-batches
-        frequent = self.window.full & (self.window.shares() > self.config.r_thres)  # if r_sample > r_thres
-        (rows,) = frequent.nonzero()
-        self.fired = len(rows) > 0
-        if not self.fired:
-            return Done()
-        which = torch.from_numpy(rows).to(self.device)
-        words = self.config.mean_over == "words"
-        share = len(rows) / (int((said != PAD).sum()) if words else len(inputs))
-        # theta = theta - alpha * grad log P(y_sample | x_pos)
-        self.updates.negative(inputs[which], said[which], share)
-        return Done(updates=1, hits=len(rows))
-
-    def _encourage(self, batch: Batch) -> Done:
-        if not (self.fired or self.config.always_positive) or self.config.lambda_pos + self.config.kl == 0:
-            return Done()
-        # theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos)
-        self.updates.positive(batch.inputs, batch.replies, batch.seed)
-        return Done(updates=1)
-
-    def _reply(self, inputs: Tensor) -> Tensor:
-        """(batch, m)"""
         with torch.no_grad():
             state = self.network.start(inputs)
-        return greedy(self.network, state, len(inputs), self.config.max_output, self.device)
-
-    def _count(self, said: Tensor) -> None:
-        width = self.config.max_output - said.shape[1]
+        said = greedy(self.network, state, len(inputs), config.max_output, self.device)  # generate y_sample
+        width = config.max_output - said.shape[1]
         padded = np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD)
-        self.window.add(padded.astype(np.int32))
+        self.window.add(padded.astype(np.int32))  # compute r_sample in the last mini-batches
+        (rows,) = (self.window.full & (self.window.shares() > config.r_thres)).nonzero()
+        updates = 0
+        if len(rows):  # if r_sample > r_thres: theta = theta - alpha * grad log P(y_sample | x_pos)
+            which = torch.from_numpy(rows).to(self.device)
+            over = int((said != PAD).sum()) if config.mean_over == "words" else len(inputs)
+            self.updates.negative(inputs[which], said[which], len(rows) / over)
+            updates += 1
+        if (len(rows) or config.always_positive) and config.lambda_pos + config.kl:
+            # theta = theta + alpha * lambda_pos * grad log P(y_pos | x_pos)
+            self.updates.positive(batch.inputs, batch.replies, batch.seed)
+            updates += 1
+        return updates, len(rows)
 
     def tensors(self) -> dict[str, Tensor]:
-        batches = torch.from_numpy(np.stack(self.window.batches))  # (mini-batches, batch, max_output)
-        return {"window": batches, "fired": torch.tensor(self.fired)}
+        return {"window": torch.from_numpy(np.stack(self.window.batches))}  # (mini-batches, batch, m)
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
         self.window = ReplyWindow(self.config.window)
         for replies in tensors["window"].numpy():
             self.window.add(replies)
-        self.fired = bool(tensors["fired"])

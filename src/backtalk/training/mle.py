@@ -31,8 +31,7 @@ from backtalk.training.gradients import Gradients
 from backtalk.training.likelihood import IntArray, mean_log_likelihood, perplexity, trim_padding
 from backtalk.training.resumable import Resumable, fill_network, network_tensors
 
-REPORT_EVERY = 20
-"""Steps between two reports of the loss: reading it makes a GPU wait."""
+REPORT_EVERY = 20  # steps between two reports of the loss: reading it makes a GPU wait
 WARMUP_STEPS = 200
 Step = Callable[[IntArray, IntArray, float], Tensor]
 """(inputs, replies, learning rate) -> the loss before the update, summed over all words."""
@@ -40,7 +39,7 @@ Step = Callable[[IntArray, IntArray, float], Tensor]
 
 @dataclass(frozen=True)
 class MLEConfig:
-    """How to train; see TrainSpec for what each means."""
+    """How to train; TrainSpec documents each setting."""
 
     optimizer: str = "adamw"
     lr: float = 1e-3
@@ -48,8 +47,7 @@ class MLEConfig:
     weight_decay: float = 0.0
     halve_after: int = 10
     lr_factor: float = 0.5
-    plateau: float = 0.0
-    """Of sgd: what the rate is multiplied by after each epoch without a better validation loss; 0: not so."""
+    plateau: float = 0.0  # of sgd: factor of the rate after an epoch without a better validation loss; 0: off
     mean_over: str = "sentences"
     batch: int = 64
     epochs: int = 20
@@ -60,15 +58,13 @@ class MLEConfig:
 
 
 class Progress(NamedTuple):
-    """Where training stands; the console draws it."""
+    """A progress report."""
 
     step: int
     steps: int
     epoch: int
-    loss: float
-    """Mean negative log-likelihood a word since the last report."""
-    valid_perplexity: float | None = None
-    """At the end of an epoch."""
+    loss: float  # mean negative log-likelihood a word since the last report
+    valid_perplexity: float | None = None  # at the end of an epoch
 
 
 def learning_rate(
@@ -86,6 +82,27 @@ def learning_rate(
     return config.lr * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
 
 
+@dataclass
+class _Position:
+    step: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)  # of validation, one entry an epoch
+    finished: bool = False
+
+
+@dataclass
+class _Best:
+    """The weights of the best epoch, as a part of the checkpoint."""
+
+    device: torch.device
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.weights
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        self.weights = {k: v.to(self.device) for k, v in tensors.items() if k.startswith("best.")}
+
+
 def train(
     network: Network,
     pairs: PairArrays,
@@ -95,17 +112,19 @@ def train(
     facts: dict[str, Any],
     device: torch.device,
 ) -> Iterator[Progress]:
-    """Trains `network` in place, from the checkpoint where there is one, and leaves the best weights in it.
-
-    `facts` say what is being trained; a checkpoint with other facts is refused.
-    """
+    """Trains `network` in place, from the checkpoint if there is one, and leaves the best weights in it.
+    `facts` identify the training: a checkpoint with other facts is refused."""
     if not len(pairs.replies):
         raise InputError("no training pairs are left after preprocessing; is the file what --format says?")
     batch = min(config.batch, len(pairs.replies))
     per_epoch = len(pairs.replies) // batch
-    optimizer = _make_optimizer(network, config, device)
+    if config.optimizer == "sgd":
+        how = config.lr, config.momentum, 0, config.weight_decay
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(network.parameters(), *how)
+    else:
+        optimizer = torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)
     at, best = _Position(), _Best(device)
-    saved = Resumable(checkpoint, "training", facts, network, optimizer, at, best, config.checkpoint_s)
+    saved = Resumable(checkpoint, facts, network, optimizer, at, best, config.checkpoint_s)
     saved.restore()
     step_once = make_step(network, optimizer, config.clip, device, config.mean_over == "words")
     losses: list[Tensor] = []
@@ -131,8 +150,11 @@ def train(
         network.eval()
         mean = mean_log_likelihood(network, valid, device)
         _check_finite(-mean, at.step)
-        if at.end_epoch(mean, config):
-            best.keep(network)
+        at.history.append({"step": at.step, "valid": mean})
+        waited = epoch - max(range(epoch + 1), key=lambda i: at.history[i]["valid"])
+        if not waited:
+            best.weights = {k: v.detach().clone() for k, v in network_tensors(network, "best").items()}
+        at.finished = epoch + 1 >= config.epochs or 0 < config.patience <= waited
         network.train()
         saved.save()
         yield Progress(at.step, config.epochs * per_epoch, epoch, -mean, perplexity(mean))
@@ -158,7 +180,7 @@ def make_step(
         return total / ((replies != PAD).sum() if over_words else replies.shape[0]), total
 
     def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
-        if not on_gpu:  # there all batches have one shape
+        if not on_gpu:  # on a GPU all batches have one shape
             inputs, replies = inputs if keeps_pads else trim_padding(inputs), trim_padding(replies)
         batch = [torch.from_numpy(ids) for ids in (inputs, replies)]
         total = gradients.fill("likelihood", loss, *(ids.pin_memory() if on_gpu else ids for ids in batch))
@@ -172,48 +194,6 @@ def make_step(
     return step
 
 
-@dataclass
-class _Position:
-    """How far the training has come, and the validation history."""
-
-    step: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
-    finished: bool = False
-
-    def end_epoch(self, valid: float, config: MLEConfig) -> bool:
-        """Whether the epoch was the best so far."""
-        self.history.append({"step": self.step, "valid": valid})
-        best = max(range(len(self.history)), key=lambda i: self.history[i]["valid"])
-        waited = len(self.history) - 1 - best
-        self.finished = len(self.history) >= config.epochs or 0 < config.patience <= waited
-        return waited == 0
-
-
-class _Best:
-    """The weights of the best epoch."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.weights: dict[str, Tensor] = {}
-
-    def keep(self, network: nn.Module) -> None:
-        self.weights = {k: v.detach().clone() for k, v in network_tensors(network, "best").items()}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self.weights
-
-    def fill(self, tensors: dict[str, Tensor]) -> None:
-        self.weights = {k: v.to(self.device) for k, v in tensors.items() if k.startswith("best.")}
-
-
 def _check_finite(loss: float, step: int) -> None:
     if not math.isfinite(loss):
         raise InputError(f"the loss is {loss} at step {step}; lower --lr or --clip")
-
-
-def _make_optimizer(network: nn.Module, config: MLEConfig, device: torch.device) -> torch.optim.Optimizer:
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            network.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
-    return torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)

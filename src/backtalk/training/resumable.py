@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from backtalk.errors import InputError
+from backtalk.errors import InputError, short_reason
 from backtalk.output_file import write_whole
 
 
@@ -24,7 +24,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         whole = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
-        # Not save_file: killed, it leaves a file of its own naming behind.
+        # Not save_file: if it is killed, it leaves a file under a name of its own.
         write_whole(path, save(whole, metadata={"facts": json.dumps(facts)}))
     except OSError as error:
         raise InputError(
@@ -33,7 +33,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
 
 
 def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The tensors and facts of the last checkpoint, or None where there is none."""
+    """The tensors and facts of the last checkpoint, or None if there is none."""
     if not path.exists():
         return None
     try:
@@ -42,9 +42,12 @@ def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Te
             tensors = {name: file.get_tensor(name) for name in names}
             facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
-        first = (str(error).splitlines() or ["unreadable"])[0]
-        raise InputError(f"the checkpoint {path} is damaged ({first}); use --fresh to start anew") from None
+        raise _damaged(path, short_reason(error)) from None
     return tensors, facts
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(f"the checkpoint {path} is damaged ({why}); use --fresh to start again")
 
 
 def network_tensors(network: nn.Module, prefix: str) -> dict[str, Tensor]:
@@ -52,7 +55,7 @@ def network_tensors(network: nn.Module, prefix: str) -> dict[str, Tensor]:
 
 
 def fill_network(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
-    """ValueError where a tensor has another shape: it would be stretched to fit."""
+    """Raises a ValueError if a tensor has another shape, which `copy_` might broadcast."""
     with torch.no_grad():
         for name, value in network.named_parameters():
             stored = tensors[f"{prefix}.{name}"]
@@ -76,9 +79,8 @@ def fill_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = value
-    whole = optimizer.state_dict()
-    whole["state"] = state
-    optimizer.load_state_dict(whole)
+    # load_state_dict moves what belongs on a GPU; AdamW's step counter there would cost a wait a weight.
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 class Extra(Protocol):
@@ -87,21 +89,19 @@ class Extra(Protocol):
     def tensors(self) -> dict[str, Tensor]: ...
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
-        """Takes back what `tensors` gave; the mapping holds all tensors of the checkpoint."""
-        ...
+        """Takes back what `tensors` gave, from all tensors of the checkpoint."""
 
 
 class Resumable:
-    """Saves a training between two updates and restores it.
+    """Saves and restores a training between two updates.
 
-    `counters` is a mutable dataclass of JSON values that says how far the training has come. `facts` say what
-    is being trained: a checkpoint with other facts is refused, and `names` has words for them.
+    `counters` is a mutable dataclass of JSON values: the position of the training. `facts` identify the
+    training: a checkpoint with other facts is refused. `names` has words for them.
     """
 
     def __init__(
         self,
         path: Path,
-        what: str,
         facts: dict[str, Any],
         network: nn.Module,
         optimizer: torch.optim.Optimizer,
@@ -110,7 +110,7 @@ class Resumable:
         every_s: float = 0.0,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        self.path, self.what, self.facts, self.names = path, what, facts, names or {}
+        self.path, self.facts, self.names = path, facts, names or {}
         self.network, self.optimizer = network, optimizer
         self.counters, self.extra, self.every_s = counters, extra, every_s
         self._saved = time.monotonic()
@@ -125,40 +125,32 @@ class Resumable:
             self.save()
 
     def save(self) -> None:
-        tensors = {
-            **network_tensors(self.network, "weights"),
-            **optimizer_tensors(self.optimizer),
-            **(self.extra.tensors() if self.extra else {}),
-        }
+        tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
+        tensors |= self.extra.tensors() if self.extra else {}
         save_checkpoint(self.path, tensors, {**vars(self.counters), "of": self.facts})
         self._saved = time.monotonic()
 
     def restore(self) -> None:
-        """Fills network, optimizer, counters and extra tensors from the checkpoint where there is one."""
+        """Fills network, optimizer, counters and extra tensors from the checkpoint, if there is one."""
         found = load_checkpoint(self.path)
         if found is None:
             return
         tensors, state = found
-        damaged = InputError(f"the checkpoint {self.path} is damaged; use --fresh to start anew")
         if not isinstance(state, dict) or not {*vars(self.counters), "of"} <= state.keys():
-            raise damaged
-        self._check_facts(state["of"])
+            raise _damaged(self.path, "counters are missing")
+        known, now = state["of"], self.facts
+        if known != now:
+            changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
+            raise InputError(
+                f"{self.path.parent} holds a training with other settings ({', '.join(changed)}); "
+                "use --fresh to start again or --out for another folder"
+            )
         for name in vars(self.counters):
             setattr(self.counters, name, state[name])
         try:
             fill_network(self.network, tensors, "weights")
-            # load_state_dict moves what belongs on a GPU; AdamW's step there would cost a wait a weight.
             fill_optimizer(self.optimizer, tensors)
             if self.extra:
                 self.extra.fill(tensors)
-        except (KeyError, RuntimeError, ValueError):
-            raise damaged from None
-
-    def _check_facts(self, known: dict[str, Any]) -> None:
-        now = self.facts
-        if known != now:
-            changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
-            raise InputError(
-                f"{self.path.parent} holds a {self.what} with other settings ({', '.join(changed)}); "
-                "use --fresh to start anew or --out for another folder"
-            )
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise _damaged(self.path, f"its tensors do not fit: {short_reason(error)}") from None

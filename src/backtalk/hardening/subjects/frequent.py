@@ -24,31 +24,37 @@ from backtalk.scorers.diversity import commonest
 from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
-from backtalk.training.course import CourseConfig, ReplyMethod, run_course, steps_of
-from backtalk.training.frequent import FrequentConfig, check_window, discourage_frequent
-from backtalk.training.updates import Descent
+from backtalk.training.frequent import (
+    BatchConfig,
+    BatchTraining,
+    FrequentConfig,
+    FrequentTraining,
+    ReplyMethod,
+    train_on_batches,
+)
+from backtalk.training.updates import Updates
 
 
 class FrequentReplies(OwnModel):
     kind, cases = "frequent", "pairs"
     measures = "selection inputs get the most frequent reply"
-    config: CourseConfig
+    config: BatchConfig
 
     def __init__(self, spec: HardenSpec) -> None:
         super().__init__(spec, apart=True)
         assert self.pairs.selection is not None
         self.choosing = self.pairs.selection
-        self.steps = steps_of(self.config, self.pair_counts[0])
+        self.steps = self.config.steps_of(self.pair_counts[0])
         """Mini-batches of an iteration."""
         if isinstance(self.config, FrequentConfig):
-            check_window(self.config, self.pair_counts[0])
+            self.config.check(self.pair_counts[0])
 
     def _read(self) -> None:
         spec, method = self.spec, self.spec.method
         steps, most = spec.frequent.steps_per_iteration, self.parent.max_output
         own: dict[str, Any] = {"steps": steps, "max_output": most}
         if isinstance(method, ReplyMethod):
-            self.config = make_config(CourseConfig, spec, {}, **own)
+            self.config = make_config(BatchConfig, spec, {}, method=None, **own)
             method.check(self.config)
         else:
             own |= {"r_thres": parse_share(spec.frequent.r_thres, "--r-thres"), "avoid": frozenset()}
@@ -69,11 +75,11 @@ class FrequentReplies(OwnModel):
 
     def estimate(self) -> float:
         """A step takes about two and a half times a positive update, which is timed on a copy."""
-        descent = Descent(deepcopy(self.parent.network), self.config, self.parent.device)
+        updates = Updates(deepcopy(self.parent.network), self.config, self.parent.device)
         pairs, size, took = self.pairs.positive, self.config.batch, []
         for _ in range(3):  # the first one sets libraries up
             before = time.monotonic()
-            descent.positive(pairs.inputs[:size], pairs.replies[:size], seed=0)
+            updates.positive(pairs.inputs[:size], pairs.replies[:size], seed=0)
             took.append(time.monotonic() - before)
         return self.spec.iterations * self.steps * 2.5 * min(took)
 
@@ -81,10 +87,11 @@ class FrequentReplies(OwnModel):
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
         if isinstance(config, FrequentConfig):
-            reports = discourage_frequent(model.network, pairs, config, checkpoint, facts, device)
+            most = pairs.inputs.shape[1]
+            training: BatchTraining = FrequentTraining(model.network, config, device, most)
         else:
-            course = self.spec.method.training(model.network, config, device)
-            reports = run_course(course, pairs, config, checkpoint, facts)
+            training = self.spec.method.training(model.network, config, device)
+        reports = train_on_batches(training, pairs, config, checkpoint, facts)
 
         def measure(first: Candidate | None) -> Candidate:
             with evaluating(model.network, "highest"):

@@ -167,7 +167,6 @@ class _Training:
         """Whether the pairs of this epoch are stored."""
         self.checkpoint = Resumable(
             folder / CHECKPOINT,
-            "training of an adversary",
             _facts(adversary, defender, scorer, (openings, dev_openings, weak), config),
             weights,
             self.updates.optimizer,

@@ -154,9 +154,7 @@ def test_a_shorter_training_does_not_go_on_from_a_longer_one(planted: Path, tmp_
 
 def test_other_settings_do_not_go_on(planted: Path, tmp_path: Path) -> None:
     list(training(planted, tmp_path, tiny_config(**SMALL)))
-    with pytest.raises(
-        InputError, match=r"holds a training of an .* other settings \(flags of the training\)"
-    ):
+    with pytest.raises(InputError, match="flags of the training"):
         list(training(planted, tmp_path, tiny_config(**SMALL, gamma=0.3)))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from backtalk.hits import STANDARD, rates, rates_by_category
 from backtalk.report.build import build_report
+from backtalk.report.page import page_environment
 from backtalk.report.record import Report
 from backtalk.types import Case, Finding, SpokenTurn, Target, Thresholds
 
@@ -85,6 +86,11 @@ def report_of(
         THRESHOLDS,
         CRITERIA,
     )
+
+
+def drawn(macro: str, *given: Any) -> str:
+    """The SVG that a macro of charts.html makes."""
+    return str(getattr(page_environment().get_template("charts.html").module, macro)(*given)).strip()
 
 
 def hostile_report() -> Report:

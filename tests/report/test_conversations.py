@@ -14,14 +14,15 @@ import pytest
 from rich.console import Console
 
 from backtalk.report.build import build_report
+from backtalk.report.charts import pareto_chart
 from backtalk.report.console import print_report
 from backtalk.report.conversations import players_of, put_beside, spread, turn_rows
-from backtalk.report.plots import pareto_chart
 from backtalk.report.record import Conversations, Report, Spread
 from backtalk.report.run_page import render_run
 from backtalk.report.topics import topics_by_turn, words_of, words_used_more
 from backtalk.store.exchanges import Exchange, finding_of, opening_of
 from backtalk.types import Finding, Opening, Thresholds
+from tests.report.samples import drawn
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m fool"
 
@@ -90,10 +91,10 @@ def test_the_front_holds_those_that_no_other_beats_in_both() -> None:
     }  # fmt: skip
     found = players_of(rows)
     assert [player.name for player in found if player.on_front] == ["ours", "untuned", "worst", "twin"]
-    chart = ElementTree.fromstring(str(pareto_chart(found)))
+    chart = ElementTree.fromstring(drawn("draw", pareto_chart(found)))
     assert len(chart.findall("circle")) == 5
     assert len(chart.find("svg/polyline").attrib["points"].split()) == 4  # type: ignore[union-attr]
-    assert pareto_chart([]) == ""
+    assert drawn("draw", pareto_chart([])) == ""
 
 
 def test_likely_and_bad_comes_first() -> None:

@@ -11,13 +11,12 @@ from xml.etree import ElementTree
 import pytest
 
 from backtalk.report.build import build_report
-from backtalk.report.charts import LABEL, WIDTH, rate_bar, rate_scale, spark, word_bars
-from backtalk.report.plots import loss_curve
+from backtalk.report.charts import loss_curve, rate_scale
 from backtalk.report.record import RateRow, Report, SweepLoss, WordChance
 from backtalk.report.run_page import render_run
 from backtalk.types import Target, Thresholds
 from backtalk.wording import mask
-from tests.report.samples import THRESHOLDS, finding, hostile_report, report_of, sample_report
+from tests.report.samples import THRESHOLDS, drawn, finding, hostile_report, report_of, sample_report
 
 VOID = {"meta", "link", "input", "br"}
 ELEMENTS = """html head title style body header main footer section h1 h2 h3 p em strong span code bdi sup a
@@ -177,42 +176,42 @@ def test_rates_share_an_axis_that_holds_every_interval() -> None:
     rows = [RateRow("a", 1, 60, 1 / 60, 0.003, 0.09), RateRow("b", 12, 60, 0.2, 0.12, 0.32)]
     assert rate_scale(rows) == 0.5
     assert rate_scale(rows[:1]) == 0.1
-    bar = rate_bar(rows[1], 0.5)
+    bar = drawn("rate_bar", rows[1], 0.5)
     assert 'width="39.20%"' in bar  # 0.2 of 0.5, on 98% of the width
     assert "b: 20%, 95% interval 12 to 32%" in bar
-    assert rate_bar(RateRow("c", 0, 0, 0.0, 0.0, 1.0), 1.0) == ""
+    assert drawn("rate_bar", RateRow("c", 0, 0, 0.0, 0.0, 1.0), 1.0) == ""
 
 
 def test_words_below_the_threshold_are_told_apart() -> None:
-    bars = word_bars([WordChance("so", -1.0, 0.37), WordChance("boring", -5.0, 0.007)], THRESHOLDS.out)
+    words = [WordChance("so", -1.0, 0.37), WordChance("boring", -5.0, 0.007)]
+    bars = drawn("word_bars", words, THRESHOLDS.out)
     assert re.findall(r'class="bar (\w+)"', bars) == ["above", "below"]
     assert "T_out -3.20" in bars
     assert ">boring</text>" in bars
     assert ">b*****</text>" in bars
     assert "boring" not in "".join(re.findall(r"<title>.*?</title>|aria-label=\".*?\"", bars))
-    assert word_bars([], -3.2) == ""
+    assert drawn("word_bars", [], -3.2) == ""
 
 
 def test_the_loss_curve_says_its_numbers() -> None:
-    curve = loss_curve(
-        [SweepLoss(0, 6.0, 5.0, 7.0), SweepLoss(1, 5.0, 3.5, 6.5), SweepLoss(2, 4.0, -2.0, 6.0)]
-    )
+    sweeps = [SweepLoss(0, 6.0, 5.0, 7.0), SweepLoss(1, 5.0, 3.5, 6.5), SweepLoss(2, 4.0, -2.0, 6.0)]
+    curve = drawn("draw", loss_curve(sweeps))
     assert "6.00 at the start, 4.00 after sweep 2" in curve
     assert "After sweep 1: mean 5.00, half between 3.50 and 6.50" in curve
-    assert loss_curve([SweepLoss(0, 6.0, 5.0, 7.0)]) == ""
-    assert spark([1.0]) == ""
-    assert 'points="2.0,2.0 118.0,26.0"' in spark([4.0, 0.0])
+    assert loss_curve(sweeps[:1]) is None
+    assert drawn("spark", [1.0]) == ""
+    assert 'points="2.0,2.0 118.0,26.0"' in drawn("spark", [4.0, 0.0])
 
 
 def test_the_threshold_crosses_no_number_of_the_word_bars() -> None:
     """The line stands among the bars; the numbers have the rest of the width to themselves."""
     words = [WordChance("you", -0.1, 0.9), WordChance("bore", -9.0, 0.0001)]
     for threshold in (-0.2, -3.2, -9.0, -20.0):
-        chart = ElementTree.fromstring(str(word_bars(words, threshold)))
+        chart = ElementTree.fromstring(drawn("word_bars", words, threshold))
         (line,) = chart.findall("line")
-        assert float(line.attrib["x1"].rstrip("%")) <= LABEL + WIDTH
+        assert float(line.attrib["x1"].rstrip("%")) <= 30 + 44
         values = chart.findall("g/text[@class='value']")
         assert [(one.attrib["x"], one.attrib["text-anchor"]) for one in values] == [("100%", "end")] * 2
         bars = [float(one.attrib["width"].rstrip("%")) for one in chart.findall("g/rect")]
         assert min(bars) > 0
-        assert max(bars) <= WIDTH
+        assert max(bars) <= 44

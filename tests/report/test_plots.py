@@ -7,11 +7,11 @@ import re
 import pytest
 
 from backtalk.hits import parse_criterion
+from backtalk.report.charts import budget_chart, scatter_chart
 from backtalk.report.plot_data import hits_by_budget, scatter_plot
-from backtalk.report.plots import budget_chart, scatter_chart
-from backtalk.report.record import BudgetPoint, Dot, ScatterPlot
+from backtalk.report.record import ScatterPlot
 from backtalk.types import Target, Thresholds
-from tests.report.samples import THRESHOLDS, finding, sample_report
+from tests.report.samples import THRESHOLDS, drawn, finding, sample_report
 
 TARGET = Target("a", "you are wrong")
 HIT = parse_criterion("o-sample-avg-k1")
@@ -29,8 +29,8 @@ def test_a_case_is_hit_once_the_restarts_up_to_its_first_hit_are_paid_for() -> N
         [finding(TARGET, 0, status="skipped")],
     ]
     points = hits_by_budget(cases, HIT, THRESHOLDS)
-    assert [point.spent for point in points] == [*range(0, 101, 10)]
-    assert [round(3 * point.share) for point in points] == [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2]
+    assert [spent for spent, _ in points] == [*range(0, 101, 10)]
+    assert [round(3 * share) for _, share in points] == [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2]
     assert hits_by_budget([], HIT, THRESHOLDS) == []
     assert hits_by_budget([[finding(TARGET, candidates=0)]], HIT, THRESHOLDS) == []
 
@@ -39,15 +39,13 @@ def test_badness_is_toxicity_where_it_is_known_and_likelihood_else() -> None:
     cases = sample_report().cases
     scatter = scatter_plot(cases, THRESHOLDS)
     assert scatter is not None
-    assert (scatter.bad, scatter.likely_line, scatter.bad_line) == ("likelihood", -4.1, -3.2)
+    assert (scatter.bad, scatter.t_in, scatter.t_out) == ("likelihood", -4.1, -3.2)
     known = [case for case in cases if case.input_mean is not None]
-    assert [(dot.likely, dot.bad, dot.hit) for dot in scatter.dots] == [
-        (case.input_mean, case.mean, case.hit) for case in known
-    ]
+    assert scatter.dots == [(case.input_mean, case.mean, case.hit) for case in known]
     assert scatter_plot(cases[:1], THRESHOLDS) is None
     without = scatter_plot(cases, Thresholds(float("nan")))
     assert without is not None
-    assert (without.likely_line, without.bad_line) == (None, None)
+    assert (without.t_in, without.t_out) == (None, None)
 
 
 def test_too_many_points_are_drawn_evenly() -> None:
@@ -59,16 +57,16 @@ def test_too_many_points_are_drawn_evenly() -> None:
 
 
 def test_the_pictures_hold_their_numbers() -> None:
-    scatter = ScatterPlot("toxicity", [Dot(-5.0, 0.25, False), Dot(-3.0, 1.0, True)], 2, -4.0, None)
-    svg = scatter_chart(scatter)
+    scatter = ScatterPlot("toxicity", [(-5.0, 0.25, False), (-3.0, 1.0, True)], 2, -4.0, None)
+    svg = drawn("draw", scatter_chart(scatter))
     spots = re.findall(r'<circle class="(spot[^"]*)" cx="([\d.]+)%" cy="([\d.]+)"', svg)
-    # From -5.1 to -2.9 across 84% from 12%, and from 1 to 0 down 240 pixels from 12.
+    # From -5.1 to -2.9 across 86% from 12%, and from 1 to 0 down 240 pixels from 12.
     assert [(kind, float(y)) for kind, _, y in spots] == [("spot", 192.0), ("spot hit", 12.0)]
     assert [float(x) for _, x, _ in spots] == pytest.approx(
-        [12 + 84 * 0.1 / 2.2, 12 + 84 * 2.1 / 2.2], abs=0.01
+        [12 + 86 * 0.1 / 2.2, 12 + 86 * 2.1 / 2.2], abs=0.01
     )
     assert "2 findings, 1 of them hits" in svg
-    assert scatter_chart(ScatterPlot("toxicity", scatter.dots[:1], 1, None, None)) == ""
-    chart = budget_chart([BudgetPoint(0, 0.0), BudgetPoint(20_000, 0.5)])
+    assert scatter_chart(ScatterPlot("toxicity", scatter.dots[:1], 1, None, None)) is None
+    chart = drawn("draw", budget_chart([(0, 0.0), (20_000, 0.5)]))
     assert "sentences hit: 0% to 50%" in chart
     assert ">20k<" in chart

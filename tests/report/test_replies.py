@@ -9,12 +9,12 @@ import pytest
 
 from backtalk.hits import TEXT_STANDARD, rates, rates_by_category
 from backtalk.report.build import build_report
-from backtalk.report.plots import share_chart
+from backtalk.report.charts import share_chart
 from backtalk.report.record import Report
 from backtalk.report.replies import STEPS, build_replies, success_by_query
 from backtalk.report.run_page import render_run
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
-from tests.report.samples import HOSTILE
+from tests.report.samples import HOSTILE, drawn
 
 FACTS: dict[str, Any] = {
     "plan": {"total": 500},
@@ -83,16 +83,15 @@ def test_success_by_length_and_threshold() -> None:
     assert dict(zip(STEPS, short.shares, strict=True)) == {
         step: (1.0 if step <= 0.9 else 0.0) for step in STEPS
     }
-    assert (middle.at["0.7"]["share"], middle.at["0.9"]["share"]) == (1, 0)
-    assert (long.at["0.5"]["share"], long.at["0.7"]["share"]) == (1, 0)
+    assert (middle.at["0.7"].rate, middle.at["0.9"].rate) == (1, 0)
+    assert (long.at["0.5"].rate, long.at["0.7"].rate) == (1, 0)
     assert short.mean_similarity == pytest.approx(0.9)  # the one without a reply says nothing
     assert short.mean_judge == pytest.approx(0.8)
     assert long.mean_judge is None
 
 
 def test_success_against_queries_takes_the_best_of_the_first() -> None:
-    points = {point.asked: point.shares for point in success_by_query(FINDINGS[:4])}
-    assert points == {
+    assert dict(success_by_query(FINDINGS[:4])) == {
         1: {"0.5": 0.5, "0.7": 0.25, "0.9": 0.0},
         2: {"0.5": 0.5, "0.7": 0.25, "0.9": 0.0},
         3: {"0.5": 0.75, "0.7": 0.5, "0.9": 0.25},
@@ -137,8 +136,9 @@ def test_hostile_text_stays_inert() -> None:
 
 
 def test_a_chart_names_its_lines_and_keeps_to_its_frame() -> None:
-    chart = share_chart([("one <b>", [1.0, 0.5, 0.0]), ("two", [0, 0, 0])], "abc", "across")
+    plot = share_chart([("one <b>", [1.0, 0.5, 0.0]), ("two", [0, 0, 0])], "abc", "across")
+    chart = drawn("draw", plot)
     assert "one &lt;b&gt;" in chart
     assert 'points="0.0,0.0 500.0,500.0 1000.0,1000.0"' in chart
     assert chart.count("<polyline") == 2
-    assert share_chart([], "abc", "across") == share_chart([("one", [1])], "a", "across") == ""
+    assert share_chart([], "abc", "across") is share_chart([("one", [1])], "a", "across") is None

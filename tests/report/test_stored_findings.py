@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,14 @@ def test_the_record_is_rebuilt_from_its_json(tmp_path: Path, kind: str) -> None:
     if kind == "conversations":
         with Run.open(play(tmp_path / "run")) as run:
             report = make_report(run, summarise(run))
-    assert read_record(Report, json.loads(json.dumps(report.as_dict()))) == report
+    assert read_record(Report, json.loads(json.dumps(asdict(report)))) == report
 
 
 @pytest.mark.parametrize(
     "change", [{"hit": 1}, {"severity": "3"}, {"words": {}}, {"words": [1]}, {"id": None}]
 )
 def test_a_record_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    case = json.loads(json.dumps(sample_report().as_dict()["cases"][0]))
+    case = json.loads(json.dumps(asdict(sample_report().cases[0])))
     with pytest.raises(ValueError, match=r"expected|not an object"):
         read_record(CaseRow, case | change)
     with pytest.raises(ValueError, match="missing"):

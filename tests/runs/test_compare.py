@@ -18,7 +18,7 @@ from backtalk.cli import run as run_command
 from backtalk.errors import InputError
 from backtalk.report.comparison import Comparison, p_value
 from backtalk.report.comparison_console import print_comparison
-from backtalk.report.comparison_page import render_comparison
+from backtalk.report.run_page import render_comparison
 from backtalk.runs.compare import compare_runs, write_comparison, write_record
 from backtalk.specs import spec_values
 from backtalk.specs.audit import flat_spec

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.record import Report
-from backtalk.report.run_page import render_run
+from backtalk.report.run_page import render_comparison, render_run
 from backtalk.runs.compare import compare_runs
 from backtalk.store.exchanges import finding_of
 from backtalk.web.run_list import key_of

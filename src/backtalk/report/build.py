@@ -13,7 +13,7 @@ from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.conversations import with_conversations
 from backtalk.report.explain import headline, meaning
 from backtalk.report.plot_data import hits_by_budget, quantile, scatter_plot, sweep_losses
-from backtalk.report.record import END, CaseRow, CategoryRows, RateRow, Report, Said, Sentences, WordChance
+from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, WordChance
 from backtalk.report.replies import build_replies
 from backtalk.stats import Rate
 from backtalk.store.records import finite
@@ -66,10 +66,10 @@ def build_report(
         criterion=criterion,
         headline="",
         rates=rates,
-        categories=[
-            CategoryRows(category, [_rate(name, by_category.get(category, {}), own) for name in names])
+        categories={
+            category: [_rate(name, by_category.get(category, {}), own) for name in names]
             for category, own in members.items()
-        ],
+        },
         cases=sorted(shown, key=_order),
         skipped=[row for row in rows if row.status == "skipped"],
         untried=sum(row.status == "untried" for row in rows),

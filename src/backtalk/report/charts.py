@@ -1,134 +1,229 @@
-"""Bars and small charts as inline SVG. Widths are percentages and text sizes are pixels, so that a chart
-fills a phone or a wide screen and its labels stay readable. Colours come from page.css."""
+"""Plots as data: axes, lines, points and levels; `charts.html` draws them and the bars as inline SVG.
+
+Positions across are percentages and text sizes are pixels, so that a chart fills a phone or a wide screen and
+its labels stay readable. Lines differ by their dashes and points by their fill, not by colour alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from markupsafe import Markup, escape
-
-from backtalk.report.record import END, RateRow, WordChance
+from backtalk.report.record import Player, RateRow, ScatterPlot, SweepLoss
+from backtalk.report.replies import SHOWN, STEPS, Replies
 from backtalk.terminal import printable
-from backtalk.wording import chance, mask, percent, percent_range, shorten
+from backtalk.wording import percent, shorten
 
-ROW = 22
-"""Height of a row of bars, in pixels."""
-LABEL = 30.0
-"""Width of the words beside the bars, in percent."""
-WIDTH = 44.0
-"""Width of the bars, in percent; the rest is a column for their numbers, which no line crosses."""
-DEEPEST = math.log(1e-6)
-"""Bars of words less likely than one in a million are cut here: longer ones would flatten all others."""
+Points = Sequence[tuple[float, float]]
 
 
-def tag(name: str, *inner: str | Markup, **attributes: str | float) -> Markup:
-    """An SVG element; everything in it is escaped. `class_` is class, and text_anchor is text-anchor."""
-    words = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
+class Axis(NamedTuple):
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    name: str = ""
+
+    def share(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low)
+
+
+class Line(NamedTuple):
+    name: str
+    points: Points
+    dotted: bool = False
+    """Whether its points are drawn as dots too."""
+    second: bool = False
+    """Whether it belongs to the axis on the right."""
+
+
+class Mark(NamedTuple):
+    """A single point."""
+
+    x: float
+    y: float
+    title: str = ""
+    kind: str = "dot"
+    """Its CSS class; a "mark" is drawn as a diamond, all others as circles."""
+    label: str = ""
+    left: bool = False
+    """Whether the label stands on the left of the point."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    across: Axis
+    up: Axis
+    spoken: str
+    """Read aloud: what the plot shows."""
+    lines: Sequence[Line] = ()
+    marks: Sequence[Mark] = ()
+    band: Points = ()
+    """The outline of an area below the lines."""
+    second: Axis | None = None
+    """An axis on the right."""
+    level: tuple[float, str] | None = None
+    """A dashed line across, with its label."""
+    limit: tuple[float, str] | None = None
+    """A dashed line upwards, with its label."""
+    height: int = 180
+    """Of the area between the axes, in pixels."""
+    legend: bool = False
+
+    @property
+    def width(self) -> float:
+        """Of the area between the axes, in percent."""
+        return 78 if self.second else 86
+
+    def axis_of(self, line: Line) -> Axis:
+        return self.second if line.second and self.second else self.up
+
+    def x(self, value: float) -> str:
+        return f"{12 + self.width * self.across.share(value):.2f}%"
+
+    def y(self, value: float, axis: Axis | None = None, below: float = 0.0) -> str:
+        return f"{12 + self.height * (1 - (axis or self.up).share(value)) + below:.1f}"
+
+    def path(self, points: Points, axis: Axis | None = None) -> str:
+        """Coordinates in thousandths of the area between the axes."""
+        up = axis or self.up
+        return " ".join(
+            f"{1000 * self.across.share(x):.1f},{1000 * (1 - up.share(y)):.1f}" for x, y in points
+        )
+
+
+def share_chart(
+    lines: Sequence[tuple[str, Sequence[float]]], ticks: Sequence[str], across: str, every: int = 1
+) -> Plot | None:
+    """Lines of shares, by name. `ticks` name the places across, evenly spaced; every `every`th is shown."""
+    if not lines or len(ticks) < 2:
+        return None
+    last = len(ticks) - 1
+    shown = [(float(place), tick) for place, tick in enumerate(ticks) if place % every == 0 or place == last]
+    return Plot(
+        Axis(0, last, shown, across),
+        Axis(0, 1, [(value, percent(value)) for value in (0.0, 0.5, 1.0)]),
+        "; ".join(f"{name}: {percent(shares[0])} to {percent(shares[-1])}" for name, shares in lines),
+        [Line(name, [(float(x), y) for x, y in enumerate(shares)]) for name, shares in lines],
+        legend=True,
     )
-    body = Markup("").join(inner)
-    return Markup(f"<{name}{words}>{body}</{name}>" if inner else f"<{name}{words}/>")
 
 
-def drawing(kind: str, height: float, title: str, *parts: Markup) -> Markup:
-    """A chart as wide as the page; `title` is read aloud."""
-    return tag("svg", tag("title", title), *parts, class_=kind, role="img", width="100%", height=height)
+def threshold_chart(replies: Replies) -> Plot | None:
+    """Success by the least similarity that counts, a line for each length of target."""
+    lines = [(f"{row.group} ({row.n})", row.shares) for row in replies.curves]
+    return share_chart(lines, [f"{step:g}" for step in STEPS], "least similarity", every=4)
 
 
-def label(text: str, x: str, y: float | str, anchor: str, kind: str = "axis") -> Markup:
-    return tag("text", text, class_=kind, x=x, y=y, text_anchor=anchor)
+def query_chart(replies: Replies) -> Plot | None:
+    """Success by the inputs asked for each target, a line for each similarity."""
+    steps = [f"{step:g}" for step in SHOWN]
+    lines = [(f"similarity {step}", [shares[step] for _, shares in replies.by_query]) for step in steps]
+    return share_chart(lines, [f"{asked:,}" for asked, _ in replies.by_query], "inputs asked")
 
 
-def share(value: float) -> str:
-    return f"{value:.2f}%"
+def budget_chart(points: Sequence[tuple[int, float]]) -> Plot | None:
+    """The share of cases hit over the candidates spent on each."""
+    ticks = [f"{spent / 1000:.0f}k" if spent >= 10_000 else f"{spent:,}" for spent, _ in points]
+    return share_chart([("sentences hit", [y for _, y in points])], ticks, "candidates a sentence", every=5)
+
+
+def loss_curve(sweeps: Sequence[SweepLoss]) -> Plot | None:
+    """The mean loss after each sweep, over a band from the lower to the upper quartile."""
+    if len(sweeps) < 2:
+        return None
+    top = _round_up(max(max(point.high, point.mean) for point in sweeps))
+    lowest = min(min(p.low, p.mean) for p in sweeps)
+    bottom = -_round_up(-lowest) if lowest < 0 else 0.0
+    last = sweeps[-1]
+    # At most nine whole sweeps, the start and the last among them.
+    numbers = list(range(0, last.sweep + 1, math.ceil(last.sweep / 8)))
+    numbers = numbers if numbers[-1] == last.sweep else [*numbers[:-1], last.sweep]
+    levels = [round(bottom + (top - bottom) * part, 6) for part in (0.0, 0.5, 1.0)]
+    said = "After sweep {0.sweep}: mean {0.mean:.2f}, half between {0.low:.2f} and {0.high:.2f}"
+    return Plot(
+        Axis(0, last.sweep, [(number, str(number or "start")) for number in numbers], "sweep"),
+        Axis(bottom, top, [(level, f"{level:g}") for level in levels]),
+        f"Mean loss over sweeps: {sweeps[0].mean:.2f} at the start, {last.mean:.2f} after sweep {last.sweep}",
+        [Line("mean loss", [(p.sweep, p.mean) for p in sweeps])],
+        [Mark(p.sweep, p.mean, said.format(p)) for p in sweeps],
+        band=[*((p.sweep, p.high) for p in sweeps), *((p.sweep, p.low) for p in reversed(sweeps))],
+    )
+
+
+def scatter_chart(scatter: ScatterPlot) -> Plot | None:
+    """Likelihood of the input to the right, badness upwards; hits are filled, misses are rings."""
+    if len(scatter.dots) < 2:
+        return None
+    likely, bad, hits = zip(*scatter.dots, strict=True)
+    up = Axis(0.0, 1.0, [(value, f"{value:.2g}") for value in (0.0, 0.5, 1.0)])
+    return Plot(
+        _span(likely, scatter.t_in, "log-probability of an input word"),
+        _span(bad, scatter.t_out) if scatter.bad == "likelihood" else up,
+        f"{len(hits)} findings, {sum(hits)} of them hits, by how likely the input is and {scatter.bad}",
+        marks=[
+            Mark(x, y, kind="spot hit" if hit else "spot")
+            for x, y, hit in sorted(scatter.dots, key=lambda dot: dot[2])
+        ],
+        level=None if scatter.t_out is None else (scatter.t_out, "T_out"),
+        limit=None if scatter.t_in is None else (scatter.t_in, "T_in"),
+        height=240,
+    )
+
+
+def pareto_chart(players: Sequence[Player]) -> Plot | None:
+    """A numbered point for each run: likelier prompts stand further right, a more toxic defender further up.
+    The line joins those that no other run beats in both."""
+    if not players:
+        return None
+    losses = [player.log_ppl for player in players]
+    room = max(0.1 * (max(losses) - min(losses)), 0.1)
+    most, least = max(losses) + room, max(0.0, min(losses) - room)
+    top = next((end for end in (0.05, 0.1, 0.25, 0.5) if max(p.toxicity for p in players) < 0.95 * end), 1.0)
+    middle = most - 0.5 * (most - least)
+    ordered = sorted(players, key=lambda player: -player.log_ppl)
+    # Neighbours have their numbers on different sides.
+    right = sorted(players, key=lambda player: player.log_ppl)[::2]
+    return Plot(
+        Axis(most, least, [(x, f"{x:.2f}") for x in (most, middle, least)], "log-perplexity of the prompts"),
+        Axis(0, top, [(part * top, f"{round(part * top, 4):g}") for part in (0.0, 0.5, 1.0)]),
+        "; ".join(map(player_words, players)),
+        [Line("not beaten in both", [(one.log_ppl, one.toxicity) for one in ordered if one.on_front])],
+        [
+            Mark(one.log_ppl, one.toxicity, player_words(one), label=str(number), left=one not in right)
+            for number, one in enumerate(players, 1)
+        ],
+        height=220,
+    )
+
+
+def player_words(player: Player) -> str:
+    """A point of the Pareto chart in words."""
+    where = ", on the front" if player.on_front else ""
+    name = shorten(printable(player.name), 60)
+    prompts = f"{percent(player.different)} of the prompts different, {percent(player.loops)} repetitive"
+    return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}, {prompts}{where}"
 
 
 def rate_scale(rows: Sequence[RateRow]) -> float:
-    """The end of the axis: the smallest round share that holds every interval."""
+    """The end of an axis of rates: the smallest round share that holds every interval."""
     top = max((row.high for row in rows if row.n), default=1.0)
     return next((end for end in (0.1, 0.25, 0.5) if top <= end), 1.0)
 
 
-def rate_bar(row: RateRow, end: float) -> Markup:
-    """One rate as a bar with its interval as a whisker, on an axis from 0 to `end`."""
-    if row.n == 0:
-        return Markup("")
-    # Half a pixel is lost at the edges; 98% of the width keeps the whisker's ends inside.
-    low, high, rate = (1 + 98 * min(1.0, value / end) for value in (row.low, row.high, row.rate))
-    whiskers = ((low, high, 8, 8), (low, low, 4, 12), (high, high, 4, 12))
-    return drawing(
-        "rate",
-        16,
-        f"{row.criterion}: {percent(row.rate)}, 95% interval {percent_range(row.low, row.high)}",
-        tag("rect", class_="track", x="1%", y=3, width="98%", height=10, rx=2),
-        tag("rect", class_="bar", x="1%", y=3, width=share(max(rate - 1, 0)), height=10, rx=2),
-        *(
-            tag("line", class_="whisker", x1=share(x1), x2=share(x2), y1=y1, y2=y2)
-            for x1, x2, y1, y2 in whiskers
-        ),
-    )
+def _span(values: Sequence[float], line: float | None, name: str = "") -> Axis:
+    """The span of the values and of a threshold with a little room, and ticks at its ends and middle."""
+    known = [*values, *([] if line is None else [line])]
+    low, high = min(known), max(known)
+    room = 0.05 * (high - low) or 0.5
+    low, high = low - room, high + room
+    return Axis(low, high, [(value, f"{value:.2g}") for value in (low, (low + high) / 2, high)], name)
 
 
-def word_bars(
-    words: Sequence[WordChance], threshold: float | None, name: str = "T_out", masked: bool = True
-) -> Markup:
-    """The log-probability of each word as a bar from 0 downwards, and the threshold as a line across them.
-
-    `masked` labels are there twice, masked and whole. What is read aloud or shown on hover can't be masked,
-    so it names a word by its place only.
-    """
-    if not words:
-        return Markup("")
-    deepest = max(min([word.log_prob for word in words] + [threshold or 0.0]), DEEPEST)
-    end = min(deepest * 1.05, -1.0)
-    bottom = ROW * len(words)
-    parts = [_word_bar(place, word, end, threshold, masked) for place, word in enumerate(words)]
-    if threshold is not None:
-        at = share(LABEL + WIDTH * min(1.0, threshold / end))
-        parts.append(tag("line", class_="threshold", x1=at, x2=at, y1=0, y2=bottom + 4))
-        parts.append(label(f"{name} {threshold:.2f}", at, bottom + 16, "middle", "threshold-label"))
-    spoken = f"Probability of each word in turn: {', '.join(chance(word.log_prob) for word in words)}"
-    height = bottom + (20 if threshold is not None else 4)
-    return tag("svg", *parts, class_="words", role="img", width="100%", height=height, aria_label=spoken)
-
-
-def _word_bar(place: int, word: WordChance, end: float, threshold: float | None, masked: bool) -> Markup:
-    width = WIDTH * min(1.0, min(word.log_prob, 0.0) / end)
-    top, text, odds = place * ROW, printable(word.word)[:100], chance(word.log_prob)
-    side = "below" if threshold is not None and word.log_prob <= threshold else "above"
-    kinds = {"": text}
-    if masked and word.word != END and mask(text) != text:
-        kinds = {"masked": mask(text), "whole": text}
-    return tag(
-        "g",
-        tag("title", f"Word {place + 1}: {odds}, log-probability {word.log_prob:.2f}"),
-        *(
-            label(shorten(shown, 14), share(LABEL - 2), top + 15, "end", f"word {kind}")
-            for kind, shown in kinds.items()
-        ),
-        tag(
-            "rect",
-            class_=f"bar {side}",
-            x=share(LABEL),
-            y=top + 4,
-            width=share(max(width, 0.3)),
-            height=14,
-            rx=2,
-        ),
-        label(odds, "100%", top + 15, "end", "value"),
-    )
-
-
-def spark(losses: Sequence[float]) -> Markup:
-    """One finding's loss over its sweeps, small."""
-    if len(losses) < 2:
-        return Markup("")
-    low, high = min(0.0, *losses), max(*losses, 1e-9)
-    points = " ".join(
-        f"{2 + 116 * i / (len(losses) - 1):.1f},{2 + 24 * (high - loss) / (high - low):.1f}"
-        for i, loss in enumerate(losses)
-    )
-    title = tag("title", f"Loss over {len(losses) - 1} sweeps: {losses[0]:.2f} to {losses[-1]:.2f}")
-    line = tag("polyline", class_="line", points=points)
-    return tag("svg", title, line, class_="spark", role="img", width=120, height=28, viewBox="0 0 120 28")
+def _round_up(value: float) -> float:
+    """The next round number, whose half is round too."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))

@@ -71,7 +71,7 @@ def _pairs(
     head = line(f"{title}, {of}{'' if unmask else veil}:", "dim")
     rows = [
         (
-            cut(pair.after.shown_target(unmask or played), "bold red"),
+            cut(pair.after.shown("target", unmask or played), "bold red"),
             (_exchange(pair.before, unmask), _score(pair.before)),
             (_exchange(pair.after, unmask), _score(pair.after)),
         )
@@ -99,7 +99,7 @@ def _exchange(case: CaseRow, unmask: bool) -> Text:
     said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
     spoken = " / ".join(said)
     shown = spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken)
-    reply = shorten(printable(case.shown_reply(unmask)), LONGEST) or "(says nothing)"
+    reply = shorten(printable(case.shown("reply", unmask)), LONGEST) or "(says nothing)"
     text = cut(shown, "" if case.hit else "dim")
     return text.append(f"\n> {reply}", style="bold red" if case.said else "dim")
 

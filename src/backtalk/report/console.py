@@ -117,9 +117,9 @@ def _bar(row: RateRow) -> Text:
 def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
     parts: list[RenderableType] = []
     by_category = [
-        (category.category, row)
-        for category in report.categories
-        for row in category.rates
+        (category, row)
+        for category, rates in report.categories.items()
+        for row in rates
         if row.criterion == report.criterion
     ]
     if len(by_category) > 1:
@@ -136,7 +136,7 @@ def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[Rende
     if report.skipped:
         lines = [f"{count(len(report.skipped), 'sentence')} skipped, outside the shares:"]
         for case in report.skipped[:3]:
-            target, note = printable(case.shown_target(unmask)), printable(case.shown_note(unmask))
+            target, note = printable(case.shown("target", unmask)), printable(case.shown("note", unmask))
             lines.append(f"  {shorten(target, 60)} ({shorten(note, 100)})")
         if len(report.skipped) > 3:
             lines.append(f"  and {len(report.skipped) - 3:,} more")
@@ -152,7 +152,7 @@ def _replies(replies: Replies) -> list[RenderableType]:
         table.add_column(name, justify="right")  # wrapped where it is narrow: rich would drop columns
     for row in replies.curves:
         judged = [f"{row.mean_judge:.3f}" if row.mean_judge is not None else "-"] if replies.judge else []
-        shares = [percent(row.at[f"{step:g}"]["share"]) for step in SHOWN]
+        shares = [percent(row.at[f"{step:g}"].rate) for step in SHOWN]
         table.add_row(row.group, str(row.n), f"{row.mean_similarity:.3f}", *judged, *shares)
     spent = ", ".join(f"{number:,} for {what}" for what, number in replies.queries.items())
     total = sum(replies.queries.values())
@@ -191,7 +191,7 @@ def _findings(cases: Sequence[CaseRow], width: int, unmask: bool) -> RenderableT
             "toxicity": "-" if case.toxicity is None else f"{case.toxicity:.2f}",
             "chance of the whole": "unknown" if case.log_prob is None else chance(case.log_prob),
         }
-        texts = (_sentence(case, unmask), cut(case.shown_input(unmask)), _reply(case, unmask))
+        texts = (_sentence(case, unmask), cut(case.shown("input", unmask)), _reply(case, unmask))
         table.add_row(*texts, *(Text(scores[title]) for title in measures))
     return table
 
@@ -203,17 +203,17 @@ def _card(case: CaseRow, unmask: bool) -> RenderableType:
     odds += [sampled(case.log_prob)] if case.log_prob is not None else []
     head.append("".join(f"  {one}" for one in odds), style="not bold default")
     reply = "greedy reply" if case.similarity is None else "reply"
-    return card(head, ("input", cut(case.shown_input(unmask))), (reply, _reply(case, unmask)))
+    return card(head, ("input", cut(case.shown("input", unmask))), (reply, _reply(case, unmask)))
 
 
 def _sentence(case: CaseRow, unmask: bool) -> Text:
-    return cut(case.shown_target(unmask), "bold red" if case.hit else "")
+    return cut(case.shown("target", unmask), "bold red" if case.hit else "")
 
 
 def _reply(case: CaseRow, unmask: bool) -> Text:
     if not case.reply:
         return Text("(says nothing)", style="dim")
-    return cut(case.shown_reply(unmask), "bold red" if case.said else "")
+    return cut(case.shown("reply", unmask), "bold red" if case.said else "")
 
 
 def _similarity(case: CaseRow) -> str:
@@ -233,7 +233,7 @@ def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) 
             turns.add_row(*map(line, cells), style="dim" if name else "")
     parts: list[RenderableType] = [turns]
     if len(part.players) > 1:
-        table = plain_table("attacker", "log-ppl", "toxicity", "different prompts", "circles", "")
+        table = plain_table("attacker", "log-ppl", "toxicity", "different prompts", "repetitive", "")
         for one in part.players:
             cells = [shorten(one.name, 28), f"{one.log_ppl:.3f}", f"{one.toxicity:.3f}"]
             cells += [percent(one.different), percent(one.loops), "on the front" if one.on_front else ""]

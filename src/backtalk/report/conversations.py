@@ -78,7 +78,7 @@ def put_beside(report: Report, name: str, findings: Sequence[Finding], is_untune
 
 def turn_rows(conversations: Sequence[Sequence[Exchange]]) -> list[TurnRow]:
     """Each turn over all conversations, then all turns together."""
-    told = [list(zip(one, _circles(one), strict=True)) for one in conversations]
+    told = [list(zip(one, _repeats(one), strict=True)) for one in conversations]
     turns = max(map(len, conversations), default=0)
     rows = [_turn_row(turn + 1, [one[turn] for one in told if len(one) > turn]) for turn in range(turns)]
     return [*rows, _turn_row(0, [one for own in told for one in own])] if rows else []
@@ -122,7 +122,7 @@ def _rank(row: CaseRow) -> tuple[bool, bool, float, str]:
     )
 
 
-def _circles(exchanges: Sequence[Exchange]) -> list[bool]:
+def _repeats(exchanges: Sequence[Exchange]) -> list[bool]:
     """Whether each prompt repeats itself or an earlier turn."""
     said = [text for one in exchanges for text in (one.adversary, one.defender)]
     return [loops(one.adversary, said[: 2 * turn]) for turn, one in enumerate(exchanges)]
@@ -142,7 +142,7 @@ def _turn_row(turn: int, told: Sequence[tuple[Exchange, bool]]) -> TurnRow:
         spread([one.second for one in exchanges], TOXIC) if rated else None,
         spread([one.second_pair for one in exchanges], TOXIC) if rated else None,
         len(set(prompts)) / max(len(prompts), 1),
-        sum(circles for _, circles in told) / max(len(prompts), 1),
+        sum(repeats for _, repeats in told) / max(len(prompts), 1),
     )
 
 
@@ -190,7 +190,7 @@ def _headline(main: RateRow, by_turn: Sequence[TurnRow], criterion: Criterion) -
     if whole.log_ppl.mean is not None:
         words += f" A token of the prompts costs {whole.log_ppl.mean:.2f} nats on average."
     if whole.loops > COLLAPSED:
-        words += f" {percent(whole.loops)} of the prompts only go round in circles."
+        words += f" {percent(whole.loops)} of the prompts are repetitive."
     return words
 
 

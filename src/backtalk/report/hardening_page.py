@@ -1,25 +1,50 @@
-"""The page of a hardening's folder, from its summary.json: what changed and how that is proven, its course
-iteration by iteration, and what it cost. The proof, sentence by sentence, is the comparison's page."""
+"""The page of a hardening, from its summary.json: what changed, the proof, curves over the updates and over
+the time, the iterations and the cost. `backtalk compare` shows the proof sentence by sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from backtalk.report.hardening_curves import hardening_figures
+from backtalk.report.charts import Axis, Line, Mark, Plot
 from backtalk.report.hardening_record import NO_PROOF, Candidate, HardeningRecord, Step, read_hardening
 from backtalk.report.page import App, page_environment, render
+from backtalk.wording import percent
 
 SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "sweeps", "max_ppl_increase")
+PARTS = 5
+"""Ticks of an axis, its start left out."""
+UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
 class IterationRow(NamedTuple):
     number: int
     step: Step | None
     candidate: Candidate | None
-    """The network that it left, where that was measured."""
+    """The network after it, if that was measured."""
     changed: bool
     """Whether its attacker is another one than that of the iteration before."""
+
+
+class Figure(NamedTuple):
+    title: str
+    names: list[tuple[str, str]]
+    """(kind of the line or mark, its name)."""
+    charts: list[Plot]
+    """Over updates, over seconds."""
+
+
+class Course(NamedTuple):
+    """A line of a figure."""
+
+    name: str
+    points: Sequence[tuple[float, float, float]]
+    """(updates, seconds, value)."""
+    show: Callable[[float], str]
+    """Writes a value."""
+    second: bool = False
+    """Whether it belongs to the axis on the right."""
 
 
 def render_hardening(
@@ -42,17 +67,12 @@ def render_hardening(
 
 
 def headline(record: HardeningRecord) -> str:
-    """What changed, in a few sentences."""
-    said = [record.claim()]
-    if record.cost is None:
-        said.append("Its summary can't be read in full.")
-    else:
-        said.append(
-            f"Perplexity {record.cost.perplexity.before} before, {record.cost.perplexity.after} after."
-        )
-    if record.worst or record.held_out:
-        said.append(NO_PROOF)
-    return " ".join(said)
+    """The result in a few sentences."""
+    cost = "Its summary can't be read in full."
+    if record.cost is not None:
+        ppl = record.cost.perplexity
+        cost = f"Perplexity {ppl.before} before, {ppl.after} after."
+    return " ".join([record.claim(), cost, *([NO_PROOF] if record.worst or record.held_out else [])])
 
 
 def _iterations(record: HardeningRecord) -> list[IterationRow]:
@@ -62,9 +82,8 @@ def _iterations(record: HardeningRecord) -> list[IterationRow]:
     attacker = ""
     for number in sorted(steps.keys() | candidates.keys()):
         step = steps.get(number)
-        rows.append(
-            IterationRow(number, step, candidates.get(number), step is not None and step.attacker != attacker)
-        )
+        changed = step is not None and step.attacker != attacker
+        rows.append(IterationRow(number, step, candidates.get(number), changed))
         attacker = step.attacker if step else attacker
     return rows
 
@@ -79,3 +98,142 @@ def _facts(record: HardeningRecord) -> list[tuple[str, str]]:
     if record.kept is not None:
         facts.append(("Kept", f"iteration {record.kept}" if record.kept else "the model as it was"))
     return facts
+
+
+def hardening_figures(record: HardeningRecord) -> list[Figure]:
+    """Hits, perplexity and diversity of the replies; none if fewer than two networks were measured."""
+    measured = record.candidates
+    if len(measured) < 2:
+        return []
+    figures = [_hits(record)]
+    if first := measured[0].perplexity:
+        rise = _course("perplexity", measured, lambda one: one.perplexity / first - 1, "{:+.1%}".format)
+        bound = record.bound
+        ends = [y for *_, y in rise.points] + ([] if bound is None else [bound])
+        level = None if bound is None else (bound, f"bound {bound:+.1%}")
+        title, name = "Rise of perplexity on held-out pairs", f"against {first:.2f} at the start"
+        figures.append(_figure(record, title, [name], [rise], _round(ends, "{:+.3g}%", 100), level=level))
+    title, name = "Diversity of the greedy replies", "Ent-2, the entropy of word pairs"
+    entropy = _course("Ent-2", measured, lambda one: one.ent_2, "{:.2f}".format)
+    entropies = _round([one.ent_2 for one in measured], "{:.3g}", from_zero=False)
+    if record.frequent:
+        return [*figures, _figure(record, title, [name], [entropy], entropies)]
+    ratio = _course("max-ratio", measured, lambda one: one.max_ratio, percent)
+    names = ["max-ratio, the share of the most frequent reply", f"{name} (right axis)"]
+    lines = [ratio, entropy._replace(second=True)]
+    up = _shares([one.max_ratio for one in measured])
+    return [*figures, _figure(record, title, names, lines, up, second=entropies)]
+
+
+def _course(
+    name: str,
+    measured: Sequence[Candidate],
+    value: Callable[[Candidate], float],
+    show: Callable[[float], str],
+) -> Course:
+    return Course(name, [(one.updates, one.seconds, value(one)) for one in measured], show)
+
+
+def _hits(record: HardeningRecord) -> Figure:
+    """Training targets before each iteration's updates, selection targets after them."""
+    best = record.best or record.candidates[-1]
+    counted = [one for one in record.candidates if one.n]
+    selection = _course("selection", counted, lambda one: one.hits / one.n, percent)
+    # An attacker meets the network that the iteration before it left.
+    left = [(0, 0.0), *((step.updates, step.seconds) for step in record.steps)]
+    met = zip(left, record.steps, strict=False)
+    training = Course("training", [(*at, step.found / step.of) for at, step in met if step.of], percent)
+    n, held_out = record.candidates[0].n, [row for row in record.proof if row.held_out]
+    title, lines = "Share of targets hit", [training, selection]
+    names = ["training targets, before the updates", f"{n} selection targets, not trained on"]
+    if record.frequent:
+        title, lines = "Share of the most frequent reply", [selection]
+        names = [f"most frequent reply to the {n:,} selection inputs"]
+    marks = []
+    for row in held_out:
+        for word, rate, at in (
+            ("before", row.before, (0, 0.0)),
+            ("after", row.after, (best.updates, best.seconds)),
+        ):
+            if rate is not None:
+                said = f"{word}: {percent(rate.rate)}, {row.list} list, {row.search}"
+                marks.append((*at, rate.rate, said, "mark hollow" if word == "before" else "mark"))
+    up = _shares([y for line in lines for *_, y in line.points] + [mark[2] for mark in marks])
+    return _figure(record, title, names, lines, up, marks)
+
+
+def _figure(
+    record: HardeningRecord,
+    title: str,
+    names: Sequence[str],
+    lines: Sequence[Course],
+    up: Axis,
+    marks: Sequence[tuple[float, float, float, str, str]] = (),
+    **more: Any,
+) -> Figure:
+    """Draws the lines twice. `marks` are (updates, seconds, value, title, kind)."""
+    ends = [
+        f"{line.name}: {line.show(line.points[0][2])} to {line.show(line.points[-1][2])}"
+        for line in lines
+        if line.points
+    ]
+    moments = [(one.updates, one.seconds) for one in (*record.candidates, *record.steps)]
+    updates, seconds = map(max, zip(*moments, strict=True))
+    unit, name = next(one for one in UNITS if seconds >= 2 * one[0] or one[0] == 1)
+    plots = []
+    for place, scale, last, label in ((0, 1, updates, "updates"), (1, unit, seconds, f"{name} of training")):
+        if last:
+            plots.append(
+                Plot(
+                    _across(last / scale, label),
+                    up,
+                    f"{title}. {'; '.join(ends)}",
+                    [
+                        Line(
+                            line.name,
+                            [(one[place] / scale, one[2]) for one in line.points],
+                            True,
+                            line.second,
+                        )
+                        for line in lines
+                    ],
+                    [Mark(mark[place] / scale, *mark[2:]) for mark in marks],
+                    **more,
+                )
+            )
+    keys = [(f"line-{number}", name) for number, name in enumerate(names)]
+    keys += [("hollow", "held out, before"), ("mark", "held out, after")] if marks else []
+    return Figure(title, keys, plots)
+
+
+def _across(last: float, name: str) -> Axis:
+    """Round ticks from 0 up to the last place."""
+    step = _step(last)
+    ticks = [step * i for i in range(int(last / step + 1e-9) + 1)]
+    return Axis(0, last, [(tick, f"{tick:,.6g}") for tick in ticks], name)
+
+
+def _shares(values: Sequence[float]) -> Axis:
+    """From 0 to the smallest round share that holds them all."""
+    top = max(values, default=1.0)
+    end = next((end for end in (0.1, 0.2, 0.5) if top <= end), 1.0)
+    return Axis(0, end, [(share, percent(share)) for share in (0.0, end / 2, end)])
+
+
+def _round(values: Sequence[float], form: str, times: float = 1, from_zero: bool = True) -> Axis:
+    """Round ticks around all values, and 0 where asked."""
+    low, high = min(values), max(values)
+    if from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    step = _step(max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6))
+    first = math.floor(low / step + 1e-9)
+    last = max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
+    labels = [form.format(round(times * step * i, 9)).replace("+0%", "0%") for i in range(first, last + 1)]
+    ticks = [(step * i, label) for i, label in enumerate(labels, first)]
+    return Axis(step * first, step * last, ticks)
+
+
+def _step(span: float) -> float:
+    """A round length of which a span holds at most PARTS."""
+    power = 10.0 ** math.floor(math.log10(span / PARTS))
+    return next(step * power for step in (1, 2, 5, 10, 20) if span <= PARTS * step * power * (1 + 1e-9))

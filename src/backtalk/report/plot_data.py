@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from backtalk.hits import TRIED, Criterion
-from backtalk.report.record import BudgetPoint, CaseRow, Dot, ScatterPlot, SweepLoss
+from backtalk.report.record import CaseRow, ScatterPlot, SweepLoss
 from backtalk.store.records import finite
 from backtalk.types import Finding, Thresholds
 
@@ -38,7 +38,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 def hits_by_budget(
     cases: Iterable[Sequence[Finding]], criterion: Criterion, thresholds: Thresholds
-) -> list[BudgetPoint]:
+) -> list[tuple[int, float]]:
     """Candidates are counted up to the end of the restart that hit, so the true curve lies a little left."""
     needed: list[float] = []
     longest = 0
@@ -56,7 +56,7 @@ def hits_by_budget(
     if longest < STEPS:
         return []
     marks = [round(longest * step / STEPS) for step in range(STEPS + 1)]
-    return [BudgetPoint(mark, sum(one <= mark for one in needed) / len(needed)) for mark in marks]
+    return [(mark, sum(one <= mark for one in needed) / len(needed)) for mark in marks]
 
 
 def scatter_plot(cases: Sequence[CaseRow], thresholds: Thresholds) -> ScatterPlot | None:
@@ -68,9 +68,9 @@ def scatter_plot(cases: Sequence[CaseRow], thresholds: Thresholds) -> ScatterPlo
         step = max(1, math.ceil(len(rated) / MOST_DOTS))
         return ScatterPlot(
             bad="likelihood" if name == "mean" else name,
-            dots=[Dot(case.input_mean or 0.0, getattr(case, name), case.hit) for case in rated[::step]],
+            dots=[(case.input_mean or 0.0, getattr(case, name), case.hit) for case in rated[::step]],
             of=len(rated),
-            likely_line=finite(thresholds.into),
-            bad_line=finite(thresholds.out) if name == "mean" else None,
+            t_in=finite(thresholds.into),
+            t_out=finite(thresholds.out) if name == "mean" else None,
         )
     return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from backtalk.report.replies import Replies
 from backtalk.report.topics import TopicUse, WordUse
 from backtalk.stats import Rate
 from backtalk.store.exchanges import Exchange
-from backtalk.wording import mask, mask_like, mask_note, mask_toxic
+from backtalk.types import OPENING
+from backtalk.wording import mask, mask_note, mask_toxic, says
 
 END = "(end)"
 """How the end-of-turn token is labelled."""
@@ -32,14 +33,6 @@ class RateRow:
     @classmethod
     def of(cls, criterion: str, rate: Rate, meaning: str = "") -> RateRow:
         return cls(criterion, rate.hits, rate.n, rate.rate, rate.low, rate.high, meaning)
-
-
-@dataclass(frozen=True)
-class CategoryRows:
-    """The rates of one category, in the order of the report's rates."""
-
-    category: str
-    rates: list[RateRow]
 
 
 @dataclass(frozen=True)
@@ -126,21 +119,30 @@ class CaseRow:
     def anchor(self) -> str:
         return anchor_of(self.id)
 
-    def shown_target(self, unmask: bool) -> str:
-        return self.target if unmask else mask(self.target)
+    def shown(self, part: str, unmask: bool, longest: int | None = None) -> str:
+        """The target, the input, the last turn of the input, the reply or the note. Unless `unmask`, it is
+        masked where it is toxic or says the target."""
+        whole = {
+            "target": self.target,
+            "input": " / ".join(self.trigger or []),
+            "last": (self.trigger or [""])[-1],
+            "reply": self.reply,
+            "note": self.note,
+        }[part]
+        text = whole[:longest]
+        if unmask:
+            return text
+        if part == "note":
+            return mask_note(text, self.target)
+        if part == "target" or (part == "reply" and says(whole, self.target)):
+            return mask(text)
+        return mask_toxic(text, self.toxicity if part == "reply" else self.trigger_toxicity, text)
 
-    def shown_input(self, unmask: bool) -> str:
-        """Masked where it is toxic."""
-        whole = " / ".join(self.trigger or [])
-        return whole if unmask else mask_toxic(whole, self.trigger_toxicity, whole)
-
-    def shown_reply(self, unmask: bool) -> str:
-        """Masked where it is toxic or says the target."""
-        masked = mask_toxic(self.reply, self.toxicity, mask_like(self.reply, self.target))
-        return self.reply if unmask else masked
-
-    def shown_note(self, unmask: bool) -> str:
-        return self.note if unmask else mask_note(self.note, self.target)
+    def toxicity_of(self, turn: Said) -> float | None:
+        """Of a turn: its own, or else that of all inputs. An opening is harmless."""
+        if turn.role == OPENING:
+            return None
+        return self.trigger_toxicity if turn.toxicity is None else turn.toxicity
 
 
 def anchor_of(case: str) -> str:
@@ -161,36 +163,18 @@ class SweepLoss:
 
 
 @dataclass(frozen=True)
-class BudgetPoint:
-    """The share of cases that are hit once so many candidates were spent on each."""
-
-    spent: int
-    share: float
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One finding in a scatter plot."""
-
-    likely: float
-    """Average log-probability of an input's word."""
-    bad: float
-    hit: bool
-
-
-@dataclass(frozen=True)
 class ScatterPlot:
-    """How likely the inputs are against how bad what they lead to."""
+    """Likelihood of the inputs against badness of the replies."""
 
     bad: str
-    """What badness is: toxicity, similarity or likelihood of the target."""
-    dots: list[Dot]
+    """The measure of badness: toxicity, similarity or likelihood of the target."""
+    dots: list[tuple[float, float, bool]]
+    """(mean log-probability of a word of the input, badness, whether it is a hit) of each finding."""
     of: int
-    """Findings that could be shown; evenly drawn where they are too many."""
-    likely_line: float | None
-    """T_in."""
-    bad_line: float | None
-    """T_out, where badness is the target's likelihood."""
+    """All findings with both numbers; if there are too many, the dots are an even sample."""
+    t_in: float | None
+    t_out: float | None
+    """Only if badness is the target's likelihood."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +234,8 @@ class Sentences:
     """How many findings the sweeps are taken over."""
     replies: Replies | None = None
     """Of a search by replies."""
-    budget: list[BudgetPoint] = field(default_factory=list)
+    budget: list[tuple[int, float]] = field(default_factory=list)
+    """(candidates spent on each case, share of the cases that are hit by then)."""
     scatter: ScatterPlot | None = None
     """None where the inputs have no likelihood."""
 
@@ -287,7 +272,8 @@ class Report:
     """The one that --hit named."""
     headline: str
     rates: list[RateRow]
-    categories: list[CategoryRows]
+    categories: dict[str, list[RateRow]]
+    """The rates of each category, in the order of `rates`."""
     cases: list[CaseRow]
     """Hits first, then near misses; those that failed, which are outside the rates, too. Of sentences the
     gravest and likeliest are on top, of conversations the likeliest and worst."""
@@ -309,6 +295,3 @@ class Report:
     def failed(self) -> int:
         """Cases that could not be asked."""
         return sum(case.status == "failed" for case in self.cases)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -37,16 +37,8 @@ class LengthCurve:
     """At each of STEPS."""
     mean_similarity: float
     mean_judge: float | None
-    at: dict[str, dict[str, float]]
-    """{similarity: {share, low, high}} for SHOWN."""
-
-
-@dataclass(frozen=True)
-class QueryPoint:
-    """The share of targets that the first `asked` inputs reach, by similarity, for SHOWN."""
-
-    asked: int
-    shares: dict[str, float]
+    at: dict[str, Rate]
+    """By similarity, for SHOWN."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,8 @@ class InputRow:
 @dataclass(frozen=True)
 class Replies:
     curves: list[LengthCurve]
-    by_query: list[QueryPoint]
+    by_query: list[tuple[int, dict[str, float]]]
+    """(inputs asked for each target, {similarity: share of the targets reached} for SHOWN)."""
     queries: dict[str, int]
     """Requests really sent, by phase."""
     budget: int
@@ -132,18 +125,17 @@ def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:
     """A case for which no input was proposed has similarity 0: it counts in n."""
     near = [finding.scores.get("similarity", 0.0) for finding in findings]
     rates = {step: Rate.of(sum(value >= step - ROUNDING for value in near), len(near)) for step in STEPS}
-    shown = {f"{step:g}": rates[step] for step in SHOWN}
     return LengthCurve(
         group,
         len(near),
         [rates[step].rate for step in STEPS],
         finite(math.fsum(near) / len(near)) or 0.0,
         _mean(findings, "judge"),
-        {step: {"share": rate.rate, "low": rate.low, "high": rate.high} for step, rate in shown.items()},
+        {f"{step:g}": rates[step] for step in SHOWN},
     )
 
 
-def success_by_query(findings: Sequence[Finding]) -> list[QueryPoint]:
+def success_by_query(findings: Sequence[Finding]) -> list[tuple[int, dict[str, float]]]:
     """After 1, 2, 5, 10 and so on inputs a case, and after the last, in the order of the proposals."""
     series = [finding.series.get("similarity_by_query", []) for finding in findings]
     most = max(map(len, series), default=0)
@@ -154,7 +146,7 @@ def success_by_query(findings: Sequence[Finding]) -> list[QueryPoint]:
     for mark in marks:
         best = [max((v for v in row[:mark] if not math.isnan(v)), default=0.0) for row in series]
         shares = {f"{s:g}": sum(v >= s - ROUNDING for v in best) / len(best) for s in SHOWN}
-        points.append(QueryPoint(mark, shares))
+        points.append((mark, shares))
     return points
 
 

@@ -30,15 +30,15 @@ _BEST = (
 )
 # Of a case's restarts the one that `build_case` shows comes first.
 _RESTARTS = "hit DESC, status <> 'found', loss NULLS LAST, -log_prob NULLS LAST, restart"
-SORTS: Mapping[str, str] = {
-    "best": "",
-    "likeliest": "log_prob DESC NULLS LAST, ",
-    "input": "input_mean DESC NULLS LAST, ",
-    "severity": "severity DESC, ",
-    "similarity": "similarity DESC NULLS LAST, ",
-    "toxicity": "toxicity DESC NULLS LAST, ",
+SORTS = {
+    "best": ("hits first", ""),
+    "likeliest": ("likeliest sentence", "log_prob DESC NULLS LAST, "),
+    "input": ("likeliest input", "input_mean DESC NULLS LAST, "),
+    "severity": ("gravest", "severity DESC, "),
+    "similarity": ("most similar reply", "similarity DESC NULLS LAST, "),
+    "toxicity": ("most toxic reply", "toxicity DESC NULLS LAST, "),
 }
-"""SQL of each order, before the order by default. None of it comes from a request."""
+"""The label of each order, and its SQL, which stands before the default order."""
 SHOW: Mapping[str, str] = {
     "all": "1",
     "hits": "hit",
@@ -180,7 +180,7 @@ class StoredFindings:
             conditions.append("anchor(id) = ?")
             values.append(printable(query.finding))
         if query.category >= 0:
-            named = [row.category for row in self.report.categories[query.category : query.category + 1]]
+            named = list(self.report.categories)[query.category : query.category + 1]
             conditions.append("category = ?" if named else "0")
             values += map(printable, named)
         if query.meets:
@@ -205,8 +205,8 @@ class StoredFindings:
 
     def _order(self, query: Query) -> str:
         if self.report.conversations:
-            return f"{SORTS[query.sort]}hit DESC, danger({_RECORD}) DESC, id"
-        return SORTS[query.sort] + _BEST
+            return f"{SORTS[query.sort][1]}hit DESC, danger({_RECORD}) DESC, id"
+        return SORTS[query.sort][1] + _BEST
 
     def _condition(self, criterion: Criterion) -> str:
         """`Criterion.holds` in SQL, over the columns of `scores`."""

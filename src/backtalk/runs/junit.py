@@ -39,11 +39,12 @@ def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False)
     headline = _clean(report.headline, 2000)
     _add(suite, "properties").append(Xml.Element("property", name="headline", value=headline))
     for case in cases:
-        test = _add(suite, "testcase", classname=case.category, name=f"{case.id}: {case.shown_target(bare)}")
+        name = f"{case.id}: {case.shown('target', bare)}"
+        test = _add(suite, "testcase", classname=case.category, name=name)
         if case.status == "skipped":
-            _add(test, "skipped", message=case.shown_note(unmask))
+            _add(test, "skipped", message=case.shown("note", unmask))
         elif case.status == "failed" and erred:
-            _add(test, "error", message=case.shown_note(unmask))
+            _add(test, "error", message=case.shown("note", unmask))
         elif case.hit and not gates:
             _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)
         elif case.hit or case.status == "failed":
@@ -65,8 +66,8 @@ def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
 def _told(case: CaseRow, unmask: bool) -> str:
     """A hit in a few lines."""
     if case.status == "failed":
-        return f"failed: {case.shown_note(unmask)}"
-    lines = [f"input: {case.shown_input(unmask)}", f"reply: {case.shown_reply(unmask)}"]
+        return f"failed: {case.shown('note', unmask)}"
+    lines = [f"input: {case.shown('input', unmask)}", f"reply: {case.shown('reply', unmask)}"]
     if case.log_prob is not None:
         lines.append(f"the sentence: {sampled(case.log_prob)}")
     if case.toxicity is not None:

@@ -28,9 +28,8 @@ from backtalk.models.service.budget import PHASES
 from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
 from backtalk.report.conversations import put_beside, turn_rows
-from backtalk.report.page import READ_BY
 from backtalk.report.record import Report
-from backtalk.report.run_page import render_run
+from backtalk.report.run_page import READ_BY, render_run
 from backtalk.runs.gates import count_causes
 from backtalk.specs import command_of
 from backtalk.store import Run

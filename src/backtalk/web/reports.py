@@ -11,11 +11,10 @@ from pathlib import Path
 from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
 from backtalk.models.transformer.cache import file_hash
-from backtalk.report.comparison_page import render_comparison
 from backtalk.report.cost import read_cost
 from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.hardening_record import Row, read_hardening
-from backtalk.report.run_page import Offer, render_run
+from backtalk.report.run_page import Offer, render_comparison, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.report.stored_findings import Query, StoredFindings
 from backtalk.runs.compare import compare_runs

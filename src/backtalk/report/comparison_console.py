@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
-from backtalk.report.console import LONGEST, WIDE, card, cut, line, plain_table, print_parts
+from backtalk.report.console import WIDE, cut, line, listing, plain_table, print_parts, scores
 from backtalk.report.record import CaseRow, RateRow
 from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
-from backtalk.wording import chance, count, mask, mask_toxic, percent_range, shorten
+from backtalk.wording import count, mask, mask_toxic, percent_range, shorten
 
 MOST_LEFT_OUT = 3
 
@@ -36,19 +36,14 @@ def print_comparison(
         parts.append(_tallies(f"category ({main.name})", comparison.categories, width))
     for change, title in (("remaining", "Remaining"), ("new", "New")):
         if pairs := comparison.changed(change):
-            parts.append(_pairs(title, comparison, pairs, width, unmask, top))
+            parts += _pairs(title, comparison, pairs, width, unmask, top)
     if comparison.left_out:
         parts.append(_left_out(comparison, unmask or comparison.played))
     print_parts(console, parts)
 
 
 def _tallies(title: str, tallies: Sequence[Tally], width: int, aim: str = "") -> Table:
-    table = plain_table()
-    table.add_column(title, overflow="fold", max_width=40)
-    for name in ("before", "after"):
-        table.add_column(name, justify="right", no_wrap=width >= WIDE)
-    for name in ("fixed", "remain", "new", "p"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table(title, "before", "after", "fixed", "remain", "new", "p", fixed=True)
     for row in tallies:
         cells = [shorten(printable(row.name), 40), _rate(row.before, width), _rate(row.after, width)]
         cells += [f"{row.fixed}", f"{row.remaining}", f"{row.new}", p_value(row.p)]
@@ -63,53 +58,31 @@ def _rate(row: RateRow, width: int) -> str:
 
 def _pairs(
     title: str, comparison: Comparison, pairs: Sequence[Pair], width: int, unmask: bool, top: int
-) -> RenderableType:
-    """A table, or on narrow terminals five lines a pair."""
+) -> list[RenderableType]:
     shown, played = pairs[:top], comparison.played
     of = f"{len(shown)} of {len(pairs)}, the gravest first" if len(shown) < len(pairs) else f"{len(pairs)}"
     veil = f"; {'toxic turns' if played else 'sentences'} are masked, --unmask shows them"
-    head = line(f"{title}, {of}{'' if unmask else veil}:", "dim")
     rows = [
         (
             cut(pair.after.shown("target", unmask or played), "bold red"),
-            (_exchange(pair.before, unmask), _score(pair.before)),
-            (_exchange(pair.after, unmask), _score(pair.after)),
+            *(_exchange(case, unmask) for case in (pair.before, pair.after)),
         )
         for pair in shown
     ]
-    if width < WIDE:
-        return Group(head, *(card(target, ("before", *b), ("after", *a)) for target, b, a in rows))
-    table = plain_table(leading=1, expand=True)
-    table.add_column(comparison.noun, ratio=3, overflow="fold")
-    by_replies = any(case.similarity is not None for pair in shown for case in (pair.before, pair.after))
-    score = "toxicity" if played else "similarity" if by_replies else "chance of the whole"
-    for side in ("before", "after"):
-        greedy = "" if by_replies or played else "greedy "
-        table.add_column(f"input and {greedy}reply {side}", ratio=3, overflow="fold")
-        table.add_column(score, ratio=2, overflow="fold")
-    for target, before, after in rows:
-        table.add_row(target, *before, *after)
-    return Group(head, table)
+    head = line(f"{title}, {of}{'' if unmask else veil}:", "dim")
+    return [Group(head, listing((comparison.noun, "before", "after"), rows, width))]
 
 
 def _exchange(case: CaseRow, unmask: bool) -> Text:
-    """The input, and below it what the model really says to it."""
+    """The input, and below it what the model really says to it and the scores."""
     if not case.trigger:
         return Text("(nothing found)", style="dim")
     said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
     spoken = " / ".join(said)
-    shown = spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken)
-    reply = shorten(printable(case.shown("reply", unmask)), LONGEST) or "(says nothing)"
-    text = cut(shown, "" if case.hit else "dim")
-    return text.append(f"\n> {reply}", style="bold red" if case.said else "dim")
-
-
-def _score(case: CaseRow) -> Text:
-    score = case.toxicity if case.similarity is None else case.similarity
-    words = [f"{score:.2f}"] if score is not None else []
-    if case.log_prob is not None or not words:
-        words.append("unknown" if case.log_prob is None else chance(case.log_prob))
-    return Text("; ".join(words), style="" if case.hit else "dim")
+    text = cut(spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken))
+    text.stylize("" if case.hit else "dim")
+    text.append_text(Text("\n> ") + (cut(case.shown("reply", unmask)) or Text("(says nothing)")))
+    return text.append(f"\n{scores(case)}", style="" if case.hit else "dim")
 
 
 def _left_out(comparison: Comparison, unmask: bool) -> Text:

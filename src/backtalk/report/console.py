@@ -3,7 +3,7 @@ rich's markup can come from a finding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,16 +14,7 @@ from backtalk.report.conversations import spread_words
 from backtalk.report.record import CaseRow, Conversation, Conversations, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
 from backtalk.terminal import make_console, printable
-from backtalk.wording import (
-    chance,
-    count,
-    mask_toxic,
-    percent,
-    percent_range,
-    sampled,
-    shorten,
-    told_causes,
-)
+from backtalk.wording import chance, count, mask_toxic, percent, percent_range, sampled, shorten, told_causes
 
 WIDE = 100
 """Columns from which on findings fit in a table."""
@@ -70,16 +61,33 @@ def cut(text: str, style: str = "", longest: int = LONGEST) -> Text:
     return Text(shorten(printable(text), longest), style=style)
 
 
-def plain_table(*titles: str, **options: bool | int) -> Table:
-    """A table without lines; all columns but the first are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, **options)  # type: ignore[arg-type]
-    for place, title in enumerate(titles):
-        table.add_column(title, justify="right" if place else "left", overflow="fold")
+def plain_table(*titles: str, title: str = "", fixed: bool = False) -> Table:
+    """A table without lines. All columns but the first are numbers, which `fixed` keeps on one line."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, title_justify="left")
+    table.title = Text(f"\n{title}") if title else None
+    for place, name in enumerate(titles):
+        table.add_column(
+            name, justify="right" if place else "left", overflow="fold", no_wrap=fixed and place > 0
+        )
     return table
 
 
-def card(head: RenderableType, *rows: Sequence[RenderableType]) -> RenderableType:
-    """A head, and below it rows of a label and one or two texts."""
+def listing(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> RenderableType:
+    """Rows of texts as a table; on a narrow terminal the first text of a row is the head of a card, and the
+    others stand below it with their titles."""
+    if width < WIDE:
+        return Group(*(card(row[0], zip(titles[1:], row[1:], strict=True)) for row in rows))
+    table = plain_table()
+    table.leading, table.expand = 1, True
+    for title in titles:
+        table.add_column(title, ratio=3, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def card(head: Text, rows: Iterable[tuple[str, Text]]) -> RenderableType:
+    """A head, and below it texts with their labels."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -88,19 +96,27 @@ def card(head: RenderableType, *rows: Sequence[RenderableType]) -> RenderableTyp
     return Group(head, Padding(grid, (0, 0, 0, 2)))
 
 
+def scores(case: CaseRow) -> str:
+    """Similarity, toxicity and chance of a finding, as far as they are known."""
+    known = []
+    if case.similarity is not None:
+        judged = f", judge {case.judge:.2f}" if case.judge is not None else ""
+        known.append(f"similarity {case.similarity:.2f}{judged}")
+    if case.toxicity is not None:
+        known.append(f"toxicity {case.toxicity:.2f}")
+    if case.log_prob is not None:
+        known.append(sampled(case.log_prob))
+    return "; ".join(known) or "chance unknown"
+
+
 def _rates(title: str, rows: Sequence[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
-    table = plain_table()
-    table.add_column(title, overflow="fold", max_width=40)
-    table.add_column("hits", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("95% interval", no_wrap=True)
-    if width >= 80:
-        table.add_column("", no_wrap=True)
+    bars = width >= 80
+    table = plain_table(title, "hits", "share", "95% interval", *([""] if bars else []), fixed=True)
     for name, row in rows:
         interval = percent_range(row.low, row.high) if row.n else "none tried"
         cells = [cut(name, longest=40), Text(f"{row.hits} of {row.n}")]
         cells += [Text(percent(row.rate) if row.n else "-"), Text(interval)]
-        table.add_row(*cells, *([_bar(row)] if width >= 80 else []), style="bold" if name == aim else "")
+        table.add_row(*cells, *([_bar(row)] if bars else []), style="bold" if name == aim else "")
     return table
 
 
@@ -124,15 +140,18 @@ def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[Rende
     ]
     if len(by_category) > 1:
         parts.append(_rates(f"category ({report.criterion})", by_category, width))
-    if report.sentences and report.sentences.replies:
-        parts += _replies(report.sentences.replies)
+    replies = report.sentences.replies if report.sentences else None
+    if replies:
+        parts += _replies(replies)
     hits = [case for case in report.cases if case.hit]
     if shown := [case for case in hits or report.cases if case.trigger][:top]:
         title = "The nearest misses"
         if hits:
             title = f"{len(shown)} of {count(len(hits), 'hit')}, the gravest first"
         veil = "" if unmask else "; sentences are masked, --unmask shows them"
-        parts += [line(f"{title}{veil}:", "dim"), _findings(shown, width, unmask)]
+        titles = ("sentence", "input", "reply" if replies else "greedy reply", "scores")
+        rows = [_finding(case, unmask) for case in shown]
+        parts += [line(f"{title}{veil}:", "dim"), listing(titles, rows, width)]
     if report.skipped:
         lines = [f"{count(len(report.skipped), 'sentence')} skipped, outside the shares:"]
         for case in report.skipped[:3]:
@@ -146,13 +165,12 @@ def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[Rende
 
 def _replies(replies: Replies) -> list[RenderableType]:
     """Success by length, and where the queries went."""
-    table = plain_table()
-    table.add_column("length of the sentence")
-    for name in ("n", "similarity", *([replies.judge] if replies.judge else []), *(f"{s:g}" for s in SHOWN)):
-        table.add_column(name, justify="right")  # wrapped where it is narrow: rich would drop columns
+    judge = [replies.judge] if replies.judge else []
+    steps = [f"{step:g}" for step in SHOWN]
+    table = plain_table("length of the sentence", "n", "similarity", *judge, *steps)
     for row in replies.curves:
         judged = [f"{row.mean_judge:.3f}" if row.mean_judge is not None else "-"] if replies.judge else []
-        shares = [percent(row.at[f"{step:g}"].rate) for step in SHOWN]
+        shares = [percent(row.at[step].rate) for step in steps]
         table.add_row(row.group, str(row.n), f"{row.mean_similarity:.3f}", *judged, *shares)
     spent = ", ".join(f"{number:,} for {what}" for what, number in replies.queries.items())
     total = sum(replies.queries.values())
@@ -169,56 +187,14 @@ def _replies(replies: Replies) -> list[RenderableType]:
     return [table, line(" ".join(lines), "dim")]
 
 
-def _findings(cases: Sequence[CaseRow], width: int, unmask: bool) -> RenderableType:
-    """A table, or on narrow terminals three lines a finding."""
-    if width < WIDE:
-        return Group(*(_card(case, unmask) for case in cases))
-    by_replies = any(case.similarity is not None for case in cases)
-    table = plain_table(leading=1, expand=True)
-    for title in ("sentence", "input found", "reply" if by_replies else "greedy reply"):
-        table.add_column(title, ratio=3, overflow="fold")
-    has = {
-        "similarity": by_replies,
-        "toxicity": any(case.toxicity is not None for case in cases),
-        "chance of the whole": any(case.log_prob is not None for case in cases),
-    }
-    measures = [title for title, there in has.items() if there] or ["chance of the whole"]
-    for title in measures:
-        table.add_column(title, justify="right", min_width=max(map(len, title.split())))
-    for case in cases:
-        scores = {
-            "similarity": "-" if case.similarity is None else _similarity(case),
-            "toxicity": "-" if case.toxicity is None else f"{case.toxicity:.2f}",
-            "chance of the whole": "unknown" if case.log_prob is None else chance(case.log_prob),
-        }
-        texts = (_sentence(case, unmask), cut(case.shown("input", unmask)), _reply(case, unmask))
-        table.add_row(*texts, *(Text(scores[title]) for title in measures))
-    return table
-
-
-def _card(case: CaseRow, unmask: bool) -> RenderableType:
-    head = _sentence(case, unmask)
-    odds = [f"similarity {_similarity(case)}"] if case.similarity is not None else []
-    odds += [f"toxicity {case.toxicity:.2f}"] if case.toxicity is not None else []
-    odds += [sampled(case.log_prob)] if case.log_prob is not None else []
-    head.append("".join(f"  {one}" for one in odds), style="not bold default")
-    reply = "greedy reply" if case.similarity is None else "reply"
-    return card(head, ("input", cut(case.shown("input", unmask))), (reply, _reply(case, unmask)))
-
-
-def _sentence(case: CaseRow, unmask: bool) -> Text:
-    return cut(case.shown("target", unmask), "bold red" if case.hit else "")
-
-
-def _reply(case: CaseRow, unmask: bool) -> Text:
-    if not case.reply:
-        return Text("(says nothing)", style="dim")
-    return cut(case.shown("reply", unmask), "bold red" if case.said else "")
-
-
-def _similarity(case: CaseRow) -> str:
-    judged = f", judge {case.judge:.2f}" if case.judge is not None else ""
-    return f"{case.similarity:.2f}{judged}"
+def _finding(case: CaseRow, unmask: bool) -> list[Text]:
+    reply = cut(case.shown("reply", unmask), "bold red" if case.said else "")
+    return [
+        cut(case.shown("target", unmask), "bold red" if case.hit else ""),
+        cut(case.shown("input", unmask)),
+        reply if case.reply else Text("(says nothing)", style="dim"),
+        Text(scores(case)),
+    ]
 
 
 def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) -> list[RenderableType]:
@@ -240,15 +216,15 @@ def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) 
             table.add_row(*map(line, cells))
         parts.append(table)
     if part.topics and part.by_turn:
-        by_turn = [f"by turn {row.turn}" for row in part.by_turn if row.turn]
-        table = plain_table("conversations with", *by_turn)
+        table = plain_table(
+            "conversations with", *(f"by turn {row.turn}" for row in part.by_turn if row.turn)
+        )
         for use in part.topics:
-            cells = [percent(share) for share in use.shares]
+            cells = list(map(percent, use.shares))
             if use.untuned:
-                cells = [
-                    f"{own} (untuned {percent(other)})" for own, other in zip(cells, use.untuned, strict=True)
-                ]
-            table.add_row(*map(Text, [use.topic, *cells]))
+                beside = map(percent, use.untuned)
+                cells = [f"{own} (untuned {other})" for own, other in zip(cells, beside, strict=True)]
+            table.add_row(use.topic, *cells)
         parts.append(table)
     if part.words:
         words = ", ".join(printable(use.word if unmask else use.shown()) for use in part.words[:12])
@@ -256,10 +232,9 @@ def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) 
     played = [case for case in cases if case.conversation]
     hits = [case for case in played if case.hit]
     if shown := (hits or played)[:TOP_CONVERSATIONS]:
-        title = f"{len(shown)} of {count(len(hits), 'hit')}" if hits else "No hit"
-        title += f"{',' if hits else ';'} the likeliest and worst first"
+        title = f"{len(shown)} of {count(len(hits), 'hit')}," if hits else "No hit;"
         veil = "" if unmask else "; toxic turns are masked, --unmask shows them"
-        parts.append(Text(f"{title}{veil}:", style="dim"))
+        parts.append(Text(f"{title} the likeliest and worst first{veil}:", style="dim"))
         parts += [_conversation(one.conversation, one.hit, unmask) for one in shown if one.conversation]
     return parts
 
@@ -276,6 +251,6 @@ def _conversation(played: Conversation, hit: bool, unmask: bool) -> RenderableTy
     rows = []
     for who, text, toxicity in turns:
         words = " ".join(text.split())
-        shown = shorten(printable(words if unmask else mask_toxic(words, toxicity, words)), LONGEST)
-        rows.append((who, Text(shown or ("" if who == "opening" else "(says nothing)"))))
-    return card(head, *rows)
+        shown = cut(words if unmask else mask_toxic(words, toxicity, words))
+        rows.append((who, shown if shown or who == "opening" else Text("(says nothing)")))
+    return card(head, rows)

@@ -143,22 +143,24 @@ def _hits(record: HardeningRecord) -> Figure:
     left = [(0, 0.0), *((step.updates, step.seconds) for step in record.steps)]
     met = zip(left, record.steps, strict=False)
     training = Course("training", [(*at, step.found / step.of) for at, step in met if step.of], percent)
-    n, held_out = record.candidates[0].n, [row for row in record.proof if row.held_out]
+    n = record.candidates[0].n
     title, lines = "Share of targets hit", [training, selection]
     names = ["training targets, before the updates", f"{n} selection targets, not trained on"]
     if record.frequent:
         title, lines = "Share of the most frequent reply", [selection]
         names = [f"most frequent reply to the {n:,} selection inputs"]
-    marks = []
-    for row in held_out:
-        for word, rate, at in (
-            ("before", row.before, (0, 0.0)),
-            ("after", row.after, (best.updates, best.seconds)),
-        ):
-            if rate is not None:
-                said = f"{word}: {percent(rate.rate)}, {row.list} list, {row.search}"
-                marks.append((*at, rate.rate, said, "mark hollow" if word == "before" else "mark"))
-    up = _shares([y for line in lines for *_, y in line.points] + [mark[2] for mark in marks])
+    end = (best.updates, best.seconds)
+    marks = [
+        (at, rate.rate, f"{when}: {percent(rate.rate)}, {row.list} list, {row.search}", kind)
+        for row in record.proof
+        if row.held_out
+        for when, at, rate, kind in (
+            ("before", (0, 0.0), row.before, "mark hollow"),
+            ("after", end, row.after, "mark"),
+        )
+        if rate is not None
+    ]
+    up = _shares([y for line in lines for *_, y in line.points] + [rate for _, rate, *_ in marks])
     return _figure(record, title, names, lines, up, marks)
 
 
@@ -168,39 +170,30 @@ def _figure(
     names: Sequence[str],
     lines: Sequence[Course],
     up: Axis,
-    marks: Sequence[tuple[float, float, float, str, str]] = (),
+    marks: Sequence[tuple[tuple[float, float], float, str, str]] = (),
     **more: Any,
 ) -> Figure:
-    """Draws the lines twice. `marks` are (updates, seconds, value, title, kind)."""
+    """Over the updates and over the seconds. `marks` are ((updates, seconds), value, title, kind)."""
     ends = [
         f"{line.name}: {line.show(line.points[0][2])} to {line.show(line.points[-1][2])}"
         for line in lines
         if line.points
     ]
-    moments = [(one.updates, one.seconds) for one in (*record.candidates, *record.steps)]
+    moments = [(one.updates, one.seconds) for one in record.candidates]
+    moments += [(step.updates, step.seconds) for step in record.steps]
     updates, seconds = map(max, zip(*moments, strict=True))
     unit, name = next(one for one in UNITS if seconds >= 2 * one[0] or one[0] == 1)
     plots = []
     for place, scale, last, label in ((0, 1, updates, "updates"), (1, unit, seconds, f"{name} of training")):
-        if last:
-            plots.append(
-                Plot(
-                    _across(last / scale, label),
-                    up,
-                    f"{title}. {'; '.join(ends)}",
-                    [
-                        Line(
-                            line.name,
-                            [(one[place] / scale, one[2]) for one in line.points],
-                            True,
-                            line.second,
-                        )
-                        for line in lines
-                    ],
-                    [Mark(mark[place] / scale, *mark[2:]) for mark in marks],
-                    **more,
-                )
-            )
+        if not last:
+            continue
+        drawn = [
+            Line(one.name, [(point[place] / scale, point[2]) for point in one.points], True, one.second)
+            for one in lines
+        ]
+        dots = [Mark(at[place] / scale, rate, said, kind) for at, rate, said, kind in marks]
+        spoken = f"{title}. {'; '.join(ends)}"
+        plots.append(Plot(_across(last / scale, label), up, spoken, drawn, dots, **more))
     keys = [(f"line-{number}", name) for number, name in enumerate(names)]
     keys += [("hollow", "held out, before"), ("mark", "held out, after")] if marks else []
     return Figure(title, keys, plots)

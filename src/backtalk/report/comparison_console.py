@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
-from backtalk.report.console import WIDE, cut, line, listing, plain_table, print_parts, scores
+from backtalk.report.console import LONGEST, WIDE, cut, line, listing, plain_table, print_parts, scores
 from backtalk.report.record import CaseRow, RateRow
 from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
@@ -79,10 +79,12 @@ def _exchange(case: CaseRow, unmask: bool) -> Text:
         return Text("(nothing found)", style="dim")
     said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
     spoken = " / ".join(said)
-    text = cut(spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken))
-    text.stylize("" if case.hit else "dim")
-    text.append_text(Text("\n> ") + (cut(case.shown("reply", unmask)) or Text("(says nothing)")))
-    return text.append(f"\n{scores(case)}", style="" if case.hit else "dim")
+    reply = shorten(printable(case.shown("reply", unmask)), LONGEST) or "(says nothing)"
+    text = cut(
+        spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken), "" if case.hit else "dim"
+    )
+    text.append(f"\n> {reply}", style="bold red" if case.said else "dim")
+    return text.append(f"\n{scores(case)}")
 
 
 def _left_out(comparison: Comparison, unmask: bool) -> Text:

@@ -111,7 +111,9 @@ def scores(case: CaseRow) -> str:
 
 def _rates(title: str, rows: Sequence[tuple[str, RateRow]], width: int, aim: str = "") -> Table:
     bars = width >= 80
-    table = plain_table(title, "hits", "share", "95% interval", *([""] if bars else []), fixed=True)
+    table = plain_table(title, "hits", "share", "95% interval", fixed=True)
+    if bars:
+        table.add_column("", no_wrap=True)
     for name, row in rows:
         interval = percent_range(row.low, row.high) if row.n else "none tried"
         cells = [cut(name, longest=40), Text(f"{row.hits} of {row.n}")]
@@ -209,7 +211,7 @@ def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) 
             turns.add_row(*map(line, cells), style="dim" if name else "")
     parts: list[RenderableType] = [turns]
     if len(part.players) > 1:
-        table = plain_table("attacker", "log-ppl", "toxicity", "different prompts", "repetitive", "")
+        table = plain_table("attacker", "log-ppl", "toxicity", "different prompts", "repeats", "")
         for one in part.players:
             cells = [shorten(one.name, 28), f"{one.log_ppl:.3f}", f"{one.toxicity:.3f}"]
             cells += [percent(one.different), percent(one.loops), "on the front" if one.on_front else ""]

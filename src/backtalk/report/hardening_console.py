@@ -1,5 +1,5 @@
-"""A hardening on a terminal, from its summary.json; every kind of hardening has the same face. Data goes
-through `printable` into Text, as in `console`."""
+"""A hardening on a terminal, from its summary.json. Data goes through `printable` into Text, as in
+`console`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from backtalk.report.comparison import Comparison
 from backtalk.report.comparison_console import print_comparison
+from backtalk.report.console import cut, line, plain_table
 from backtalk.report.cost import CostRecord
 from backtalk.report.hardening_record import (
     NO_PROOF,
@@ -23,11 +24,8 @@ from backtalk.report.hardening_record import (
 )
 from backtalk.stats import Rate
 from backtalk.store.typed import read_part
-from backtalk.terminal import make_console, printable
-from backtalk.wording import percent_range, shorten, with_interval
-
-LONGEST = 160
-"""Characters of a reply that are shown."""
+from backtalk.terminal import make_console
+from backtalk.wording import percent_range, with_interval
 
 
 def print_hardening(
@@ -37,52 +35,44 @@ def print_hardening(
     pages: Sequence[str] = (),
     unmask: bool = False,
 ) -> None:
-    """What a hardening prints at its end: what changed, the proof, the cost, and where everything is.
-    `held_out` compares the held-out list case by case; `pages` are the files to open."""
+    """What changed, the proof, the cost, and the files. `held_out` compares the held-out list case by case;
+    `pages` are the files to open."""
     console, record = console or make_console(), read_hardening(summary)
-
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(printable(text), style=style))
-
     if record.unchanged:
-        say(record.claim(), "yellow")
+        console.print(line(record.claim(), "yellow"))
     if (own := record.train) is not None:
         trained = f"{own.before.hits} of {own.before.n} hit before, {own.after.hits} after: {own.told()}."
-        say(f"Training list: {trained}")
+        console.print(line(f"Training list: {trained}"))
     if held_out is not None:
         print_comparison(held_out, console, unmask)
     if record.proof:
         console.print(_proof(record.proof))
     if record.cost is not None:
-        print_cost(record.cost, console)
-    for line in [*_talk(record), _evidence(record), _kept(record)]:
-        say(line)
-    if pages:
-        say(f"Pages: {', '.join(pages)}")
+        _print_cost(record.cost, console)
+    said = [*_talk(record), _evidence(record), _kept(record)]
+    for text in said + ([f"Pages: {', '.join(pages)}"] if pages else []):
+        console.print(line(text))
 
 
-def print_cost(cost: CostRecord, console: Console) -> None:
-    table = _table(f"What it cost, on {cost.pairs:,} pairs that were not trained on")
-    table.add_column("")
-    for name in ("before", "after", "real replies"):
-        table.add_column(name, justify="right")
+def _print_cost(cost: CostRecord, console: Console) -> None:
+    title = f"What it cost, on {cost.pairs:,} pairs that were not trained on"
+    table = plain_table("", "before", "after", "real replies", title=title)
     table.add_column("", overflow="fold")
     for row in cost.rows:
-        _add(table, row.name, row.before, row.after, row.real, row.note)
+        table.add_row(*map(line, (row.name, row.before, row.after, row.real, row.note)))
     console.print(table)
-    said = ", ".join(f'"{shorten(printable(text), LONGEST)}" ({whose})' for whose, text in cost.said)
-    console.print(Text(f"Said most often: {said}."))
-    replies = _table("Replies, unselected")
+    said = ", ".join(f'"{cut(text)}" ({whose})' for whose, text in cost.said)
+    console.print(line(f"Said most often: {said}."))
+    replies = plain_table(title="Replies, unselected")
     for name in ("input", "before", "after"):
         replies.add_column(name, ratio=1, overflow="fold")
     for reply in cost.replies:
-        _add(replies, *(shorten(text, LONGEST) for text in reply))
+        replies.add_row(*map(cut, reply))
     console.print(replies)
 
 
 def _proof(rows: Sequence[Row]) -> Table:
-    table = _table("Proof, with seeds that training never used (95% intervals)")
-    table.add_column("list", overflow="fold")
+    table = plain_table("list", title="Proof, with seeds that training never used (95% intervals)")
     table.add_column("search, budget, criterion", overflow="fold")
     for name in ("before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -90,7 +80,8 @@ def _proof(rows: Sequence[Row]) -> Table:
         mark = "" if row.trained_with else " (not used in training)"
         told = [row.search + mark, *([row.budget] if row.budget else []), row.criterion]
         before = _share(row.before) if row.before else ["not searched"]
-        table.add_row(*map(_lines, ([row.list], told, before, _share(row.after))))
+        cells = ([row.list], told, before, _share(row.after))
+        table.add_row(*(Text("\n").join(map(cut, cell)) for cell in cells))
     return table
 
 
@@ -99,12 +90,8 @@ def _share(hits: Rate) -> list[str]:
     return [f"{hits.hits} of {hits.n}", *interval]
 
 
-def _lines(lines: Sequence[str]) -> Text:
-    return Text("\n".join(printable(shorten(line, LONGEST)) for line in lines))
-
-
 def _talk(record: HardeningRecord) -> list[str]:
-    """How the kept model talks beside the model as it was, and which iterations broke it."""
+    """How the kept model talks compared with the original one, and which iterations broke it."""
     lines = []
     if record.best is not None:
         first, last = (read_part(Spoken, one.talk) for one in (record.candidates[0], record.best))
@@ -138,12 +125,3 @@ def _kept(record: HardeningRecord) -> str:
     of = f" of {asked}" if isinstance(asked, int) else ""
     kept = "" if record.kept is None else f"Iteration {record.kept}{of} was kept. "
     return f"{kept}Hardened model: {record.hardened}"
-
-
-def _table(title: str) -> Table:
-    look: dict[str, Any] = {"box": None, "padding": (0, 2, 0, 0), "header_style": "dim", "pad_edge": False}
-    return Table(title=Text(f"\n{title}"), title_justify="left", **look)
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*(Text(printable(cell)) for cell in cells))

@@ -12,7 +12,7 @@ from backtalk.hardening.flow import harden
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.registry import is_transformer
 from backtalk.report.hardening_console import print_hardening
-from backtalk.report.progress import shown
+from backtalk.report.progress import Shown
 from backtalk.specs.audit import flat_spec as flat_audit
 from backtalk.specs.harden import HardenSpec, flat_spec
 from reproduction.page import Result
@@ -44,7 +44,7 @@ def harden_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
 def run_audit(place: Workplace, name: str, values: Mapping[str, Any], fresh: bool = False) -> Path:
     """An ordinary audit in runs/NAME; returns its folder."""
     folder = place.path("runs", name)
-    with place.log(name) as (_, err), shown(err) as tell:
+    with place.log(name) as (_, err), Shown(err) as tell:
         spec = flat_audit({**values, "device": place.device}, name)
         audit(spec, str(folder), fresh=fresh, progress=tell)
     return folder
@@ -62,7 +62,7 @@ def run_harden(place: Workplace, values: Mapping[str, Any], adapts: bool = False
     folder = place.path("hardenings", place.part)
     fixed = {} if adapts else _fixed(values)
     spec = harden_spec({**fixed, **values, "out": str(folder), "device": place.device}, place.part)
-    with place.log(place.part) as (out, err), shown(err) as tell:
+    with place.log(place.part) as (out, err), Shown(err) as tell:
         done = harden(spec, progress=tell)
         print_hardening(done.record, out, pages=done.pages)
     return dict(done.record)

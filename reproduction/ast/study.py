@@ -27,7 +27,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.subjects.asking import DRAWS, HARMLESS
 from backtalk.hardening.subjects.transformer import LORA_PLAYED
 from backtalk.models.device import pick_device
-from backtalk.report.progress import shown
+from backtalk.report.progress import Shown
 from backtalk.report.topics import RUDE, topics_by_turn, words_used_more
 from backtalk.runs.summary import summarise
 from backtalk.searches.ast.config import Ast, AstConfig
@@ -93,7 +93,7 @@ def play_row(
         return {"left_out": "on a processor the same training again comes out the same"}
     folder = place.path("runs", name)
     spec = spec_of(place, name, size, texts, model, more)
-    with place.log(name) as (_, err), shown(err) as tell:
+    with place.log(name) as (_, err), Shown(err) as tell:
         audit(spec, str(folder), progress=tell)
     with Run.open(folder) as run:
         summary, findings = summarise(run), run.findings()

@@ -11,9 +11,10 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.report.cost import read_cost
-from backtalk.report.folders import kind_of, read_summary, render_folder
 from backtalk.report.hardening_page import render_hardening
+from backtalk.report.hardening_record import read_summary
 from backtalk.stats import Rate
+from backtalk.store.folder import kind_of
 from tests.hostile import HOSTILE
 from tests.report.test_page import ALLOWED, Page
 
@@ -144,11 +145,9 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
         assert kind_of(tmp_path / kind) == kind
     assert kind_of(tmp_path) is None
     with pytest.raises(InputError, match="not finished"):
-        render_folder(tmp_path / "hardening")
+        read_summary(tmp_path / "hardening")
     (tmp_path / "hardening" / "summary.json").write_text(json.dumps(HARDENING))
-    assert "16 fixed" in render_folder(tmp_path / "hardening")
-    with pytest.raises(InputError, match="no hardening"):
-        render_folder(tmp_path / "audit")
+    assert "16 fixed" in render_hardening(read_summary(tmp_path / "hardening"))
     (tmp_path / "hardening" / "summary.json").write_text("[]")
     with pytest.raises(InputError, match="no JSON object"):
         read_summary(tmp_path / "hardening")

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from backtalk.report.hardening_console import print_hardening
-from backtalk.report.hardening_page import Figure, hardening_figures, headline, render_hardening
+from backtalk.report.hardening_page import Figure, hardening_figures, render_hardening
 from backtalk.report.hardening_record import read_hardening
 from backtalk.stats import Rate
 from tests.hostile import HOSTILE
@@ -78,21 +78,21 @@ def test_the_page_shows_proof_iterations_and_cost() -> None:
 )
 def test_the_headline_claims_no_more_than_the_strongest_attack_shows(rows: list[Any], hits: str) -> None:
     summary = {**HARDENING, "proof": rows}
-    first = headline(read_hardening(summary)).partition(" after")[0]
-    assert first.endswith(hits)
-    assert rows[-1]["search"] in first
+    headline = read_hardening(summary).headline()
+    first, _, rest = headline.partition(" after")
+    assert f"({rows[-1]['search']}, {rows[-1]['budget']}" in first
+    assert f"{hits}, " in first
     assert ("did not use" in first) == (not rows[-1]["trained_with"])
-    evidence = printed(summary).partition("Evidence: ")[2]
-    assert evidence.startswith(f"50 cases of the held-out list, {rows[-1]['search']}, {rows[-1]['budget']}")
-    assert {"5 of 50": "10% (95%: 4 to 21%)", "12 of 50": "24%", "15 of 50": "30%"}[hits] in evidence
+    assert {"5 of 50": "10% (95%: 4 to 21%)", "12 of 50": "24%", "15 of 50": "30%"}[hits] in first
+    assert rest.startswith(f" hardening, by {rows[-1]['criterion']}")
+    assert headline in printed(summary)
 
 
 def test_a_training_row_is_never_the_headline() -> None:
     easy = {**PROOF, "list": "training", "after": asdict(Rate.of(50, 50))}
-    assert "strongest attack (gibbs, 8 words" in headline(
-        read_hardening({**HARDENING, "proof": [easy, PROOF]})
-    )
-    assert "50 of 50" not in headline(read_hardening({**HARDENING, "proof": [easy, PROOF]}))
+    headline = read_hardening({**HARDENING, "proof": [easy, PROOF]}).headline()
+    assert "(gibbs, 8 words" in headline
+    assert "50 of 50" not in headline
 
 
 FIRST = {**KEPT["candidates"][0], "survived": 0}

@@ -69,10 +69,10 @@ def harden(arguments: argparse.Namespace) -> None:
     spec = spec_from(arguments, HardenSpec)
     from backtalk.hardening import flow
     from backtalk.report.hardening_console import print_hardening
-    from backtalk.report.progress import shown
+    from backtalk.report.progress import Shown
     from backtalk.terminal import make_console
 
-    with shown(make_console(stderr=True)) as tell:
+    with Shown(make_console(stderr=True)) as tell:
         done = flow.harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
     compared = done.proof.held_out if done.proof else None
     print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)

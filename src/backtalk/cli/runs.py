@@ -32,8 +32,6 @@ from backtalk.specs.rate import RateSpec
 from backtalk.terminal import say
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from backtalk.report.progress import Shown
     from backtalk.runs.gates import Gates
 
@@ -148,8 +146,8 @@ def resume(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Show the table of a run or hardening and rewrite its page; needs no model."""
     from backtalk.cli.showing import show_hardening, show_run
-    from backtalk.report.folders import kind_of
     from backtalk.store import Run
+    from backtalk.store.folder import kind_of
 
     folder = _run_folder(arguments)
     if kind_of(folder) == "hardening":
@@ -164,7 +162,7 @@ def verify(arguments: argparse.Namespace) -> int:
     folder, consent = _run_folder(arguments), consent_from(arguments)
     from backtalk.audit import verify as runs
     from backtalk.hardening.proof import verify_hardening
-    from backtalk.report.folders import kind_of
+    from backtalk.store.folder import kind_of
 
     if kind_of(folder) == "hardening":
         verdict = verify_hardening(folder, arguments.device, consent)
@@ -255,11 +253,11 @@ def _run_folder(arguments: argparse.Namespace) -> Path:
     return Path(arguments.run) if arguments.run else latest_run(RUNS)
 
 
-def _progress() -> AbstractContextManager[Shown]:
-    from backtalk.report.progress import shown
+def _progress() -> Shown:
+    from backtalk.report.progress import Shown
     from backtalk.terminal import make_console
 
-    return shown(make_console(stderr=True))
+    return Shown(make_console(stderr=True))
 
 
 def _gates(arguments: argparse.Namespace) -> Gates:

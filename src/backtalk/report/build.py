@@ -4,7 +4,8 @@ None."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,11 @@ from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Threshol
 EXACT = parse_criterion("exact")
 STARTS_AT_RANDOM = ("gibbs", "gcg")
 """Searches whose first loss is that of an input drawn at random."""
+SCORES = (
+    *("log_prob", "mean", "input_mean", "loss"),
+    *("similarity", "judge", "toxicity", "trigger_toxicity"),
+)
+"""Scores of a finding that a case shows under the same name."""
 MOST_WORDS = 400
 """A chart of more bars can't be read."""
 
@@ -46,11 +52,9 @@ def build_report(
         for name in dict.fromkeys([*criteria, *stored, criterion])
         if name in stored or parse_criterion(name).decidable(thresholds, findings)
     ]
-    by_case: dict[str, list[Finding]] = {case.id: [] for case in cases}
-    for finding in findings:
-        by_case.setdefault(finding.case, []).append(finding)
+    by_case, words = group_by_case(findings), target_words or {}
     rows = [
-        build_case(case, by_case[case.id], thresholds, names, criterion, (target_words or {}).get(case.text))
+        build_case(case, by_case[case.id], thresholds, names, criterion, words.get(case.text))
         for case in cases
     ]
     shown = [row for row in rows if row.status not in {"skipped", "untried"}]
@@ -58,9 +62,9 @@ def build_report(
     rates = [_rate(name, stored, tried) for name in names]
     main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
     by_category = summary.get("by_category", {})
-    members: dict[str, list[CaseRow]] = {}
+    members: dict[str, list[CaseRow]] = defaultdict(list)
     for row in shown:
-        members.setdefault(row.category, []).append(row)
+        members[row.category].append(row)
     report = Report(
         run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
         criterion=criterion,
@@ -103,6 +107,14 @@ def build_report(
     )
 
 
+def group_by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """The findings of each case; an empty list for one that has none."""
+    by_case: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_case[finding.case].append(finding)
+    return by_case
+
+
 def build_case(
     case: Case,
     findings: Sequence[Finding],
@@ -128,7 +140,7 @@ def build_case(
             pair[0].restart,
         ),
     )
-    scores: dict[str, float | None] = finite(best.scores)
+    scores: dict[str, Any] = finite(best.scores)
     return CaseRow(
         id=case.id,
         target=case.text,
@@ -142,15 +154,8 @@ def build_case(
         turns=_turns(best) or None,
         reply=best.reply,
         said=_says_it(best),
-        log_prob=scores.get("log_prob"),
-        mean=scores.get("mean"),
         least=scores.get("min"),
-        input_mean=scores.get("input_mean"),
-        loss=scores.get("loss"),
-        similarity=scores.get("similarity"),
-        judge=scores.get("judge"),
-        toxicity=scores.get("toxicity"),
-        trigger_toxicity=scores.get("trigger_toxicity"),
+        **{name: scores.get(name) for name in SCORES},
         holds=holds,
         holds_elsewhere=[name for name in criteria if name not in holds and any(name in h for h in held)],
         words=word_chances(best.series.get("token_log_probs", []), case.text, words),
@@ -219,7 +224,7 @@ def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> Rat
         found = stored[name]
         low, high = found["ci95"]
         return RateRow(name, found["hits"], found["n"], found["rate"], low, high, meaning(name))
-    hits = sum(name in [*(case.holds or []), *(case.holds_elsewhere or [])] for case in cases)
+    hits = sum(name in case.hits for case in cases)
     return RateRow.of(name, Rate.of(hits, sum(case.status in TRIED for case in cases)), meaning(name))
 
 

@@ -103,7 +103,7 @@ def share_chart(
     shown = [(float(place), tick) for place, tick in enumerate(ticks) if place % every == 0 or place == last]
     return Plot(
         Axis(0, last, shown, across),
-        Axis(0, 1, [(value, percent(value)) for value in (0.0, 0.5, 1.0)]),
+        share_axis([1.0]),
         "; ".join(f"{name}: {percent(shares[0])} to {percent(shares[-1])}" for name, shares in lines),
         [Line(name, [(float(x), y) for x, y in enumerate(shares)]) for name, shares in lines],
         legend=True,
@@ -133,18 +133,14 @@ def loss_curve(sweeps: Sequence[SweepLoss]) -> Plot | None:
     """The mean loss after each sweep, over a band from the lower to the upper quartile."""
     if len(sweeps) < 2:
         return None
-    top = _round_up(max(max(point.high, point.mean) for point in sweeps))
-    lowest = min(min(p.low, p.mean) for p in sweeps)
-    bottom = -_round_up(-lowest) if lowest < 0 else 0.0
     last = sweeps[-1]
     # At most nine whole sweeps, the start and the last among them.
     numbers = list(range(0, last.sweep + 1, math.ceil(last.sweep / 8)))
     numbers = numbers if numbers[-1] == last.sweep else [*numbers[:-1], last.sweep]
-    levels = [round(bottom + (top - bottom) * part, 6) for part in (0.0, 0.5, 1.0)]
     said = "After sweep {0.sweep}: mean {0.mean:.2f}, half between {0.low:.2f} and {0.high:.2f}"
     return Plot(
         Axis(0, last.sweep, [(number, str(number or "start")) for number in numbers], "sweep"),
-        Axis(bottom, top, [(level, f"{level:g}") for level in levels]),
+        round_axis([0.0, *(loss for p in sweeps for loss in (p.mean, p.low, p.high))]),
         f"Mean loss over sweeps: {sweeps[0].mean:.2f} at the start, {last.mean:.2f} after sweep {last.sweep}",
         [Line("mean loss", [(p.sweep, p.mean) for p in sweeps])],
         [Mark(p.sweep, p.mean, said.format(p)) for p in sweeps],
@@ -157,10 +153,12 @@ def scatter_chart(scatter: ScatterPlot) -> Plot | None:
     if len(scatter.dots) < 2:
         return None
     likely, bad, hits = zip(*scatter.dots, strict=True)
-    up = Axis(0.0, 1.0, [(value, f"{value:.2g}") for value in (0.0, 0.5, 1.0)])
+    ends = (scatter.t_out,) if scatter.bad == "likelihood" else (0.0, 1.0)
     return Plot(
-        _span(likely, scatter.t_in, "log-probability of an input word"),
-        _span(bad, scatter.t_out) if scatter.bad == "likelihood" else up,
+        round_axis(
+            [x for x in (*likely, scatter.t_in) if x is not None], name="log-probability of an input word"
+        ),
+        round_axis([y for y in (*bad, *ends) if y is not None]),
         f"{len(hits)} findings, {sum(hits)} of them hits, by how likely the input is and {scatter.bad}",
         marks=[
             Mark(x, y, kind="spot hit" if hit else "spot")
@@ -180,14 +178,13 @@ def pareto_chart(players: Sequence[Player]) -> Plot | None:
     losses = [player.log_ppl for player in players]
     room = max(0.1 * (max(losses) - min(losses)), 0.1)
     most, least = max(losses) + room, max(0.0, min(losses) - room)
-    top = next((end for end in (0.05, 0.1, 0.25, 0.5) if max(p.toxicity for p in players) < 0.95 * end), 1.0)
     middle = most - 0.5 * (most - least)
     ordered = sorted(players, key=lambda player: -player.log_ppl)
     # Neighbours have their numbers on different sides.
     right = sorted(players, key=lambda player: player.log_ppl)[::2]
     return Plot(
         Axis(most, least, [(x, f"{x:.2f}") for x in (most, middle, least)], "log-perplexity of the prompts"),
-        Axis(0, top, [(part * top, f"{round(part * top, 4):g}") for part in (0.0, 0.5, 1.0)]),
+        round_axis([0.0, *(player.toxicity for player in players)]),
         "; ".join(map(player_words, players)),
         [Line("not beaten in both", [(one.log_ppl, one.toxicity) for one in ordered if one.on_front])],
         [
@@ -207,23 +204,28 @@ def player_words(player: Player) -> str:
 
 
 def rate_scale(rows: Sequence[RateRow]) -> float:
-    """The end of an axis of rates: the smallest round share that holds every interval."""
-    top = max((row.high for row in rows if row.n), default=1.0)
-    return next((end for end in (0.1, 0.25, 0.5) if top <= end), 1.0)
+    """The end of an axis that holds every interval."""
+    return share_axis([row.high for row in rows if row.n]).high
 
 
-def _span(values: Sequence[float], line: float | None, name: str = "") -> Axis:
-    """The span of the values and of a threshold with a little room, and ticks at its ends and middle."""
-    known = [*values, *([] if line is None else [line])]
-    low, high = min(known), max(known)
-    room = 0.05 * (high - low) or 0.5
-    low, high = low - room, high + room
-    return Axis(low, high, [(value, f"{value:.2g}") for value in (low, (low + high) / 2, high)], name)
+def share_axis(values: Sequence[float]) -> Axis:
+    """From 0 to the smallest round share that holds them all."""
+    end = next((end for end in (0.1, 0.25, 0.5) if max(values, default=1.0) <= end), 1.0)
+    return Axis(0, end, [(share, percent(share)) for share in (0.0, end / 2, end)])
 
 
-def _round_up(value: float) -> float:
-    """The next round number, whose half is round too."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))
+def round_axis(
+    values: Sequence[float], form: str = "{:.3g}", times: float = 1, name: str = "", whole: bool = True
+) -> Axis:
+    """At most six round ticks. The axis ends at ticks around all values; not `whole`, at the values."""
+    low, high = min(values), max(values)
+    span = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6)
+    power = 10.0 ** math.floor(math.log10(span / 5))
+    step = next(step * power for step in (1, 2, 5, 10, 20) if span <= 5 * step * power * (1 + 1e-9))
+    first = math.floor(low / step + 1e-9)
+    last = max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
+    if not whole:
+        last = math.floor(high / step + 1e-9)
+    labels = [form.format(round(times * step * i, 9)).replace("+0%", "0%") for i in range(first, last + 1)]
+    ticks = [(step * i, label) for i, label in enumerate(labels, first)]
+    return Axis(step * first, step * last if whole else high, ticks, name)

@@ -7,6 +7,7 @@ whose search failed in either run is left out: a failure is no fix.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,9 +23,8 @@ from backtalk.hits import (
     parse_criterion,
     tried_cases,
 )
-from backtalk.report.build import build_case
-from backtalk.report.differences import Difference, SideFacts, find_differences
-from backtalk.report.explain import meaning
+from backtalk.report.build import build_case, group_by_case
+from backtalk.report.explain import meaning, outcome
 from backtalk.report.record import CaseRow, RateRow
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.store.records import finite
@@ -34,6 +34,58 @@ from backtalk.wording import count, percent, percent_range
 CHANGES = ("remaining", "new", "fixed", "neither")
 """Hit in both runs, after alone, before alone, in none of them; in the order in which they are shown."""
 DEFAULT = "io-sample-avg-k1"
+
+
+@dataclass(frozen=True)
+class SideFacts:
+    """Facts about one of two compared runs."""
+
+    folder: str
+    model: str
+    fingerprint: str
+    search: str
+    hit: str
+    """The criterion that the search aimed at."""
+    seed: int
+    state: str
+    """running, finished or stopped."""
+    note: str
+    """Why it stopped."""
+    cases: int
+    candidates: int
+    seconds: float
+    t_out: float | None
+    t_in: float | None
+    settings: Mapping[str, Any]
+    """Settings of the search. A difference in these could by itself make or lose hits."""
+    others: Mapping[str, Any]
+    """Settings that may differ: two models are compared, and a proof needs a fresh seed."""
+    plays: bool = False
+    """Whether its cases are openings of played conversations."""
+
+    def rows(self) -> dict[str, str]:
+        """The facts as rows of a table."""
+        kept = {k: v for k, v in self.settings.items() if k not in ("search", "hit")}
+        return {
+            "Run": self.folder,
+            "Model": self.model,
+            "Search": self.search,
+            "Aimed at": self.hit,
+            "Settings": ", ".join(f"{name} {value}" for name, value in kept.items() if value != ""),
+            "Seed": str(self.seed),
+            "T_out": _text(self.t_out),
+            "T_in": _text(self.t_in),
+            "Tried": f"{count(self.cases, 'case')}, {count(self.candidates, 'candidate')}",
+        }
+
+
+@dataclass(frozen=True)
+class Difference:
+    name: str
+    before: str
+    after: str
+    unfair: bool
+    """More or fewer hits may come from this difference alone."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +181,7 @@ class Comparison:
         return [pair for pair in self.pairs if pair.change == change]
 
     def as_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = finite(asdict(self))
-        return values
+        return dict(finite(asdict(self)))
 
 
 def build_comparison(before: Side, after: Side, hit: str | None = None) -> Comparison:
@@ -148,9 +199,9 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     names = [criterion.name for criterion in decided]
     hits = {c.name: tuple(hit_cases(s.findings, c, s.thresholds) for s in sides) for c in decided}
     tallies = [tally(name, ids, hits[name], meaning(name)) for name in names]
-    members: dict[str, set[str]] = {}
+    members: dict[str, set[str]] = defaultdict(set)
     for case in cases:
-        members.setdefault(case.category, set()).add(case.id)
+        members[case.category].add(case.id)
     differences, warnings = find_differences(before.facts, after.facts)
     best_before, best_after = (_best_cases(side, cases, names, main) for side in sides)
     pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
@@ -238,16 +289,7 @@ def headline(main: Tally, noun: str = "sentence") -> str:
     """The result in one sentence."""
     remain = f"{main.remaining} remain{'s' if main.remaining == 1 else ''}"
     new = f"{main.new} {'is' if main.new == 1 else 'are'} new"
-    criterion = parse_criterion(main.name)
-    could = {
-        "greedy": "could be drawn out word for word",
-        "exact": "could be drawn out word for word",
-        "contains": "could be drawn out as part of a reply",
-        "similar": f"could be drawn out to a similarity of {criterion.threshold:g}",
-        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
-        "sample-avg": "could be made likely",
-        "sample-min": "could be made likely in every word",
-    }[criterion.kind]
+    could = outcome(parse_criterion(main.name)).replace("can be", "could be")
     return (
         f"Of {count(main.before.n, noun)} {main.before.hits} {could} before and {main.after.hits} after: "
         f"{main.fixed} fixed, {remain}, {new}; exact McNemar p = {p_value(main.p)}."
@@ -279,9 +321,7 @@ def _main_criterion(hit: str | None, aims: Sequence[str], decided: Sequence[Crit
 
 
 def _best_cases(side: Side, cases: Sequence[Case], names: Sequence[str], main: str) -> list[CaseRow]:
-    by_case: dict[str, list[Finding]] = {}
-    for finding in side.findings:
-        by_case.setdefault(finding.case, []).append(finding)
+    by_case = group_by_case(side.findings)
     return [
         build_case(case, by_case[case.id], side.thresholds, names, main, side.words.get(case.text))
         for case in cases
@@ -298,3 +338,42 @@ def _order(pair: Pair) -> tuple[int, int, float, str]:
     shown = pair.after if pair.after.hit else pair.before
     chance = -math.inf if shown.log_prob is None else shown.log_prob
     return CHANGES.index(pair.change), -shown.severity, -chance, shown.id
+
+
+def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Difference], list[str]]:
+    """All differences, the unfair first, and warnings about them."""
+    found = []
+    sides = (True, before.settings, after.settings), (False, before.others, after.others)
+    for is_unfair, one, other in sides:
+        found += [
+            Difference(name, _text(one.get(name)), _text(other.get(name)), is_unfair)
+            for name in {**one, **other}
+            if one.get(name) != other.get(name)
+        ]
+    if before.model == after.model and before.fingerprint != after.fingerprint:
+        found.append(Difference("weights", before.fingerprint[:12], after.fingerprint[:12], False))
+    warnings = []
+    if unfair := [f"{d.name} ({d.before} before, {d.after} after)" for d in found if d.unfair]:
+        warnings.append(f"Not a fair comparison: the runs differ in {', '.join(unfair)}.")
+    for name, old, new in (("T_out", before.t_out, after.t_out), ("T_in", before.t_in, after.t_in)):
+        if _text(old) != _text(new):
+            found.append(Difference(name, _text(old), _text(new), False))
+            warnings.append(
+                f"{name} differs ({_text(old)} before, {_text(new)} after): each run is judged by its own, "
+                "so likely does not mean the same in both. A hardening keeps the baseline's."
+            )
+    for side, facts in (("before", before), ("after", after)):
+        if facts.state != "finished":
+            why = f" ({facts.note})" if facts.note else ""
+            warnings.append(f"The run {side} is not finished{why}; it tried part of its cases.")
+    return found, warnings
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value) if value != "" else "none given"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backtalk.hits import parse_criterion
+from backtalk.hits import Criterion, parse_criterion
 from backtalk.report.record import RateRow
 from backtalk.wording import chance, count, percent, percent_range, sampled
 
@@ -25,6 +25,20 @@ def meaning(name: str) -> str:
     return f"{clause}, and the input is itself likely" if criterion.likely else clause
 
 
+def outcome(criterion: Criterion) -> str:
+    """What a hit shows about a sentence, as a predicate: "can be made likely"."""
+    likely = "likely" if criterion.k == 1 else f"likely (to a factor of {criterion.k:g} a word)"
+    return {
+        "greedy": "can be drawn from the model, word for word,",
+        "exact": "can be drawn from the model, word for word,",
+        "contains": "can be drawn from the model as part of a reply",
+        "similar": f"can be drawn from the model to a similarity of {criterion.threshold:g}",
+        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
+        "sample-avg": f"can be made {likely}",
+        "sample-min": f"can be made {likely} in every word",
+    }[criterion.kind]
+
+
 def headline(
     main: RateRow,
     greedy: int | None = None,
@@ -40,18 +54,9 @@ def headline(
     if n == 0:
         return "Nothing could be scored, so this run says nothing about the model."
     share = f"({percent(hits / n)}, 95% interval {percent_range(main.low, main.high)})"
-    likely = "likely" if criterion.k == 1 else f"likely (to a factor of {criterion.k:g} a word)"
-    could = {
-        "greedy": "can be drawn from the model, word for word,",
-        "exact": "can be drawn from the model, word for word,",
-        "contains": "can be drawn from the model as part of a reply",
-        "similar": f"can be drawn from the model to a similarity of {criterion.threshold:g}",
-        "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
-        "sample-avg": f"can be made {likely}",
-        "sample-min": f"can be made {likely} in every word",
-    }[criterion.kind]
     by = "an input that is itself likely" if criterion.needs_language_model else "some input"
-    sentences = [f"{f'{hits:,}' if hits else 'None'} of {count(n, 'sentence')} {share} {could} by {by}."]
+    amount = f"{hits:,}" if hits else "None"
+    sentences = [f"{amount} of {count(n, 'sentence')} {share} {outcome(criterion)} by {by}."]
     if hits == 0:
         sentences.append("No hit found is not proof that there is none.")
     if greedy is not None and criterion.kind not in ("greedy", "exact"):

@@ -14,18 +14,11 @@ from backtalk.report.comparison import Comparison
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.console import cut, line, plain_table
 from backtalk.report.cost import CostRecord
-from backtalk.report.hardening_record import (
-    NO_PROOF,
-    NOTHING_PROVEN,
-    HardeningRecord,
-    Row,
-    Spoken,
-    read_hardening,
-)
+from backtalk.report.hardening_record import HardeningRecord, Row, Spoken, read_hardening
 from backtalk.stats import Rate
 from backtalk.store.typed import read_part
 from backtalk.terminal import make_console
-from backtalk.wording import percent_range, with_interval
+from backtalk.wording import percent_range
 
 
 def print_hardening(
@@ -38,8 +31,7 @@ def print_hardening(
     """What changed, the proof, the cost, and the files. `held_out` compares the held-out list case by case;
     `pages` are the files to open."""
     console, record = console or make_console(), read_hardening(summary)
-    if record.unchanged:
-        console.print(line(record.claim(), "yellow"))
+    console.print(line(record.headline(), "yellow" if record.unchanged else "bold"))
     if (own := record.train) is not None:
         trained = f"{own.before.hits} of {own.before.n} hit before, {own.after.hits} after: {own.told()}."
         console.print(line(f"Training list: {trained}"))
@@ -49,7 +41,7 @@ def print_hardening(
         console.print(_proof(record.proof))
     if record.cost is not None:
         _print_cost(record.cost, console)
-    said = [*_talk(record), _evidence(record), _kept(record)]
+    said = [*_talk(record), _kept(record)]
     for text in said + ([f"Pages: {', '.join(pages)}"] if pages else []):
         console.print(line(text))
 
@@ -104,20 +96,6 @@ def _talk(record: HardeningRecord) -> list[str]:
             kept = " It is kept, as --keep last asks." if one is record.best else ""
             lines.append(f"Iteration {one.iterations} broke the model in conversations: {one.broken}.{kept}")
     return lines
-
-
-def _evidence(record: HardeningRecord) -> str:
-    """The strongest attack on the held-out list, which is all that may be claimed."""
-    if record.frequent and record.proof:
-        return record.claim()
-    if (row := record.worst) is not None:
-        before = f"{with_interval(row.before)} before and " if row.before else ""
-        unused = "" if row.trained_with else ", which training did not use"
-        return (
-            f"Evidence: {row.after.n} cases of the {row.list} list, {row.attack}{unused}, criterion "
-            f"{row.criterion}: {before}{with_interval(row.after)} after. {NO_PROOF}"
-        )
-    return f"{NOTHING_PROVEN} The same command with --audits adds the proof."
 
 
 def _kept(record: HardeningRecord) -> str:

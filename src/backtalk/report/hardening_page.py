@@ -3,18 +3,15 @@ the time, the iterations and the cost. `backtalk compare` shows the proof senten
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from backtalk.report.charts import Axis, Line, Mark, Plot
-from backtalk.report.hardening_record import NO_PROOF, Candidate, HardeningRecord, Step, read_hardening
+from backtalk.report.charts import Axis, Line, Mark, Plot, round_axis, share_axis
+from backtalk.report.hardening_record import Candidate, HardeningRecord, Step, read_hardening
 from backtalk.report.page import App, page_environment, render
 from backtalk.wording import percent
 
 SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "sweeps", "max_ppl_increase")
-PARTS = 5
-"""Ticks of an axis, its start left out."""
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
@@ -57,22 +54,13 @@ def render_hardening(
         "hardening.html",
         app,
         record=record,
-        headline=headline(record),
+        headline=record.headline(),
         links=links,
         figures=hardening_figures(record),
         iterations=_iterations(record),
         cost=record.cost,
         facts=_facts(record),
     )
-
-
-def headline(record: HardeningRecord) -> str:
-    """The result in a few sentences."""
-    cost = "Its summary can't be read in full."
-    if record.cost is not None:
-        ppl = record.cost.perplexity
-        cost = f"Perplexity {ppl.before} before, {ppl.after} after."
-    return " ".join([record.claim(), cost, *([NO_PROOF] if record.worst or record.held_out else [])])
 
 
 def _iterations(record: HardeningRecord) -> list[IterationRow]:
@@ -112,16 +100,18 @@ def hardening_figures(record: HardeningRecord) -> list[Figure]:
         ends = [y for *_, y in rise.points] + ([] if bound is None else [bound])
         level = None if bound is None else (bound, f"bound {bound:+.1%}")
         title, name = "Rise of perplexity on held-out pairs", f"against {first:.2f} at the start"
-        figures.append(_figure(record, title, [name], [rise], _round(ends, "{:+.3g}%", 100), level=level))
+        figures.append(
+            _figure(record, title, [name], [rise], round_axis([0.0, *ends], "{:+.3g}%", 100), level=level)
+        )
     title, name = "Diversity of the greedy replies", "Ent-2, the entropy of word pairs"
     entropy = _course("Ent-2", measured, lambda one: one.ent_2, "{:.2f}".format)
-    entropies = _round([one.ent_2 for one in measured], "{:.3g}", from_zero=False)
+    entropies = round_axis([one.ent_2 for one in measured])
     if record.frequent:
         return [*figures, _figure(record, title, [name], [entropy], entropies)]
     ratio = _course("max-ratio", measured, lambda one: one.max_ratio, percent)
     names = ["max-ratio, the share of the most frequent reply", f"{name} (right axis)"]
     lines = [ratio, entropy._replace(second=True)]
-    up = _shares([one.max_ratio for one in measured])
+    up = share_axis([one.max_ratio for one in measured])
     return [*figures, _figure(record, title, names, lines, up, second=entropies)]
 
 
@@ -160,7 +150,7 @@ def _hits(record: HardeningRecord) -> Figure:
         )
         if rate is not None
     ]
-    up = _shares([y for line in lines for *_, y in line.points] + [rate for _, rate, *_ in marks])
+    up = share_axis([y for line in lines for *_, y in line.points] + [rate for _, rate, *_ in marks])
     return _figure(record, title, names, lines, up, marks)
 
 
@@ -193,40 +183,16 @@ def _figure(
         ]
         dots = [Mark(at[place] / scale, rate, said, kind) for at, rate, said, kind in marks]
         spoken = f"{title}. {'; '.join(ends)}"
-        plots.append(Plot(_across(last / scale, label), up, spoken, drawn, dots, **more))
+        plots.append(
+            Plot(
+                round_axis([0.0, last / scale], "{:,.6g}", name=label, whole=False),
+                up,
+                spoken,
+                drawn,
+                dots,
+                **more,
+            )
+        )
     keys = [(f"line-{number}", name) for number, name in enumerate(names)]
     keys += [("hollow", "held out, before"), ("mark", "held out, after")] if marks else []
     return Figure(title, keys, plots)
-
-
-def _across(last: float, name: str) -> Axis:
-    """Round ticks from 0 up to the last place."""
-    step = _step(last)
-    ticks = [step * i for i in range(int(last / step + 1e-9) + 1)]
-    return Axis(0, last, [(tick, f"{tick:,.6g}") for tick in ticks], name)
-
-
-def _shares(values: Sequence[float]) -> Axis:
-    """From 0 to the smallest round share that holds them all."""
-    top = max(values, default=1.0)
-    end = next((end for end in (0.1, 0.2, 0.5) if top <= end), 1.0)
-    return Axis(0, end, [(share, percent(share)) for share in (0.0, end / 2, end)])
-
-
-def _round(values: Sequence[float], form: str, times: float = 1, from_zero: bool = True) -> Axis:
-    """Round ticks around all values, and 0 where asked."""
-    low, high = min(values), max(values)
-    if from_zero:
-        low, high = min(low, 0.0), max(high, 0.0)
-    step = _step(max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6))
-    first = math.floor(low / step + 1e-9)
-    last = max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
-    labels = [form.format(round(times * step * i, 9)).replace("+0%", "0%") for i in range(first, last + 1)]
-    ticks = [(step * i, label) for i, label in enumerate(labels, first)]
-    return Axis(step * first, step * last, ticks)
-
-
-def _step(span: float) -> float:
-    """A round length of which a span holds at most PARTS."""
-    power = 10.0 ** math.floor(math.log10(span / PARTS))
-    return next(step * power for step in (1, 2, 5, 10, 20) if span <= PARTS * step * power * (1 + 1e-9))

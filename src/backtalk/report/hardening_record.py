@@ -1,21 +1,29 @@
-"""What a hardening's summary.json says, as typed values, and the sentences that the page, the console and the
-app share. A part that can't be read is left out: the folder may come from elsewhere."""
+"""The summary.json of a hardening as typed values, and the sentences that the page, the console and the app
+share. A part that can't be read is left out: the folder may come from elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from backtalk.errors import InputError
 from backtalk.report.cost import CostRecord, bound_of, read_cost, settings_of
 from backtalk.stats import Rate
-from backtalk.store.typed import read_part
-from backtalk.wording import percent
+from backtalk.store.typed import Record, read_part, read_plain
+from backtalk.wording import percent, with_interval
 
 LARGEST = 10**12
 """No hardening counts more; larger numbers would overflow a float."""
 NO_PROOF = "That a search finds none is no proof that there is none."
-NOTHING_PROVEN = "No audit was asked for, so nothing is proven."
+NOTHING_PROVEN = (
+    "No audit was asked for, so nothing is proven; the same command with --audits adds the proof."
+)
+
+
+class NotYet(InputError):
+    """There is no result to show so far."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,6 @@ class Hits:
     def __post_init__(self) -> None:
         if not 0 <= self.hits <= self.n < LARGEST:
             raise ValueError("no number of hits")
-
-    @property
-    def rate(self) -> Rate:
-        return Rate.of(self.hits, self.n)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class Candidate:
 
     iterations: int
     hits: int
-    """Selection targets that a fresh search hits; against frequent replies, how often the commonest is given
-    to the selection inputs."""
+    """Selection targets that a fresh search hits; against frequent replies, the selection inputs that get the
+    most frequent reply."""
     n: int
     """Selection targets or inputs."""
     perplexity: float
@@ -65,15 +69,15 @@ class Candidate:
     """Training targets that the last iteration's searches hit, before its updates; 0 without targets."""
     updates: int = 0
     survived: int = 0
-    """Whole iterations since then whose searches found nothing, so the network did not change."""
+    """Complete iterations after it whose searches found nothing, so that the network did not change."""
     whole: bool = True
-    """Whether the last iteration was completed, not cut short by the clock."""
+    """Whether its last iteration was completed; --max-time may cut one short."""
     talk: dict[str, Any] = field(default_factory=dict)
-    """Its `Spoken`; empty where conversations were not asked for."""
+    """The fields of `Spoken`; empty if conversations were not measured."""
     broken: str = ""
-    """What is wrong with its turns: such a model is not chosen."""
+    """Why its turns in conversations are unusable; such a network is not chosen."""
     level: int = 0
-    """Of the attack that it was trained against."""
+    """Strength of the attack that it was trained against."""
     kl: float = 0.0
     seconds: float = 0.0
     """Since training began."""
@@ -137,51 +141,6 @@ class HeldOut:
 
     def told(self) -> str:
         return f"{self.fixed} fixed, {self.remaining} remain, {self.new} new"
-
-
-# One field each, so that a part that can't be read leaves the others.
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    candidates: list[Candidate]
-
-    def __post_init__(self) -> None:
-        _check(self.candidates)
-        if any(one.hits > one.n for one in self.candidates):
-            raise ValueError("more hits than cases")
-
-
-@dataclass(frozen=True)
-class _Kept:
-    iterations_kept: int
-
-
-@dataclass(frozen=True)
-class _Steps:
-    steps: list[Step]
-
-    def __post_init__(self) -> None:
-        _check(self.steps)
-        if any(one.found > one.of for one in self.steps):
-            raise ValueError("more targets found than there are")
-
-
-@dataclass(frozen=True)
-class _Proof:
-    proof: list[Row]
-
-    def __post_init__(self) -> None:
-        for rate in (rate for row in self.proof for rate in (row.before, row.after) if rate is not None):
-            if not 0 <= rate.n < LARGEST or rate != Rate.of(rate.hits, rate.n):
-                raise ValueError("no such rate")
-
-
-def _check(rows: Sequence[Candidate | Step]) -> None:
-    """Refuses numbers that no measurement gives: negative, infinite, not a number."""
-    for value in (value for row in rows for value in vars(row).values()):
-        if isinstance(value, int | float) and not 0 <= value < LARGEST:
-            raise ValueError(f"{value} is no measurement")
 
 
 @dataclass(frozen=True)
@@ -250,6 +209,13 @@ class HardeningRecord:
             )
         return NOTHING_PROVEN
 
+    def headline(self) -> str:
+        """The claim, its cost and its limits."""
+        cost = "Its summary can't be read in full."
+        if self.cost is not None:
+            cost = f"Perplexity {self.cost.perplexity.before} before, {self.cost.perplexity.after} after."
+        return " ".join([self.claim(), cost, *([NO_PROOF] if self.worst or self.held_out else [])])
+
     def brief(self) -> str:
         """The claim in a few words, for a list."""
         if self.unchanged:
@@ -262,25 +228,50 @@ class HardeningRecord:
         return ""
 
 
+def read_summary(folder: Path) -> dict[str, Any]:
+    """summary.json of a folder that may come from elsewhere."""
+    try:
+        return read_plain(folder / "summary.json")
+    except FileNotFoundError:
+        raise NotYet(f"{folder} is not finished: it has no summary.json yet") from None
+
+
 def read_hardening(summary: Mapping[str, Any]) -> HardeningRecord:
-    told = summary.get("hardening")
-    candidates, kept = read_part(_Candidates, told), read_part(_Kept, told)
-    steps = read_part(_Steps, told)
-    proof = read_part(_Proof, summary)
+    part = summary.get("hardening")
+    told = part if isinstance(part, dict) else {}
+    kept = told.get("iterations_kept")
     return HardeningRecord(
         model=str(summary.get("model", "a model")),
         hardened=str(summary.get("hardened", "")),
         frequent=summary.get("subject") == "frequent",
         settings=settings_of(summary),
         bound=bound_of(summary),
-        candidates=candidates.candidates if candidates else [],
-        kept=kept.iterations_kept if kept else None,
-        steps=steps.steps if steps else [],
-        proof=proof.proof if proof else [],
+        candidates=_rows(Candidate, told.get("candidates"), lambda one: _measured(one, one.hits, one.n)),
+        kept=kept if type(kept) is int else None,
+        steps=_rows(Step, told.get("steps"), lambda one: _measured(one, one.found, one.of)),
+        proof=_rows(Row, summary.get("proof"), _has_rates),
         held_out=read_part(HeldOut, summary.get("held_out")),
         train=read_part(HeldOut, summary.get("train")),
         cost=read_cost(summary),
     )
+
+
+def _rows(kind: type[Record], told: Any, is_valid: Callable[[Record], bool]) -> list[Record]:
+    """The rows of a list; none if one of them can't be read or is not valid."""
+    rows = [read_part(kind, one) for one in told] if isinstance(told, list) else []
+    valid = [row for row in rows if row is not None and is_valid(row)]
+    return valid if len(valid) == len(rows) else []
+
+
+def _measured(row: Candidate | Step, hits: int, n: int) -> bool:
+    """Whether its numbers are such as a measurement gives: not negative, not infinite, no NaN."""
+    numbers = [value for value in vars(row).values() if isinstance(value, int | float)]
+    return hits <= n and all(0 <= value < LARGEST for value in numbers)
+
+
+def _has_rates(row: Row) -> bool:
+    rates = [rate for rate in (row.before, row.after) if rate is not None]
+    return all(0 <= rate.hits <= rate.n < LARGEST and rate == Rate.of(rate.hits, rate.n) for rate in rates)
 
 
 def _share_of(row: Row) -> str:
@@ -293,5 +284,8 @@ def _share_of(row: Row) -> str:
 
 def _claim_of(row: Row, who: str) -> str:
     unused = "" if row.trained_with else ", which training did not use"
-    was = f"{row.before.hits} of {row.before.n} before and " if row.before else ""
-    return f"{who} ({row.attack}{unused}) hits {was}{row.after.hits} of {row.after.n} after hardening."
+    before, after = (
+        f"{rate.hits} of {rate.n}, {with_interval(rate)}, {when}" if rate else ""
+        for rate, when in ((row.before, "before and "), (row.after, "after hardening"))
+    )
+    return f"{who} ({row.attack}{unused}) hits {before}{after}, by {row.criterion}."

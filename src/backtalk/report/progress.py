@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -15,7 +12,7 @@ from backtalk.types import Progress
 
 
 class Shown:
-    """Draws messages and counts."""
+    """Draws the messages and counts of an audit inside a `with`; the bar stays at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -45,18 +42,14 @@ class Shown:
         if done == total:
             self.stop()
 
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         for drawn in (self._status, self._bar):
             if drawn is not None:
                 drawn.stop()
         self._status = self._bar = None
-
-
-@contextmanager
-def shown(console: Console) -> Iterator[Shown]:
-    """Draws the progress of an audit; the bar stays at the end."""
-    drawing = Shown(console)
-    try:
-        yield drawing
-    finally:
-        drawing.stop()

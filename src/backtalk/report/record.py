@@ -119,6 +119,11 @@ class CaseRow:
     def anchor(self) -> str:
         return anchor_of(self.id)
 
+    @property
+    def hits(self) -> list[str]:
+        """Criteria that any restart meets."""
+        return [*(self.holds or []), *(self.holds_elsewhere or [])]
+
     def shown(self, part: str, unmask: bool, longest: int | None = None) -> str:
         """The target, the input, the last turn of the input, the reply or the note. Unless `unmask`, it is
         masked where it is toxic or says the target."""

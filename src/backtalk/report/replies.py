@@ -59,8 +59,6 @@ class Replies:
     queries: dict[str, int]
     """Requests really sent, by phase."""
     budget: int
-    mean_similarity: float | None
-    mean_judge: float | None
     recalled: int
     """Findings whose input had been answered before."""
     inputs: list[InputRow]
@@ -74,8 +72,6 @@ class Replies:
     aim: str
     """What the search optimised: similarity, likelihood or toxicity."""
     utterances: str
-    rewards: list[float]
-    """Mean similarity of each update of REINFORCE."""
 
 
 def build_replies(
@@ -102,8 +98,6 @@ def build_replies(
         by_query=success_by_query(list(tried.values())),
         queries={PHASES.get(name, name): int(n) for name, n in summary.get("queries_by_phase", {}).items()},
         budget=int(facts["plan"]["total"]),
-        mean_similarity=_mean(found, "similarity"),
-        mean_judge=_mean(found, "judge"),
         recalled=sum(f.scores.get("place") == 0 and f.queries > 0 for f in found),
         inputs=[
             InputRow("inputs found", len(crafted), len(found), _mean(found, "input_mean")),
@@ -117,7 +111,6 @@ def build_replies(
         aim="toxicity" if kind == "toxic" else "likelihood" if kind in LIKELIHOOD_KINDS else "similarity",
         mean_toxicity=_mean(found, "toxicity"),
         utterances=f"{int(used['count']):,} of {used['source']}",
-        rewards=[float(value) for value in summary.get("training", {}).get("rewards", [])],
     )
 
 

@@ -208,7 +208,6 @@ def render_comparison(
         left_out=comparison.left_out[:most],
         filters=[change for change in CHANGES if any(pair.change == change for pair in pairs)],
         titles=CHANGE_TITLES,
-        about=list(zip(comparison.before.rows(), comparison.after.rows(), strict=True)),
         end=_scale(comparison.tallies),
         category_end=_scale(comparison.categories),
     )

@@ -19,6 +19,8 @@ FIELDS = (
     *("case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean"),
     *("min", "input_mean", "similarity", "toxicity", "hits", "anchor"),
 )
+RENAMED = {"case": "id", "min": "least"}
+"""Fields whose attribute of a case has another name."""
 LONGEST = 30_000
 """Characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them."""
 FORMULA = "=+-@＝＋－＠"
@@ -27,25 +29,9 @@ FORMULA = "=+-@＝＋－＠"
 
 def row_of(case: CaseRow, longest: int = 0) -> dict[str, Any]:
     """A finding as plain values by FIELDS. Texts over `longest` characters are cut, if it is given."""
-    cut = longest or None
-    return {
-        "case": case.id[:cut],
-        "category": case.category[:cut],
-        "severity": case.severity,
-        "status": case.status,
-        "hit": case.hit,
-        "target": case.target[:cut],
-        "trigger": [turn[:cut] for turn in case.trigger or []],
-        "reply": case.reply[:cut],
-        "log_prob": case.log_prob,
-        "mean": case.mean,
-        "min": case.least,
-        "input_mean": case.input_mean,
-        "similarity": case.similarity,
-        "toxicity": case.toxicity,
-        "hits": [*(case.holds or []), *(case.holds_elsewhere or [])],
-        "anchor": case.anchor,
-    }
+    row = {name: getattr(case, RENAMED.get(name, name)) for name in FIELDS}
+    row["trigger"] = [turn[: longest or None] for turn in case.trigger or []]
+    return row | {name: row[name][: longest or None] for name in ("case", "category", "target", "reply")}
 
 
 def csv_lines(cases: Iterable[CaseRow]) -> Iterator[str]:

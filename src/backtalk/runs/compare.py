@@ -10,9 +10,8 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion, tried_cases
 from backtalk.registry import search_config
-from backtalk.report.comparison import Comparison, Side, build_comparison
+from backtalk.report.comparison import Comparison, Side, SideFacts, build_comparison
 from backtalk.report.cost import CostRecord
-from backtalk.report.differences import SideFacts
 from backtalk.report.run_page import render_comparison
 from backtalk.runs.export import write_file
 from backtalk.runs.summary import thresholds_of

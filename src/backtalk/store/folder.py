@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, write_whole
@@ -22,6 +23,9 @@ GENERATOR, ADVERSARY = "generator", "adversary"
 """Folders in a run that hold what it trained."""
 UNTUNED = "untuned"
 """The run inside a run that played the untuned adversary from the same openings."""
+Kind = Literal["audit", "hardening", "rating"]
+KINDS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pairs.jsonl": "rating"}
+"""The file that only folders of a kind have."""
 LOCK = ".lock"
 MARK = ".backtalk"
 """Holds the name of the command whose output folder it is."""
@@ -38,6 +42,11 @@ _LEFTOVERS = {
     *(name + PARTIAL for name in ("spec.yaml", DATABASE)),
 }
 """What a killed creation may leave, always with the lock: a lone spec.yaml belongs to its author."""
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """None if no command of backtalk wrote the folder."""
+    return next((kind for name, kind in KINDS.items() if (folder / name).is_file()), None)
 
 
 def check_run_folder(folder: Path) -> None:

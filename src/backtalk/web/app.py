@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
-from backtalk.report.folders import NotYet
+from backtalk.report.hardening_record import NotYet
 from backtalk.report.run_page import Offer
 from backtalk.store.records import finite
 from backtalk.terminal import printable

@@ -12,14 +12,15 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
 from backtalk.models.transformer.cache import file_hash
 from backtalk.report.cost import read_cost
-from backtalk.report.folders import kind_of, read_summary, render_folder
-from backtalk.report.hardening_record import Row, read_hardening
+from backtalk.report.hardening_page import render_hardening
+from backtalk.report.hardening_record import Row, read_hardening, read_summary
 from backtalk.report.run_page import Offer, render_comparison, render_run
 from backtalk.report.spreadsheet import csv_lines, jsonl_lines
 from backtalk.report.stored_findings import Query, StoredFindings
 from backtalk.runs.compare import compare_runs
 from backtalk.runs.summary import ReportHead, read_head, stamp_of, with_others
 from backtalk.store import Run
+from backtalk.store.folder import kind_of
 from backtalk.web.http import HttpError
 from backtalk.web.pages import frame, link
 from backtalk.web.run_list import Item
@@ -86,7 +87,7 @@ class Reports:
         """The page of a hardening, which is refused if its weights are not those of its proof."""
         if (folder / MODEL).exists() and (folder / SUMMARY).exists():
             read_record(folder, file_hash)
-        return render_folder(folder, frame(here, "page.js"), links)
+        return render_hardening(read_summary(folder), frame(here, "page.js"), links)
 
     def _head(self, folder: Path) -> ReportHead:
         with self._lock:  # two tabs do not build the same report twice

@@ -21,13 +21,12 @@ from jinja2 import TemplateError
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
-from backtalk.report.folders import kind_of
 from backtalk.report.hardening_record import read_hardening
 from backtalk.specs import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
 from backtalk.store.errors import UNREADABLE
-from backtalk.store.folder import check_run_folder, is_locked
+from backtalk.store.folder import check_run_folder, is_locked, kind_of
 from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
 from backtalk.store.typed import read_file, read_plain, read_record

@@ -134,10 +134,10 @@ def test_bad_files(tmp_path: Path, format: str, content: bytes, message: str) ->
 
 
 def test_missing_file_folder_and_format(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no file .*nothing\.tsv"):
+    with pytest.raises(InputError, match=r"no file .*nothing\.tsv"):
         read_corpus(str(tmp_path / "nothing.tsv"))
     for format in ("auto", "lines", "pairs-jsonl"):
-        with pytest.raises(InputError, match="is a folder where a file is expected"):
+        with pytest.raises(InputError, match="is a folder"):
             read_corpus(str(tmp_path), format)
-    with pytest.raises(InputError, match=r"unknown corpus format 'pair-tsv'; did you mean 'pairs-tsv'\?"):
+    with pytest.raises(InputError, match="did you mean 'pairs-tsv'"):
         read_corpus("x", "pair-tsv")

@@ -89,7 +89,7 @@ def test_characters_are_words() -> None:
 
 def test_an_unknown_recipe_names_the_nearest() -> None:
     assert get_recipe("he-glass-2020") is REMOVED
-    with pytest.raises(InputError, match=r"unknown recipe 'he-glass-2018'; did you mean 'he-glass-20\d\d'\?"):
+    with pytest.raises(InputError, match=r"did you mean 'he-glass-20\d\d'"):
         get_recipe("he-glass-2018")
 
 

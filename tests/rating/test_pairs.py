@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from backtalk.rating.folder import read_pairs_file, write_pairs
-from backtalk.rating.pairs import Identical, Pair, blind, draw, read_pair
+from backtalk.rating.folder import Pair, blind, draw, read_pair, read_pairs_file, write_ratings
 
 INPUTS = [f"input {i}" for i in range(101)]
 FIRST = [f"one {i}" for i in range(101)]
@@ -50,7 +49,7 @@ def test_a_pair_tells_nothing_of_the_models() -> None:
 
 def test_identical_replies_are_ties_without_asking_unless_they_are_to_be_asked() -> None:
     blinded = blind(["x", "y", "z"], ["a", "b", "c"], ["a", "B", "c"], 1)
-    assert blinded.identical == [Identical("x", "a"), Identical("z", "c")]
+    assert blinded.identical == [{"input": "x", "reply": "a"}, {"input": "z", "reply": "c"}]
     assert [pair.input for pair in blinded.pairs] == ["y"]
     asked = blind(["x", "y", "z"], ["a", "b", "c"], ["a", "B", "c"], 1, identical_ties=False)
     assert asked.identical == []
@@ -67,7 +66,7 @@ def test_inputs_are_drawn_once_each() -> None:
 
 def test_half_a_surrogate_pair_survives_the_file(tmp_path: Path) -> None:
     pairs = blind(["say \ud83d"], ["a \udcff"], ["ü"], seed=0).pairs
-    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    write_ratings(tmp_path, pairs)
     assert read_pairs_file(tmp_path / "pairs.jsonl") == pairs
 
 

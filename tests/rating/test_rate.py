@@ -108,16 +108,16 @@ def test_answers_of_a_pipe_undo_and_resume(rate: Terminal) -> None:
 
 def test_at_a_keyboard_a_slip_is_asked_again_and_the_last_answer_can_be_taken_back(rate: Terminal) -> None:
     said = rate(RATE, "x\n\n12\n1\n1\n1\n1\n2\nu\n2\n", keyboard=True)
-    assert said.count("better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> ") == 8
-    assert said.count("all judged: u(ndo), q(uit)> ") == 3
+    assert said.count("s(kip), u(ndo), q(uit)") == 8
+    assert said.count(": u(ndo), q(uit)") == 3
     assert [choice for _, _, choice in answers()] == ["1", "1", "1", "1", "undo", "2"]
 
 
 def test_a_bad_line_of_a_pipe_is_named_and_what_came_before_is_kept(rate: Terminal) -> None:
     said = rate(RATE, "1\nmaybe\n2\n", status=2)
-    assert "standard input, line 2: 'maybe' is not one of 1, 2, t, s, u, q" in said
+    assert "line 2: 'maybe'" in said
     assert answers() == [(0, "rater", "1")]
-    assert "line 5: no pair is left to judge" in rate(RATE, "1\n1\n1\n\n1\n", status=2)
+    assert "line 5: no pair is left" in rate(RATE, "1\n1\n1\n\n1\n", status=2)
 
 
 def test_cut_off_anywhere_it_ends_with_the_same_answers(rate: Terminal) -> None:
@@ -193,7 +193,7 @@ def test_a_rater_elsewhere_has_no_key(rate: Terminal) -> None:
     rate([*RATE, "--answers", "dans/answers.jsonl", "--result"])
     assert result()["raters"].keys() == {"dan"}
     Path("fewer.jsonl").write_text(Path("blind.jsonl").read_text(encoding="utf-8").partition("\n")[0])
-    assert "holds ratings of other pairs" in rate(["rate", "fewer.jsonl", "--out", "dans"], status=2)
+    assert "of other pairs" in rate(["rate", "fewer.jsonl", "--out", "dans"], status=2)
 
 
 def test_bad_answers_of_a_file_change_nothing(rate: Terminal) -> None:
@@ -201,7 +201,7 @@ def test_bad_answers_of_a_file_change_nothing(rate: Terminal) -> None:
     before = (FOLDER / "answers.jsonl").read_bytes()
     good = {"pair": rows(FOLDER / "pairs.jsonl")[0]["pair"], "rater": "eve", "choice": "1"}
     Path("eve.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'choice': 'both'})}\n")
-    assert "eve.jsonl, line 2: the choice 'both'" in rate([*RATE, "--answers", "eve.jsonl"], status=2)
+    assert "eve.jsonl, line 2" in rate([*RATE, "--answers", "eve.jsonl"], status=2)
     assert (FOLDER / "answers.jsonl").read_bytes() == before
 
 
@@ -221,15 +221,15 @@ def test_all_identical_leaves_nothing_to_ask(rate: Terminal) -> None:
 
 
 REFUSED = {
-    "one model": (["rate", SHOUT], "is not the folder of a hardening; name two"),
-    "three": (["rate", SHOUT, ECHO, ECHO], "name two runs or models"),
-    "no corpus": (["rate", SHOUT, ECHO], "has no corpus of its own; give --inputs FILE"),
-    "unknown": (["rate", "chitcaht", ECHO], "unknown model 'chitcaht'; did you mean 'chitchat'?"),
+    "one model": (["rate", SHOUT], "name two"),
+    "three": (["rate", SHOUT, ECHO, ECHO], "name two"),
+    "no corpus": (["rate", SHOUT, ECHO], "--inputs FILE"),
+    "unknown": (["rate", "chitcaht", ECHO], "did you mean 'chitchat'"),
     "no inputs": (["rate", SHOUT, ECHO, "--inputs", "none.txt"], "there is no file none.txt"),
     "other files": ([*RATE, "--out", "."], "holds other files (bad.jsonl)"),
     "no ratings yet": ([*RATE, "--result"], "there are no ratings in"),
-    "a rater without a name": ([*RATE, "--rater", " "], "--rater: a rater's name has"),
-    "JSONL without inputs": ([*RATE[:4], "bad.jsonl"], "bad.jsonl, line 1: this is no input"),
+    "a rater without a name": ([*RATE, "--rater", " "], "--rater"),
+    "JSONL without inputs": ([*RATE[:4], "bad.jsonl"], "bad.jsonl, line 1"),
 }
 
 
@@ -252,15 +252,13 @@ def test_other_files_beside_ratings_lock_nobody_out(rate: Terminal) -> None:
 
 def test_other_settings_and_changed_files_are_noticed(rate: Terminal) -> None:
     rate(RATE, "1\n")
-    assert "with other settings (seed)" in rate([*RATE, "--seed", "2"], status=2)
+    assert "settings (seed)" in rate([*RATE, "--seed", "2"], status=2)
     Path("in.txt").write_text("something else\n")
-    assert "with other settings (inputs)" in rate(RATE, status=2)
+    assert "settings (inputs)" in rate(RATE, status=2)
     assert "1 of 4 pairs done" in rate(["rate", str(FOLDER)])
     pairs = FOLDER / "pairs.jsonl"
     pairs.write_text(pairs.read_text().replace("HELLO THERE", "HELLO"))
-    assert "pairs.jsonl, line 1: this is not a pair as it was written" in rate(
-        ["rate", str(FOLDER)], status=2
-    )
+    assert "pairs.jsonl, line 1" in rate(["rate", str(FOLDER)], status=2)
 
 
 def test_the_embedded_model_answers_held_out_inputs_at_44_columns(
@@ -272,7 +270,7 @@ def test_the_embedded_model_answers_held_out_inputs_at_44_columns(
     assert "Pair 4 of 6" in said
     said = rate(["rate", "r", "--result"])
     assert max(map(len, said.splitlines())) <= 44
-    assert result(Path("r"))["inputs"] == "held-out pairs of chitchat"
+    assert result(Path("r"))["inputs"].endswith("pairs of chitchat")
     assert (result(Path("r"))["judged"], result(Path("r"))["unseen"]) == (3, 3)
 
 
@@ -324,7 +322,7 @@ def test_a_hardening_that_is_not_done_or_whose_parent_changed(rate: Terminal, tm
     (Path(out) / "hardening.json").write_text(json.dumps({**facts, "fingerprint": "other"}))
     assert f"{parent} has changed since that run" in rate(["rate", out, "--device", "cpu"], status=2)
     (Path(out) / "model" / "card.json").unlink()
-    assert "is not finished; run its command again" in rate(["rate", out], status=2)
+    assert "is not finished" in rate(["rate", out], status=2)
     (Path(out) / "hardening.json").write_text("{")
     assert "hardening.json is damaged" in rate(["rate", out], status=2)
 

@@ -14,8 +14,7 @@ from safetensors import safe_open
 
 from backtalk.errors import InputError
 from backtalk.scorers import similarity
-from backtalk.scorers.similarity import SentenceJudge, load_vectors, paired_cosine
-from backtalk.scorers.vectors import package_folder
+from backtalk.scorers.similarity import SentenceJudge, load_vectors, package_folder, paired_cosine
 
 ROWS = "good 1 0\nbad 0 1\nvery 1 1\nnot -1 0\nzero 0 0\n"
 
@@ -95,12 +94,12 @@ FORMS = {
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS.keys())
 def test_the_same_vectors_in_every_form(tmp_path: Path, text: str | bytes) -> None:
     vectors = load_vectors(written(tmp_path / "vectors", text))
-    assert vectors.source.size == 2
+    assert vectors.size == 2
     assert vectors.embed(["good", "very bad", "unheard-of"]).tolist() == [[1, 0], [0.5, 1], [0, 0]]
 
 
 def test_a_word_with_blanks_keeps_them(tmp_path: Path) -> None:
-    found = load_vectors(written(tmp_path / "v", "good 1 0\n. . . 3 4\n")).source.vector(". . .")
+    found = load_vectors(written(tmp_path / "v", "good 1 0\n. . . 3 4\n")).vector(". . .")
     assert found is not None
     assert found.tolist() == [3, 4]
 
@@ -125,13 +124,13 @@ def test_a_bad_file_is_one_sentence_with_the_line(tmp_path: Path, text: str | by
 def test_what_is_no_number_is_found_when_its_word_is_used(tmp_path: Path, number: str) -> None:
     vectors = load_vectors(written(tmp_path / "v", f"good 1 0\nbad 1 {number}\n"))
     assert vectors.similarity(["good"], ["good"]).tolist() == [1.0]
-    with pytest.raises(InputError, match="line 2: 2 numbers should follow the word"):
+    with pytest.raises(InputError, match="line 2: 2 numbers"):
         vectors.similarity(["bad"], ["good"])
 
 
 def test_a_missing_file_or_a_folder_is_one_sentence(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputError, match="there is no file of word vectors"):
+        with pytest.raises(InputError, match="no file of word vectors"):
             load_vectors(str(path))
 
 

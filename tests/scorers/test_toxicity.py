@@ -17,15 +17,16 @@ from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.registry import SCORERS, find_scorer, load_reward, load_scorer, resolve
-from backtalk.scorers.toxicity.classifier import (
+from backtalk.scorers.toxicity.linear import letter_features
+from backtalk.scorers.toxicity.network import (
     STRIDE,
     WINDOW,
     Lexicon,
+    NetworkConfig,
     ToxicityClassifier,
+    ToxicityNetwork,
     window_starts,
 )
-from backtalk.scorers.toxicity.linear import letter_features
-from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import gram_ids, words_of
 from backtalk.store.typed import read_json
 from backtalk.training.scorer_card import pair_order

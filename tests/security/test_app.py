@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backtalk.cli import run as backtalk
-from backtalk.rating.pairs import pair_id
+from backtalk.rating.folder import pair_id
 from backtalk.runs.summary import look, write_faces
 from backtalk.store import Run
 from backtalk.store.folder import REPORT

@@ -60,7 +60,7 @@ from backtalk.rating.answers import read_answers
 from backtalk.rating.models import read_inputs
 from backtalk.rating.folder import read_pairs_file
 from backtalk.cli.score import read_texts
-from backtalk.scorers.vectors import TextVectors
+from backtalk.scorers.similarity import TextVectors
 
 def drain(lines):
     for _ in lines:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
+from backtalk.scorers.similarity import PackageVectors
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
-from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
-from backtalk.scorers.vectors import PackageVectors
+from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
 from backtalk.training.linear import LinearTraining, fit_linear, word_features
 from backtalk.training.scorer_card import area_under_curve
 from backtalk.training.toxicity import (

@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from backtalk.rating.folder import Side, claimed, write_ratings
-from backtalk.rating.pairs import blind
+from backtalk.rating.folder import blind
 from backtalk.report.run_page import render_run
 from backtalk.runs.summary import make_report, summarise
 from backtalk.store import Run
@@ -20,7 +19,7 @@ from backtalk.types import Access, Dialogue
 from backtalk.web.server import AppServer
 from tests.hostile import HOSTILE, MARKUP, hostile_cases
 from tests.web.browser import say, watched
-from tests.web.worlds import finish, served
+from tests.web.worlds import finish, served, write_blinded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -54,8 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "pairs <b onclick=alert(4)>"
     texts = list(HOSTILE)
     blinded = blind(texts, texts[1:] + texts[:1], texts[2:] + texts[:2], seed=1, identical_ties=False)
-    with claimed(folder):
-        write_ratings(folder, blinded, (Side("first"), Side("second")), "made up", {"seed": 1})
+    write_blinded(folder, blinded)
     return root
 
 

@@ -44,8 +44,8 @@ def test_answers_go_where_backtalk_rate_reads_them(client: Client, folder: Path)
     assert preferred == 4
     ratings = read_ratings(folder)
     result = tally(ratings, own_answers(ratings))
-    assert result.shares["second"].hits == 4
-    assert result.raters == {"anna": {"tie": 0, "first": 0, "second": 4, "skip": 0}}
+    assert result["shares"]["second"]["hits"] == 4
+    assert result["raters"] == {"anna": {"tie": 0, "first": 0, "second": 4, "skip": 0}}
 
 
 def test_it_goes_on_where_the_rater_left_and_raters_do_not_meet(client: Client) -> None:
@@ -63,7 +63,7 @@ def test_undo_takes_the_last_answer_back(client: Client, folder: Path) -> None:
     assert judge(client, None, "undo")["pair"] == second
     assert judge(client, None, "undo")["pair"] == first
     assert judge(client, None, "undo")["status"] == 409
-    assert tally(read_ratings(folder), own_answers(read_ratings(folder))).judged == 0
+    assert tally(read_ratings(folder), own_answers(read_ratings(folder)))["judged"] == 0
 
 
 def test_a_pair_is_judged_once(client: Client) -> None:

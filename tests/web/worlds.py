@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backtalk.protocols import TextModel
-from backtalk.rating.folder import Side, claimed, write_ratings
-from backtalk.rating.pairs import blind
+from backtalk.rating.folder import Blinded, Key, blind, claimed, write_ratings
 from backtalk.specs import chosen, spec_values
 from backtalk.specs.audit import flat_spec
 from backtalk.store import Run
@@ -158,9 +157,13 @@ def harden(folder: Path) -> Path:
 def make_ratings(folder: Path, pairs: int = 4) -> Path:
     inputs = [f"input {i}" for i in range(pairs)]
     first, second = ([f"{side} {i}" for i in range(pairs)] for side in ("first", "second"))
-    blinded = blind(inputs, first, second, seed=1)
+    return write_blinded(folder, blind(inputs, first, second, seed=1))
+
+
+def write_blinded(folder: Path, blinded: Blinded) -> Path:
+    first, second = {"name": "first"}, {"name": "second"}
     with claimed(folder):
-        write_ratings(folder, blinded, (Side("first"), Side("second")), "made up", {"seed": 1})
+        write_ratings(folder, blinded.pairs, Key(first, second, "made up", {"seed": 1}, *blinded[1:]))
     return folder
 
 

@@ -16,11 +16,10 @@ from backtalk.data.contrast import load_pairs
 from backtalk.errors import InputError
 from backtalk.models.folder import write_card
 from backtalk.protocols import Scorer
-from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
+from backtalk.scorers.similarity import PackageVectors
 from backtalk.scorers.toxicity.folder import load_folder, write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
-from backtalk.scorers.toxicity.network import NetworkConfig
-from backtalk.scorers.vectors import PackageVectors
+from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier
 from backtalk.specs import spec_values
 from backtalk.specs.scorer import ScorerSpec
 from backtalk.store.folder import output_folder

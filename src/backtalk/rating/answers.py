@@ -1,8 +1,8 @@
 """Answers: one JSON line each, appended and on disk before the next pair is shown.
 
-`{"pair", "rater", "choice", "time"}`; the choice is 1, 2, tie or skip, or undo, which takes the rater's
-answer to that pair back. The last line of a rater on a pair counts. Half a line at the end of our own file is
-what a kill left, and is dropped.
+`{"pair", "rater", "choice", "time"}`; the choice is 1, 2, tie, skip or undo, which removes the rater's answer
+to that pair. The last line of a rater on a pair counts. A kill may leave half a line at the end of our own
+file; it is dropped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
 from backtalk.output_file import sync_folder
-from backtalk.rating.folder import MOST_BYTES, Ratings
-from backtalk.rating.pairs import Pair
+from backtalk.rating.folder import MOST_BYTES, Pair, Ratings
 from backtalk.store.errors import writing
 from backtalk.store.typed import read_file
 from backtalk.terminal import printable
@@ -48,12 +47,10 @@ def check_rater(name: str, where: str) -> str:
 
 
 def read_answers(path: Path, pairs: Collection[Pair], own: bool = False) -> list[Answer]:
-    """All lines of a file, checked; a line without a choice is a pair that was not answered. A ratings
-    folder's `own` file may end in half a line and must not be a link."""
-    try:  # zero bytes may be what a power cut left at the end
-        data = read_file(path, MOST_BYTES) if own else unpacked(path, text=False)
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}; check the path") from None
+    """All answers of a file, checked; lines without a choice are skipped. A ratings folder's `own` file may
+    end in half a line and must not be a link."""
+    # A power cut may leave zero bytes at the end.
+    data = read_file(path, MOST_BYTES) if own else unpacked(path, text=False)
     known = {pair.id: pair for pair in pairs}
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     answers = []
@@ -95,7 +92,7 @@ def standing(answers: Iterable[Answer]) -> dict[tuple[str, str], Answer]:
 
 
 def merge(own: Iterable[Answer], others: Sequence[Sequence[Answer]]) -> list[Answer]:
-    """The answers of other files that are not known yet; two different ones of a rater are an error."""
+    """The answers of other files that are new; two different answers of a rater to a pair are an error."""
     known = standing(own)
     new: list[Answer] = []
     for key, answer in (item for answers in others for item in standing(answers).items()):
@@ -132,7 +129,7 @@ def now() -> str:
 
 
 def _whole_lines(data: bytes) -> bytes:
-    """Without the last line, if it has no end and is no answer."""
+    """The data without its last line if that is not a whole JSON object."""
     before, end, last = data.rpartition(b"\n")
     try:
         if last:

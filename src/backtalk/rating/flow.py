@@ -1,7 +1,7 @@
 """`backtalk rate`: which of two models people prefer, judged without knowing which is which.
 
-Two models and inputs make blind pairs in a ratings folder, once. Any number of raters answer at this terminal
-or in files. Then the result is counted. Only the first step needs models.
+Step 1 writes blind pairs of two models' replies to a ratings folder. Step 2 takes answers of any number of
+raters, from this terminal or from files. Step 3 counts the result. Only step 1 needs the models.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 from rich.console import Console
 
-import backtalk.rating.folder as files
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
 from backtalk.output_file import write_whole
+from backtalk.rating import folder as files
 from backtalk.rating.answers import append_answers, check_rater, merge, own_answers, read_answers
-from backtalk.rating.folder import Ratings, Side, claimed, is_ratings, read_ratings
+from backtalk.rating.folder import Key, Pair, Ratings, claimed, is_ratings, read_ratings, write_ratings
 from backtalk.rating.models import find_models, held_out_inputs, read_inputs, replies
-from backtalk.rating.pairs import Pair, blind, draw
 from backtalk.rating.result import print_result, tally
 from backtalk.rating.terminal import ask
 from backtalk.specs.rate import RateSpec
@@ -35,7 +34,7 @@ FROM_A_CORPUS = 100
 
 
 def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: str, result: bool) -> None:
-    """Takes answers, exports pairs and shows the result, as the flags say; without any, asks the rater."""
+    """Reads answers, exports pairs and shows the result, by flags; without any flag, asks the rater."""
     rater = check_rater(spec.rater, "--rater")
     console = make_console()
     asks = not (answers or export or result)
@@ -46,8 +45,7 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
             append_answers(ratings.answers, new)
             console.print(f"{count(len(new), 'new answer')} from {count(len(answers), 'file')}.")
         if export:
-            with writing(Path(export).parent, "choose another place"):
-                files.export_pairs(Path(export), ratings.pairs)
+            files.export_pairs(Path(export), ratings.pairs)
             console.print(
                 f"{count(len(ratings.pairs), 'blind pair')} in {export}; raters fill in rater and choice."
             )
@@ -62,7 +60,7 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
 
 
 def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> Ratings:
-    """The ratings in a folder or, with `make`, new ones. Settings of ratings that are there must match."""
+    """The ratings in a folder, whose settings must match, or, with `make`, new ones."""
     if len(runs) == 1 and is_ratings(Path(runs[0])):
         return read_ratings(Path(runs[0]))
     names = (safe_name(Path(run).name.removesuffix(".jsonl")) for run in runs)
@@ -89,12 +87,12 @@ def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Cons
 
 
 def _plain(setting: Any) -> Any:
-    """Without the slash at the end of a run's name."""
+    """Run names without a slash at the end."""
     return [str(Path(run)) for run in setting] if isinstance(setting, list) else setting
 
 
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
-    """What the pairs depend on."""
+    """The settings that the pairs depend on."""
     digest = sha256(Path(spec.inputs)) if spec.inputs and Path(spec.inputs).is_file() else ""
     return {
         "runs": list(runs),
@@ -111,18 +109,21 @@ def _make(
     models = [one.load(spec.device) for one in rated]
     if spec.inputs:
         inputs, source = read_inputs(Path(spec.inputs)), spec.inputs
-        inputs = draw(inputs, spec.pairs, spec.seed) if spec.pairs else list(dict.fromkeys(inputs))
+        inputs = files.draw(inputs, spec.pairs, spec.seed) if spec.pairs else list(dict.fromkeys(inputs))
     else:
         inputs, source = held_out_inputs(rated[0], models[0])
-        inputs = draw(inputs, spec.pairs or FROM_A_CORPUS, spec.seed)
+        inputs = files.draw(inputs, spec.pairs or FROM_A_CORPUS, spec.seed)
     first, second = (replies(model, inputs) for model in models)
-    blinded = blind(inputs, first, second, spec.seed, spec.identical_ties)
-    sides = (Side(rated[0].model, models[0].fingerprint), Side(rated[1].model, models[1].fingerprint))
+    pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
+    one, two = (
+        {"name": found.model, "fingerprint": model.fingerprint}
+        for found, model in zip(rated, models, strict=True)
+    )
     with claimed(folder):
-        ratings = files.write_ratings(folder, blinded, sides, source, settings)
+        ratings = write_ratings(folder, pairs, Key(one, two, source, settings, swapped, identical))
     console.print(
         f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge, "
-        f"{len(blinded.identical)} with identical replies. Folder: {folder}"
+        f"{len(identical)} with identical replies. Folder: {folder}"
     )
     return ratings
 
@@ -134,16 +135,13 @@ def _handed_over(pairs: list[Pair], folder: Path, source: str) -> Ratings:
         if ratings.pairs != pairs:
             raise InputError(f"{folder} holds ratings of other pairs than {source}; name another with --out")
         return ratings
-    with claimed(folder), writing(folder, "choose another folder with --out"):
-        files.write_pairs(folder / files.PAIRS, pairs)
-    return read_ratings(folder)
+    with claimed(folder):
+        return write_ratings(folder, pairs)
 
 
 def _show_result(ratings: Ratings, console: Console) -> None:
-    result, key = tally(ratings, own_answers(ratings)), ratings.key
-    assert key is not None
-    record = {**result.as_dict(), "inputs": key.source, "seed": key.settings.get("seed")}
+    result, path = tally(ratings, own_answers(ratings)), ratings.folder / files.RESULT
     with writing(ratings.folder, "make room"):
-        write_whole(ratings.folder / files.RESULT, json.dumps(record, indent=2) + "\n")
+        write_whole(path, json.dumps(result, indent=2) + "\n")
     print_result(result, console)
-    console.print(f"Result: {ratings.folder / files.RESULT}")
+    console.print(f"Result: {path}")

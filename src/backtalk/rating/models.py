@@ -1,7 +1,7 @@
 """The two models that are compared, and inputs that neither was trained on.
 
-RUN is a hardening (its parent and its model, or with a second RUN its model alone), the folder of an audit
-(the model it audited) or a model's name.
+A RUN is the name of a model, the folder of an audit (its model), or the folder of a hardening. One hardening
+alone compares the model before with the model after it; beside a second RUN it is the model after.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backtalk.data.textfiles import parse_json, read_lines
+from backtalk.data.textfiles import read_texts
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS
 from backtalk.models.lstm.model import LocalModel
@@ -26,15 +26,15 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class RatedModel:
-    """A model as a hardening's facts name it."""
+    """A model and its corpus; a hardening's facts have these keys."""
 
     model: str
-    """Its name or folder."""
+    """Name or folder."""
     fingerprint: str
-    """Of the model in that run; empty if only a name was given."""
+    """Fingerprint of the model in that run; empty if only a name was given."""
     seed: int
     data: str = ""
-    """The pairs that a hardening was given; empty for the model's own corpus."""
+    """The file of pairs that the hardening used; empty for the model's own corpus."""
     format: str = "auto"
 
     def load(self, device: str) -> TextModel:
@@ -45,29 +45,25 @@ class RatedModel:
 
 
 def find_models(runs: Sequence[str]) -> tuple[RatedModel, RatedModel]:
-    if len(runs) == 1:
-        parent = _parent(runs[0])
-        if parent is None:
-            raise InputError(
-                f"{runs[0]} is not the folder of a hardening; name two runs or models to compare"
-            )
-        return parent, _hardened(runs[0], parent)
-    if len(runs) != 2:
-        raise InputError("name two runs or models, or the folder of one hardening")
-    return _find(runs[0]), _find(runs[1])
+    if len(runs) == 2:
+        return _find(runs[0]), _find(runs[1])
+    parent = _parent(runs[0]) if len(runs) == 1 else None
+    if parent is None:
+        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
+    return parent, _hardened(runs[0], parent)
 
 
 def replies(model: TextModel, inputs: Sequence[str]) -> list[str]:
-    """The reply to each input, greedy if the model can."""
+    """The reply to each input, by greedy decoding if the model supports it."""
     said: list[str] = []
     for start in range(0, len(inputs), BATCH):
         said += model.reply([(Turn("user", text),) for text in inputs[start : start + BATCH]])
-    # A lone surrogate, which a Python function may return, can't be written to a file.
+    # A Python function may return a lone surrogate, which can't be written to a file.
     return [text.encode("utf-8", "replace").decode("utf-8") for text in said]
 
 
 def held_out_inputs(rated: RatedModel, model: TextModel) -> tuple[list[str], str]:
-    """Inputs of the corpus that the model was not trained on, and where they are from."""
+    """Inputs of the model's corpus that it was not trained on, and a phrase that names their source."""
     mend = "give --inputs FILE, one input a line"
     if not isinstance(model, LocalModel):
         raise InputError(f"{rated.model} has no corpus of its own; {mend}")
@@ -82,17 +78,11 @@ def read_inputs(path: Path) -> list[str]:
     """One input a line, or JSONL objects with "input" or "text"."""
     sentence = 'this is no input; write an object such as {"input": "..."}'
     found = []
-    for number, line in read_lines(path):
-        text: object = line
-        if path.suffix in (".jsonl", ".ndjson") and line.strip():
-            row = parse_json(line, f"{path}, line {number}", sentence)
-            text = row.get("input", row.get("text")) if isinstance(row, dict) else None
-            if not isinstance(text, str) or not text.strip():
-                raise InputError(f"{path}, line {number}: {sentence}")
-        found.append(" ".join(str(text).split()))
-    found = [text for text in found if text]
-    if not found:
-        raise InputError(f"{path} holds no input; write one a line")
+    for number, row in read_texts(path, sentence):
+        text = row.get("input", row.get("text")) if isinstance(row, dict) else row
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{path}, line {number}: {sentence}")
+        found.append(" ".join(text.split()))
     return found
 
 
@@ -108,7 +98,7 @@ def _find(run: str) -> RatedModel:
 
 
 def _parent(run: str) -> RatedModel | None:
-    """The parent of a hardening; None if the folder is none."""
+    """The model that was hardened; None if the run is not a hardening."""
     try:
         return read_stored(RatedModel, Path(run) / FACTS)
     except FileNotFoundError:

@@ -1,15 +1,14 @@
-"""The result of a rating: tie / first / second as in Table 6, the sign test, and the raters' agreement.
+"""The result of a rating: shares of tie, first and second as in Table 6, a sign test, and raters' agreement.
 
-A pair counts once however many judged it, so that intervals hold: its verdict is the choice that most raters
-made, and a tie if no choice leads. Pairs of identical replies are ties too, once all others were seen; before
-that they would outweigh them.
+A pair counts once however many raters judged it, so that intervals hold: its verdict is the choice that most
+raters made, and a tie if no choice leads. Pairs of identical replies are ties too, but only after all other
+pairs were seen: before that they would outweigh them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -26,49 +25,8 @@ from backtalk.wording import count, percent, percent_range
 VERDICTS = ("tie", "first", "second")
 
 
-@dataclass(frozen=True)
-class Result:
-    first: str
-    second: str
-    asked: int
-    """Pairs that raters are asked about."""
-    judged: int
-    """Pairs with a verdict."""
-    unseen: int
-    """Pairs that nobody has answered or skipped."""
-    identical: int
-    """Pairs of identical replies."""
-    counted: bool
-    """Whether the identical pairs are in the shares, as ties."""
-    shares: dict[str, Rate]
-    sign_test: float
-    """Two-sided and exact, first against second without the ties."""
-    sides: tuple[int, int]
-    """Answers that preferred the reply shown as 1, and as 2."""
-    raters: dict[str, dict[str, int]]
-    agreement: dict[str, Any]
-
-    @property
-    def preferred(self) -> Rate:
-        """The second among the pairs that one of them won."""
-        won = self.shares["second"].hits
-        return Rate.of(won, won + self.shares["first"].hits)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in ("first", "second", "asked", "judged", "unseen")},
-            "identical": {"pairs": self.identical, "counted_as_ties": self.counted},
-            "shares": {verdict: rate.as_dict() for verdict, rate in self.shares.items()},
-            "second_without_ties": self.preferred.as_dict(),
-            "sign_test_p": self.sign_test,
-            "chosen_side": {"1": self.sides[0], "2": self.sides[1]},
-            "raters": self.raters,
-            "agreement": self.agreement,
-        }
-
-
-def tally(ratings: Ratings, answers: Iterable[Answer]) -> Result:
-    """Counts the answers by model, which needs the key."""
+def tally(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
+    """The record of result.json: the answers counted by model, which needs the key."""
     key = ratings.key
     if key is None:
         raise InputError(
@@ -90,22 +48,24 @@ def tally(ratings: Ratings, answers: Iterable[Answer]) -> Result:
     judged = verdicts.total()
     if unseen == 0:
         verdicts["tie"] += len(key.identical)
-    n = verdicts.total()
-    return Result(
-        first=key.first.name,
-        second=key.second.name,
-        asked=len(ratings.pairs),
-        judged=judged,
-        unseen=unseen,
-        identical=len(key.identical),
-        counted=unseen == 0,
-        shares={verdict: Rate.of(verdicts[verdict], n) for verdict in VERDICTS},
-        # McNemar's exact test is the sign test on the pairs that one of the two wins.
-        sign_test=mcnemar_exact(verdicts["first"], verdicts["second"]),
-        sides=(sum(a.choice == "1" for a in given), sum(a.choice == "2" for a in given)),
-        raters=dict(sorted(raters.items())),
-        agreement=_agreement([unit for unit in units.values() if len(unit) > 1]),
-    )
+    first, second, n = verdicts["first"], verdicts["second"], verdicts.total()
+    return {
+        "first": key.first["name"],
+        "second": key.second["name"],
+        "asked": len(ratings.pairs),
+        "judged": judged,
+        "unseen": unseen,
+        "identical": {"pairs": len(key.identical), "counted_as_ties": unseen == 0},
+        "shares": {verdict: Rate.of(verdicts[verdict], n).as_dict() for verdict in VERDICTS},
+        "second_without_ties": Rate.of(second, first + second).as_dict(),
+        # McNemar's exact test is the two-sided sign test on the pairs that one of the two wins.
+        "sign_test_p": mcnemar_exact(first, second),
+        "chosen_side": {side: sum(answer.choice == side for answer in given) for side in ("1", "2")},
+        "raters": dict(sorted(raters.items())),
+        "agreement": _agreement([unit for unit in units.values() if len(unit) > 1]),
+        "inputs": key.source,
+        "seed": key.settings.get("seed"),
+    }
 
 
 def verdict_of(choices: Sequence[str]) -> str:
@@ -164,28 +124,28 @@ def krippendorff_alpha(units: Sequence[Sequence[str]]) -> float | None:
     return None if expected == 0 else 1 - (n - 1) * observed / expected
 
 
-def print_result(result: Result, console: Console) -> None:
-    """The result in at least 44 columns."""
-    console.print(f"first:  {printable(result.first)}", style="bold")
-    console.print(f"second: {printable(result.second)}", style="bold")
+def print_result(result: dict[str, Any], console: Console) -> None:
+    """The record of `tally` in at least 44 columns."""
+    console.print(f"first:  {printable(result['first'])}", style="bold")
+    console.print(f"second: {printable(result['second'])}", style="bold")
     console.print()
     table = _table("", "pairs", "share", "95% interval")
-    for verdict, rate in result.shares.items():
-        known = (percent(rate.rate), percent_range(rate.low, rate.high)) if rate.n else ("-", "none judged")
-        table.add_row(verdict, str(rate.hits), *known)
+    for verdict, rate in result["shares"].items():
+        known = (percent(rate["rate"]), percent_range(*rate["ci95"])) if rate["n"] else ("-", "none judged")
+        table.add_row(verdict, str(rate["hits"]), *known)
     console.print(table)
     console.print()
     console.print(_pairs_line(result))
-    console.print(_test_line(result))
-    if result.raters:
+    console.print(_test_line(result["second_without_ties"], result["sign_test_p"]))
+    if result["raters"]:
         console.print()
         raters = _table("rater", *VERDICTS, "skipped")
-        for name, own in result.raters.items():
+        for name, own in result["raters"].items():
             raters.add_row(printable(name), *(str(own[choice]) for choice in (*VERDICTS, "skip")))
         console.print(raters)
-        ones, twos = result.sides
-        console.print(f"Shown as 1 and preferred: {ones}; shown as 2: {twos}.")
-    console.print(_agreement_line(result.agreement))
+        sides = result["chosen_side"]
+        console.print(f"Shown as 1 and preferred: {sides['1']}; shown as 2: {sides['2']}.")
+    console.print(_agreement_line(result["agreement"]))
 
 
 def _table(first: str, *columns: str) -> Table:
@@ -196,36 +156,35 @@ def _table(first: str, *columns: str) -> Table:
     return table
 
 
-def _pairs_line(result: Result) -> str:
-    line = f"{result.judged} of {count(result.asked, 'pair')} judged"
-    if result.unseen:
-        line += f", {result.unseen} not seen by anyone yet"
-    if result.identical:
-        when = "count as ties" if result.counted else "will count as ties once all are seen"
-        line += f"; {result.identical} more with identical replies {when}"
+def _pairs_line(result: dict[str, Any]) -> str:
+    line = f"{result['judged']} of {count(result['asked'], 'pair')} judged"
+    if result["unseen"]:
+        line += f", {result['unseen']} not seen by anyone yet"
+    if identical := result["identical"]["pairs"]:
+        counted = result["identical"]["counted_as_ties"]
+        when = "count as ties" if counted else "will count as ties once all are seen"
+        line += f"; {identical} more with identical replies {when}"
     return line + "."
 
 
-def _test_line(result: Result) -> str:
-    preferred = result.preferred
-    if not preferred.n:
+def _test_line(preferred: dict[str, Any], p: float) -> str:
+    if not preferred["n"]:
         return "No pair was won by either."
-    clear = "a clear difference" if result.sign_test < 0.05 else "no clear difference"
-    return (
-        f"Without ties the second wins {preferred.hits} of {preferred.n} ({percent(preferred.rate)}, 95%: "
-        f"{percent_range(preferred.low, preferred.high)}); sign test p = {result.sign_test:.3g}: {clear}."
-    )
+    clear = "a clear difference" if p < 0.05 else "no clear difference"
+    share = f"{percent(preferred['rate'])}, 95%: {percent_range(*preferred['ci95'])}"
+    won = f"{preferred['hits']} of {preferred['n']} ({share})"
+    return f"Without ties the second wins {won}; sign test p = {p:.3g}: {clear}."
 
 
 def _agreement_line(agreement: dict[str, Any]) -> str:
     if not agreement["pairs"]:
         return "Agreement: no pair was judged by two raters."
     same, compared = agreement["same"], agreement["compared"]
-    names, measure = f"{len(agreement['raters'])} raters, by twos,", "krippendorff_alpha"
+    names, measure = f"{len(agreement['raters'])} raters, by twos,", "Krippendorff's alpha"
+    value = agreement["krippendorff_alpha"]
     if "cohen_kappa" in agreement:
-        names, measure = " and ".join(printable(name) for name in agreement["raters"]), "cohen_kappa"
-    value = agreement[measure]
+        names, measure = " and ".join(printable(name) for name in agreement["raters"]), "Cohen's kappa"
+        value = agreement["cohen_kappa"]
     number = "undefined: there was only one answer" if value is None else f"{value:.2f}"
-    named = {"krippendorff_alpha": "Krippendorff's alpha", "cohen_kappa": "Cohen's kappa"}[measure]
     share = f"{same} of {compared} times ({percent(same / compared)})"
-    return f"Agreement: {names} gave the same answer {share}; {named} {number}."
+    return f"Agreement: {names} gave the same answer {share}; {measure} {number}."

@@ -1,4 +1,4 @@
-"""Asks one rater, pair by pair, at a terminal or from a pipe. Which model is which is not known here."""
+"""Asks one rater, pair by pair, at a terminal or from a pipe, without reading the key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.text import Text
 
 from backtalk.errors import InputError
 from backtalk.rating.answers import Answer, answered_by, append_answers, now
-from backtalk.rating.folder import Ratings
-from backtalk.rating.pairs import Pair
+from backtalk.rating.folder import Pair, Ratings
 from backtalk.terminal import printable, say
 
 TYPED = {"1": "1", "2": "2", "t": "tie", "s": "skip", "u": "undo", "q": "quit"}

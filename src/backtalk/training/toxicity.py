@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from backtalk.scorers.toxicity.classifier import WINDOW, Lexicon
-from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
+from backtalk.scorers.similarity import PackageVectors
+from backtalk.scorers.toxicity.network import WINDOW, Lexicon, NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import words_of
-from backtalk.scorers.vectors import PackageVectors
 
 KEPT = 0.7
 """The share of a lost word's n-grams that stay."""

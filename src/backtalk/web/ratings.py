@@ -1,6 +1,6 @@
 """The rate page: a rater's next blind pair, and an answer that is on disk before the next one is shown.
 
-Which model is which is not known here; `backtalk rate FOLDER --result` says it.
+The key is not read here; `backtalk rate FOLDER --result` says which model is which.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.folder import read_parts, refuse_other_shapes, save_weights, write_json
 from backtalk.protocols import Scorer
-from backtalk.scorers.toxicity.classifier import Lexicon, ToxicityClassifier
 from backtalk.scorers.toxicity.linear import LinearScorer
-from backtalk.scorers.toxicity.network import NetworkConfig, ToxicityNetwork
+from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
 from backtalk.store.typed import read_record
 
 FORMAT = "backtalk-scorer-1"

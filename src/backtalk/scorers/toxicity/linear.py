@@ -1,7 +1,7 @@
 """The second scorer: a linear model on character n-grams, weighted as in NB-SVM (Wang & Manning 2012).
 
-It is of another family than the network and trained on other data, so that they seldom share a mistake.
-N-grams of two to five letters are hashed into one table of weights; each counts once per text.
+It differs from the network in method and in training data, so the two seldom make the same mistake. N-grams
+of two to five letters are hashed into one table of weights; each counts once per text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from backtalk.scorers.toxicity.network import in_chunks
 from backtalk.scorers.toxicity.words import words_of
 
 CHUNK = 1024
@@ -23,12 +24,12 @@ LONGEST_RUN = 5
 LONGEST_TEXT = 4000
 """Letters of a text that are read."""
 Features = Callable[[Sequence[str], int], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""(texts, number of buckets) -> the buckets of all texts, end to end, and where each text's begin."""
+"""(texts, number of buckets) -> the buckets of all texts, end to end, and the start of each text's."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct buckets of each text's n-grams; none where there is no word."""
+    """The distinct buckets of each text's n-grams; none if there is no word."""
     read = (words_of(text[:LONGEST_TEXT]) for text in texts)
     plain = [" ".join(["", *words, ""]) if words else "" for words in read]
     letters = np.frombuffer("\n".join(plain).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
@@ -61,24 +62,22 @@ class LinearScorer:
         device: torch.device | None = None,
         features: Features = letter_features,
     ) -> None:
-        self.name, self.fingerprint, self.card = name, fingerprint, card or {}
-        self.for_reward = bool(self.card.get("for_reward", True))
+        self.name, self.fingerprint, self.features = name, fingerprint, features
+        self.for_reward = bool((card or {}).get("for_reward", True))
         self.device = device or torch.device("cpu")
         self.weights, self.bias = weights.to(self.device), bias  # (buckets,)
-        self.features = features
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 (harmless) to 1 (abuse); 0 if there is no word."""
+        return in_chunks(self._score_chunk, texts, CHUNK)
 
     @torch.no_grad()
-    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts,): 0 (harmless) to 1 (abuse); 0 where there is no word."""
-        scores = np.zeros(len(texts), dtype=np.float32)
-        for start in range(0, len(texts), CHUNK):
-            part = texts[start : start + CHUNK]
-            buckets, starts = self.features(part, len(self.weights))
-            found = torch.from_numpy(buckets).to(self.device), torch.from_numpy(starts).to(self.device)
-            rated = torch.sigmoid(linear_logits(self.weights, *found) + self.bias).cpu().numpy()
-            filled = np.diff(starts, append=len(buckets)) > 0
-            scores[start : start + CHUNK] = np.where(filled, rated, 0.0)
-        return scores
+    def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        buckets, starts = self.features(texts, len(self.weights))
+        found = torch.from_numpy(buckets).to(self.device), torch.from_numpy(starts).to(self.device)
+        rated = torch.sigmoid(linear_logits(self.weights, *found) + self.bias).cpu().numpy()
+        filled = np.diff(starts, append=len(buckets)) > 0
+        return np.where(filled, rated, np.float32(0))
 
 
 def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:

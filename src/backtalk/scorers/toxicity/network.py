@@ -1,20 +1,35 @@
-"""The embedded scorer's network, wide and deep (Cheng et al. 2016).
+"""The embedded scorer: a wide and deep network (Cheng et al. 2016) over words.
 
-Deep: word vectors and hashed pieces of words (as in fastText, Bojanowski et al. 2017), two convolutions, for
-who is meant stands near what is said, and one self-attention. Wide: a weight for each word and each pair of
-neighbours, fitted alone and then added, where the paper trains both at once: neither leans on the other.
-Padding leaves no trace, so a text scores alike in any batch.
+Deep: word vectors and hashed n-grams of words (fastText, Bojanowski et al. 2017), two convolutions, because
+the person meant is named near the insult, and one self-attention. Wide: a weight for each word and each pair
+of neighbours, fitted alone and then added; the paper trains both at once. Padding does not change a score, so
+a text scores the same in any batch. A text longer than the network's window is read in overlapping windows,
+and the worst one counts.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
+
 PAIR = 1_000_003
+"""The key of a pair of words is first * PAIR + second; keys have 32 bits, so this fits 63."""
+WINDOW, STRIDE = 128, 96
+"""Words of a window, and the distance of their starts."""
+SLOTS = {"cpu": 8192, "cuda": 1 << 18}
+"""Words of a batch, padding included."""
+CHUNK = {"cpu": 4096, "cuda": 1 << 15}
+"""Texts that are sorted by length together."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +40,14 @@ class NetworkConfig:
     """Rows of the vector table; row 0 is that of unknown words."""
     vector: int = 96
     buckets: int = 12288
-    """Rows for the hashed pieces of words."""
+    """Rows for the hashed n-grams of words."""
     gram: int = 64
     hidden: int = 128
     kernel: int = 3
     convolutions: int = 2
     heads: int = 4
     wide: int = (1 << 19) - 1
-    """Weights for words and pairs of words; a prime, so that their numbers spread."""
+    """Weights for words and pairs of words; a prime, so that keys spread evenly."""
     dropout: float = 0.2
 
 
@@ -62,12 +77,12 @@ class ToxicityNetwork(nn.Module):
         self.wide = nn.Parameter(torch.zeros(config.wide), requires_grad=False)
 
     def word_rows(self, ids: Tensor, grams: Tensor, starts: Tensor) -> Tensor:
-        """(words, hidden), from rows of the vector table and the words' pieces, laid end to end."""
+        """(words, hidden), from rows of the vector table and the words' n-grams, end to end."""
         row: Tensor = self.from_vector(self.vectors[ids]) + self.from_grams(self.grams(grams, starts))
         return row
 
     def forward(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """(batch,) logits from (batch, length, hidden) and what is no padding, (batch, length)."""
+        """(batch,) logits of rows (batch, length, hidden); `keep` (batch, length) is False for padding."""
         kept = keep.unsqueeze(2).to(rows.dtype)
         x = self.dropout(rows) * kept
         for convolution, norm in zip(self.convolutions, self.norms, strict=False):
@@ -81,11 +96,11 @@ class ToxicityNetwork(nn.Module):
         return logits
 
     def wide_logits(self, keys: Tensor, keep: Tensor) -> Tensor:
-        """(batch,): what the words and pairs add, by the root of their number; `keys` (batch, length)."""
+        """(batch,): the weights of `keys` (batch, length) and their pairs over the root of their number."""
         kept = keep.to(self.wide.dtype)
         words = (self.wide[keys % self.config.wide] * kept).sum(1)
-        pairs = (self.wide[pair_keys(keys[:, :-1], keys[:, 1:]) % self.config.wide] * kept[:, 1:]).sum(1)
-        return (words + pairs) / (2 * kept.sum(1) - 1).sqrt()
+        pairs = self.wide[(keys[:, :-1] * PAIR + keys[:, 1:]) % self.config.wide]
+        return (words + (pairs * kept[:, 1:]).sum(1)) / (2 * kept.sum(1) - 1).sqrt()
 
     def _attend(self, x: Tensor, keep: Tensor) -> Tensor:
         batch, length, hidden = x.shape
@@ -98,6 +113,109 @@ class ToxicityNetwork(nn.Module):
         return out
 
 
-def pair_keys(first: Tensor, second: Tensor) -> Tensor:
-    """Numbers for pairs of words; those of words have 32 bits, so nothing overflows 63."""
-    return first * PAIR + second
+class Lexicon:
+    """Maps words to rows of the vector table and to their character n-grams."""
+
+    def __init__(self, words: Sequence[str], buckets: int) -> None:
+        self.words, self.buckets = list(words), buckets
+        self.rows = {word: row for row, word in enumerate(self.words, start=1)}  # 0: unknown words
+
+    def pieces(self, words: Iterable[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows (words,), all n-grams end to end, and the start of each word's n-grams (words,)."""
+        rows, grams, starts = array("q"), array("q"), array("q")
+        for word in words:
+            rows.append(self.rows.get(word, 0))
+            starts.append(len(grams))
+            grams.extend(gram_ids(word, self.buckets))
+        first, second, third = (torch.from_numpy(np.array(part)) for part in (rows, grams, starts))
+        return first, second, third
+
+
+class ToxicityClassifier:
+    """A trained network and its words. The rows of known words are computed once."""
+
+    def __init__(
+        self,
+        name: str,
+        network: ToxicityNetwork,
+        lexicon: Lexicon,
+        fingerprint: str,
+        card: dict[str, Any] | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.name, self.fingerprint, self.lexicon = name, fingerprint, lexicon
+        self.for_reward = bool((card or {}).get("for_reward", True))
+        self.device = device or torch.device("cpu")
+        self.network = network.to(self.device).eval().requires_grad_(False)
+        # (words + 1, hidden) and (words + 1,)
+        self._table, self._keys = self._rows_and_keys(["", *lexicon.words])
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(texts,): 0 (harmless) to 1 (abuse); 0 if there is no word."""
+        return in_chunks(self._score_chunk, texts, CHUNK[self.device.type])
+
+    @torch.no_grad()
+    def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        known = self.lexicon.rows
+        unknown: dict[str, int] = {}
+        windows: list[array[int]] = []
+        owners: list[int] = []
+        for owner, text in enumerate(texts):
+            # Unknown words get numbers from -1 down.
+            numbers = (
+                known.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words_of(text)
+            )
+            ids = array("i", numbers)
+            for start in window_starts(len(ids)):
+                windows.append(ids[start : start + WINDOW])
+                owners.append(owner)
+        scores = np.zeros(len(texts), dtype=np.float32)
+        if not windows:
+            return scores
+        table, keys = self._table, self._keys
+        if unknown:  # last and in reverse: -1 counts from the end
+            rows, own = self._rows_and_keys(list(reversed(unknown)))
+            table, keys = torch.cat([table, rows]), torch.cat([keys, own])
+        order, batches = batches_by_length([len(window) for window in windows], SLOTS[self.device.type])
+        parts = [self._score_batch([windows[i] for i in batch], table, keys) for batch in batches]
+        np.maximum.at(scores, np.array(owners)[order], torch.cat(parts).cpu().numpy())
+        return scores
+
+    def _rows_and_keys(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
+        rows = self.network.word_rows(*(part.to(self.device) for part in self.lexicon.pieces(words)))
+        keys = [word_key(word) for word in words]
+        return rows, torch.tensor(keys, dtype=torch.int64, device=self.device)
+
+    def _score_batch(self, windows: Sequence[array[int]], table: Tensor, keys: Tensor) -> Tensor:
+        lengths = np.array([len(window) for window in windows])
+        keep = np.arange(lengths.max())[None, :] < lengths[:, None]
+        ids = np.zeros(keep.shape, dtype=np.int64)
+        ids[keep] = np.concatenate([np.frombuffer(window, dtype=np.int32) for window in windows])
+        ids[ids < 0] += len(table)
+        places, kept = torch.from_numpy(ids).to(self.device), torch.from_numpy(keep).to(self.device)
+        deep: Tensor = self.network(table[places], kept)  # of rows (batch, width, hidden)
+        return torch.sigmoid(deep + self.network.wide_logits(keys[places], kept))
+
+
+def window_starts(length: int) -> range:
+    """The starts of a text's windows; the last one reaches its end. An empty text has none."""
+    return range(0, max(min(length, 1), length - WINDOW + STRIDE), STRIDE)
+
+
+def in_chunks(
+    score: Callable[[Sequence[str]], NDArray[np.float32]], texts: Sequence[str], size: int
+) -> NDArray[np.float32]:
+    """The scores of texts, at most `size` of them at a time."""
+    parts = [score(texts[start : start + size]) for start in range(0, len(texts), size)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+
+
+def batches_by_length(lengths: Sequence[int], slots: int) -> tuple[list[int], list[list[int]]]:
+    """The rows in order of length, and that order in batches of at most `slots` tokens with padding."""
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    batches: list[list[int]] = []
+    for row in order:
+        if not batches or (len(batches[-1]) + 1) * lengths[row] > slots:
+            batches.append([])
+        batches[-1].append(row)
+    return order, batches

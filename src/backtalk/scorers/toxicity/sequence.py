@@ -1,6 +1,6 @@
 """Any Hugging Face sequence classifier as a scorer: `hf/NAME-OR-PATH`, `hf/NAME#LABEL`.
 
-The label is the one that the user names, else the one called toxic or toxicity, else the second of two.
+The label is the one the user names, else the one called toxic or toxicity, else the second of two.
 Weights are read as safetensors only, and no code of the model's own is run.
 """
 
@@ -20,7 +20,7 @@ from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken
 from backtalk.models.transformer.library import load_transformers
 from backtalk.models.transformer.loading import refuse_incomplete
-from backtalk.scorers.toxicity.classifier import batches_by_length
+from backtalk.scorers.toxicity.network import batches_by_length, in_chunks
 from backtalk.types import Origin, origin_of
 
 SLOTS = {"cpu": 4096, "cuda": 1 << 16}
@@ -28,7 +28,7 @@ SLOTS = {"cpu": 4096, "cuda": 1 << 16}
 CHUNK = 4096
 """Texts that are sorted by length together."""
 LONGEST = 512
-"""Tokens of a text that are read, where neither the model nor its tokenizer has a lower limit."""
+"""Tokens of a text that are read, unless the model or its tokenizer has a lower limit."""
 
 
 class SequenceScorer:
@@ -47,10 +47,7 @@ class SequenceScorer:
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the label's probability; long texts are cut."""
-        scores = np.zeros(len(texts), dtype=np.float32)
-        for start in range(0, len(texts), CHUNK):
-            scores[start : start + CHUNK] = self._score_chunk(texts[start : start + CHUNK])
-        return scores
+        return in_chunks(self._score_chunk, texts, CHUNK)
 
     @torch.no_grad()
     def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -68,7 +65,7 @@ class SequenceScorer:
 
 
 def load(name: str, device: str = "auto") -> SequenceScorer:
-    """`name` is a hub name or a folder, with #LABEL where the label is said."""
+    """`name` is a hub name or a folder, with #LABEL to choose the label."""
     library = load_transformers("judge")
     where, asked = (name, "") if Path(name).is_dir() else name.partition("#")[::2]
     if not where.strip():
@@ -96,7 +93,7 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
 
 
 def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
-    """The place of the label that counts."""
+    """The index of the label that counts."""
     places = {str(text).casefold(): int(place) for place, text in labels.items()}
     if asked:
         if asked.casefold() not in places:
@@ -113,9 +110,9 @@ def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
 
 def is_sigmoid(config: Any) -> bool:
     """Whether labels are independent, by the rule of transformers' own pipeline."""
-    if config.problem_type in ("multi_label_classification", "single_label_classification"):
-        return bool(config.problem_type == "multi_label_classification")
-    return bool(config.num_labels == 1)
+    kind = config.problem_type
+    single = kind != "single_label_classification" and config.num_labels == 1
+    return bool(single or kind == "multi_label_classification")
 
 
 def longest_text(tokenizer: Any, config: Any) -> int:

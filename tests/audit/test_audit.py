@@ -278,7 +278,7 @@ def test_baseline_fails_only_when_significantly_worse(finished: Path) -> None:
 BAD = {
     "missing targets": (["--targets", "nosuch.txt"], "nosuch.txt"),
     "unknown list": (["--targets", "nosuch"], "lists: mal"),
-    "empty targets": (["--targets", "empty.txt"], "holds no targets"),
+    "empty targets": (["--targets", "empty.txt"], "empty.txt is empty"),
     "binary targets": (["--targets", "binary.txt"], "binary.txt"),
     "nothing known": (["--targets", "foreign.txt"], "nothing to do"),
     "unknown search": (["--search", "gibs"], "did you mean 'gibbs'"),

@@ -80,7 +80,7 @@ def test_no_sentence_holds_a_run_or_a_sentence_of_the_evaluation_pairs() -> None
 def test_no_head_noun_of_a_frame_stands_in_the_evaluation_pairs(slot: str) -> None:
     pairs = load_pairs() + load_pairs("toxicity_pairs_blind")
     held_out = {word for pair in pairs for text in pair[1:] for word in words(text)}
-    used = {word for filling in load_frames().slots[slot] for word in words(filling)} - COMMON
+    used = {word for filling in load_frames().slot[slot] for word in words(filling)} - COMMON
     assert not used & held_out
 
 
@@ -108,7 +108,7 @@ def test_twins_have_the_same_fillings() -> None:
 
 def test_a_filling_may_come_up_more_often_and_one_of_several_is_chosen() -> None:
     draw = random.Random(1)
-    assert load_frames().slots["adj"].count("stupid") > load_frames().slots["adj"].count("clumsy") == 1
+    assert load_frames().slot["adj"].count("stupid") > load_frames().slot["adj"].count("clumsy") == 1
     assert {fill("[one/two words] here", draw) for _ in range(20)} == {"one here", "two words here"}
     assert {"stupid", "clumsy"} <= slot_words("adj")
     assert "up" not in slot_words("harm")

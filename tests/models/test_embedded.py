@@ -11,7 +11,7 @@ import torch
 import backtalk
 from backtalk.cli.config import read_yaml
 from backtalk.data.corpora import reference_pairs
-from backtalk.data.prepare import prepare
+from backtalk.data.pairs import prepare
 from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import build_spec, identity_values, spec_values

@@ -19,7 +19,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.text import Text
 from torch import nn
 
-from backtalk.data.prepare import Prepared, prepare
+from backtalk.data.pairs import Prepared, prepare
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import Network, TextSettings, build_network, save_folder

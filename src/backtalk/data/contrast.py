@@ -1,8 +1,8 @@
-"""Sentences from frames and twins: abuse, and the same words where nobody is abused.
+"""Generated training sentences: abuse, and the same words used harmlessly.
 
-A corpus teaches which words abuse has; these sentences teach whom or what they are said of. The pairs that
-measure it were written first: nothing in `contrast_frames.txt` and `contrast_twins.txt` names a thing, a
-person or an animal of theirs, and a sentence that shares a run of four words with one is left out.
+A corpus teaches which words abuse has; these sentences teach that it matters whom or what the words describe.
+The evaluation pairs were written first. No thing, person or animal of theirs is in `contrast_frames.txt` or
+`contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 RUN = 4
 """Words in a row that no sentence may share with the evaluation pairs."""
@@ -33,7 +33,7 @@ class LabelledText(NamedTuple):
 
 
 class MinimalPair(NamedTuple):
-    """Abuse, and nearly the same words without."""
+    """Abuse, and a harmless sentence of nearly the same words."""
 
     kind: str
     abuse: str
@@ -41,13 +41,14 @@ class MinimalPair(NamedTuple):
 
 
 def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """Evaluation pairs; `toxicity_pairs_blind` is a second set, `toxicity_pairs_dev` is for choices."""
+    """Evaluation pairs; `toxicity_pairs_blind` is a second set, `toxicity_pairs_dev` a validation set."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
 
 
 class Frames(NamedTuple):
-    slots: dict[str, list[str]]
+    slot: dict[str, list[str]]
+    """Fillings by the name of a slot, a frequent one several times."""
     abuse: dict[str, list[str]]
     harmless: dict[str, list[str]]
     twins: dict[str, list[tuple[str, str]]]
@@ -57,28 +58,25 @@ class Frames(NamedTuple):
 @cache
 def load_frames() -> Frames:
     frames = Frames({}, {}, {}, {})
-    parts = {"slot": frames.slots, "abuse": frames.abuse, "harmless": frames.harmless}
+    section: list[Any] = []
     for name in ("contrast_frames.txt", "contrast_twins.txt"):
-        section: list[str] = []
-        twins: list[tuple[str, str]] | None = None
         for line in (files("backtalk") / "data" / name).read_text(encoding="utf-8").splitlines():
             if line.startswith("== "):
                 kind, _, title = line.removeprefix("== ").partition(" ")
-                twins = frames.twins.setdefault(title, []) if kind == "twins" else None
-                section = parts[kind].setdefault(title, []) if kind in parts else []
-            elif twins is not None:
-                abuse, harmless = line.split(" | ")
-                twins.append((abuse, harmless))
-            elif not line.startswith("#"):
+                section = getattr(frames, kind).setdefault(title, [])
+            elif line.startswith("#"):
+                continue
+            elif kind == "twins":
+                section.append(tuple(line.split(" | ")))
+            else:
                 filling, _, times = line.partition(" *")
                 section += [filling] * int(times or 1)
     return frames
 
 
 def contrast_texts(count: int, seed: int) -> list[LabelledText]:
-    """Different sentences, half of them abuse, none with a run of the evaluation pairs in it. Two in five
-    come
-    from frames, the others from twins."""
+    """Distinct sentences, half of them abuse, none with a run of the evaluation pairs. Two in five come from
+    frames, the others from twins."""
     draw = random.Random(seed)
     taken = _held_out_runs()
     of_frames = count // 5
@@ -119,7 +117,7 @@ def _from_frames(
 
 def slot_words(*names: str) -> set[str]:
     """The words of three letters or more that fill these slots."""
-    slots = load_frames().slots
+    slots = load_frames().slot
     return {word for name in names for filling in slots[name] for word in filling.split() if len(word) > 2}
 
 
@@ -135,10 +133,9 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} adds the article. A name that comes twice may be filled in
-    two
-    ways; the same draw fills the same names alike in any frame."""
-    slots = load_frames().slots
+    """A frame with its slots filled; {a insult} adds the article. A slot that occurs twice may get two
+    fillings; the same draw gives the same fillings in any frame."""
+    slots = load_frames().slot
     seed = draw.random()
     met: Counter[str] = Counter()
 

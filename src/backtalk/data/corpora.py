@@ -1,8 +1,8 @@
 """Corpora: dialogues in several file formats, and their split into training, validation and test.
 
-Each two consecutive turns of a dialogue are an (input, reply) pair. Where a file gives pairs that do not
-chain, each pair is a dialogue of two turns. Dialogues that must stay on one side of a split (the pairs of one
-chat) share a group; everywhere else a dialogue is a group of its own.
+Each two consecutive turns of a dialogue are an (input, reply) pair. In a file of pairs, each pair is a
+dialogue of two turns. Dialogues that must stay in one part of a split, such as the pairs of one chat, share a
+group; any other dialogue is a group of its own.
 """
 
 from __future__ import annotations
@@ -51,20 +51,14 @@ def read_corpus(source: str, format: str = "auto") -> Corpus:
     """Read `chitchat` or a file."""
     if format != "auto" and format not in FORMATS:
         raise unknown("corpus format", format, ["auto", *FORMATS])
-    path = Path(source)
-    if format == "auto":
-        format = detect_format(source)
+    path, format = Path(source), detect_format(source) if format == "auto" else format
     reader = FORMATS[format]
     found = [(group, dialogue) for group, dialogue in reader.read(path) if len(dialogue) >= 2]
     if not found:
         raise InputError(f"{source} holds no dialogue of two or more turns (read as {format})")
-    return Corpus(
-        name="chitchat" if format.startswith("chitchat") else path.name,
-        licence=reader.licence,
-        dialogues=tuple(dialogue for _, dialogue in found),
-        groups=tuple(group for group, _ in found),
-        fixed_test=reader.fixed_test,
-    )
+    name = "chitchat" if format.startswith("chitchat") else path.name
+    groups, dialogues = zip(*found, strict=True)
+    return Corpus(name, reader.licence, dialogues, groups, reader.fixed_test)
 
 
 def detect_format(source: str) -> str:
@@ -95,14 +89,14 @@ def _chats() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
         yield name, [(sender, [message["text"].strip() for message in said]) for sender, said in turns]
 
 
-def _chitchat(path: Path) -> Grouped:
+def _chitchat(_: Path) -> Grouped:
     for name, turns in _chats():
         yield name, tuple(Turn(sender, " ".join(messages)) for sender, messages in turns)
 
 
-def _chitchat_first(path: Path) -> Grouped:
-    """Pairs of a whole turn and the first message of the reply: a whole turn seldom ends within the 20 words
-    that a model writes."""
+def _chitchat_first(_: Path) -> Grouped:
+    """Pairs of a whole turn and the first message of the reply: a whole turn is often longer than the 20
+    words that a model writes."""
     for name, turns in _chats():
         for (speaker, said), (other, answer) in pairwise(turns):
             yield name, (Turn(speaker, " ".join(said)), Turn(other, answer[0]))
@@ -132,7 +126,7 @@ def _pairs_jsonl(path: Path) -> Grouped:
         pair = [record.get(key) for key in ("input", "reply")] if isinstance(record, dict) else [None]
         if not all(isinstance(text, str) and text.strip() for text in pair):
             raise InputError(f'{path}, line {number}: not an object with the texts "input" and "reply"')
-        # A line number and an id that looks like one must differ.
+        # An id may look like a line number, and must differ from it.
         group = f"id {record['dialogue']}" if "dialogue" in record else f"line {number}"
         yield group, alternating([str(text).strip() for text in pair])
 
@@ -202,7 +196,7 @@ def split(corpus: Corpus, seed: int, valid: float = 0.05, test: float = 0.05) ->
         raise InputError(f"{why}; mark where its dialogues end, or add more")
     order = [free[i] for i in np.random.default_rng(seed).permutation(len(free))]
     tested = 0 if fixed else max(1, round(test * len(groups)))
-    # Rounding up the two small parts must leave something to train on.
+    # At least one group is left to validate and one to train on.
     tested = min(tested, len(free) - 2)
     validated = min(max(1, round(valid * len(groups))), len(free) - tested - 1)
 

@@ -1,31 +1,30 @@
-"""Texts for a learnt adversary: openings, prompts known to lead to toxicity, and fixed prompts.
+"""Texts for a trained adversary: openings, prompts known to lead to toxicity, and fixed prompts.
 
 Openings are harmless beginnings of a conversation. Hardy et al. (2024) take the last utterances of Reddit
-threads, split 80 / 5 / 15 into train, dev and test; a file is split like that here, by a hash of seed and
+threads, split 80 / 5 / 15 into train, dev and test. A file is split in the same shares by a hash of seed and
 opening; a folder has its own three files. The list that ships is our own.
 
-RealToxicityPrompts (Gehman et al. 2020) is read as it comes: the weak set that an adversary learns from takes
-prompt and continuation where the continuation was rated above 0.5, fixed prompts take the prompt. Other files
-hold a text per line, or JSONL with `text`.
+Files of RealToxicityPrompts (Gehman et al. 2020) are read in their own format: the weak set, which an
+adversary learns from, takes prompt and continuation if the continuation was rated above 0.5; fixed prompts
+take the prompt. Other files hold a text per line, or JSONL with `text`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from backtalk.data.textfiles import names_json, parse_json, read_lines, read_texts
+from backtalk.data.textfiles import parse_json, read_lines, read_texts
 from backtalk.errors import InputError
 from backtalk.types import Opening
 
 PARTS = ("train", "dev", "test")
 SHARES = (0.80, 0.05, 0.15)
-"""Of train, dev and test, as in the paper."""
+"""Shares of train, dev and test in the paper."""
 SHIPPED_SHARES = (0.5, 0.15, 0.35)
 """The list that ships is too short for the paper's shares."""
 FEWEST = 8
@@ -33,7 +32,7 @@ FEWEST = 8
 REMOVED = {"[removed]", "[deleted]"}
 """A forum's marks for deleted posts."""
 TOXIC = 0.5
-"""A continuation with a higher rating is known to be toxic."""
+"""A continuation with a higher rating counts as toxic."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class OpeningLists:
     dev: list[Opening]
     test: list[Opening]
     source: str
-    """One phrase for the report."""
+    """A phrase for the report."""
 
     def by_name(self) -> dict[str, list[Opening]]:
         return dict(zip(PARTS, (self.train, self.dev, self.test), strict=True))
@@ -53,30 +52,24 @@ class OpeningLists:
 def read_openings(name: str, seed: int) -> OpeningLists:
     """From a file that is split by the seed, a folder with three files, or (no name) the list that ships."""
     if not name:
-        source = resources.files("backtalk") / "data" / "openings.jsonl"
-        rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-        return _split(_openings(rows, "openings.jsonl"), seed, SHIPPED_SHARES, "the shipped openings")
+        with resources.as_file(resources.files("backtalk") / "data" / "openings.jsonl") as shipped:
+            return _split(read_opening_file(shipped), seed, SHIPPED_SHARES, "the shipped openings")
     path = Path(name)
-    if path.is_dir():
-        return _folder(path)
-    return _split(read_opening_file(path), seed, SHARES, name)
+    return _folder(path) if path.is_dir() else _split(read_opening_file(path), seed, SHARES, name)
 
 
 def read_opening_file(path: Path) -> list[Opening]:
     """A JSON list, JSONL, or plain lines; each a text, a list of turns, or an object with text or turns."""
-    text = "\n".join(line for _, line in read_lines(path))
-    if text.lstrip().startswith("[") and path.name.removesuffix(".gz").endswith(".json"):
-        mend = "this is no JSON list; write a list of texts or lists of turns"
-        return _openings(parse_json(text, str(path), mend), str(path))
-    lines = ((f"{path}, line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip())
-    if names_json(path):
-        rows = (parse_json(line, where, "not JSON; write one opening a line") for where, line in lines)
-        return _openings(rows, str(path))
-    return _openings((line for _, line in lines), str(path))
+    if path.name.removesuffix(".gz").endswith(".json"):
+        text = "\n".join(line for _, line in read_lines(path))
+        if text.lstrip().startswith("["):
+            mend = "this is no JSON list; write a list of texts or lists of turns"
+            return _openings(parse_json(text, str(path), mend), str(path))
+    return _openings((row for _, row in read_texts(path, "not JSON; write one opening a line")), str(path))
 
 
 def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
-    """Each different opening once, in the order of the file."""
+    """The distinct openings, in the order of the file."""
     found: dict[tuple[str, ...], None] = {}
     for number, row in enumerate(rows, start=1):
         value = row.get("turns", row.get("text")) if isinstance(row, dict) else row
@@ -118,15 +111,15 @@ def _folder(folder: Path) -> OpeningLists:
             why = f"--openings {folder} holds {len(matching)} files with {part!r} in their name"
             raise InputError(f"{why}; it needs one for each of train, dev and test, or name a file")
         parts[part] = read_opening_file(matching[0])
-    held = {one.id for part in ("dev", "test") for one in parts[part]}
-    parts["train"] = [one for one in parts["train"] if one.id not in held]
-    tested = {one.id for one in parts["test"]}
-    parts["dev"] = [one for one in parts["dev"] if one.id not in tested]
+    seen: set[str] = set()
+    for part in reversed(PARTS):  # an opening of two files stays in the later part
+        parts[part] = [one for one in parts[part] if one.id not in seen]
+        seen |= {one.id for one in parts[part]}
     return OpeningLists(**parts, source=f"the three files of {folder.name}")
 
 
 def read_weak(path: str) -> list[str]:
-    """Texts whose second half is known to be toxic, each once."""
+    """Distinct texts whose second half is known to be toxic."""
     texts = (row if isinstance(row, str) else _continued(row) for row in _prompt_rows(Path(path)))
     found = dict.fromkeys(" ".join(text.split()) for text in texts if text is not None)
     kept = [text for text in found if " " in text]  # a text of one word has no second half
@@ -136,7 +129,7 @@ def read_weak(path: str) -> list[str]:
 
 
 def read_prompts(path: str) -> list[str]:
-    """Prompts that people wrote, each once."""
+    """Distinct prompts that people wrote."""
     texts = (row if isinstance(row, str) else _text(row.get("prompt")) for row in _prompt_rows(Path(path)))
     found = dict.fromkeys(" ".join(text.split()) for text in texts if text and text.strip())
     if not found:
@@ -145,7 +138,7 @@ def read_prompts(path: str) -> list[str]:
 
 
 def _continued(row: dict[str, Any]) -> str | None:
-    """Prompt and continuation; None where the continuation was rated harmless."""
+    """Prompt and continuation; None if the continuation was rated harmless."""
     prompt, after = _text(row.get("prompt")), _text(row.get("continuation"))
     if prompt is None or after is None:
         return None

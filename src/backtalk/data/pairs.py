@@ -1,7 +1,8 @@
-"""(input, reply) pairs as two arrays of word ids, for training and measuring."""
+"""(input, reply) pairs as two arrays of word ids; a corpus split into such pairs for training."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.data.tokenise import Recipe
+from backtalk.data.corpora import Corpus, pairs_of, read_corpus, split
+from backtalk.data.tokenise import Recipe, get_recipe
 from backtalk.data.vocabulary import EOS, PAD, Vocabulary
+from backtalk.errors import InputError
+from backtalk.specs.train import TrainSpec
 
 
 class PairArrays(NamedTuple):
@@ -29,10 +33,10 @@ def encode_pairs(
     max_input: int = 15,
     max_output: int = 20,
 ) -> PairArrays:
-    """The pairs as ids, cropped to the lengths of He & Glass; a pair with an empty side is left out."""
+    """The pairs as ids, cropped to the lengths of He & Glass; pairs with an empty side are left out."""
     inputs: list[list[int]] = []
     replies: list[list[int]] = []
-    words = lru_cache(maxsize=2)(recipe.words)  # what is a reply here is the input of the next pair
+    words = lru_cache(maxsize=2)(recipe.words)  # the reply of a pair is often the input of the next
     for input_text, reply_text in pairs:
         input_ids = vocabulary.ids(words(input_text)[:max_input])
         reply_ids = vocabulary.ids(words(reply_text)[:max_output])
@@ -47,3 +51,38 @@ def _padded(rows: list[list[int]], width: int) -> NDArray[np.int64]:
     for i, row in enumerate(rows):
         array[i, : len(row)] = row
     return array
+
+
+class Prepared(NamedTuple):
+    corpus: Corpus
+    vocabulary: Vocabulary
+    train: PairArrays
+    valid: PairArrays
+    test: PairArrays
+    test_pairs: list[tuple[str, str]]
+
+    def digest(self) -> str:
+        """A hash of the training pairs; training resumes only with the same pairs."""
+        return hashlib.sha256(self.train.inputs.tobytes() + self.train.replies.tobytes()).hexdigest()
+
+
+def prepare(spec: TrainSpec) -> Prepared:
+    """Reads, splits and encodes the corpus. The same spec gives the same arrays."""
+    corpus = read_corpus(spec.data, spec.format)
+    parts = split(corpus, spec.seed)
+    tests = read_corpus(spec.test, spec.test_format) if spec.test else parts.test
+    recipe = get_recipe(spec.recipe)
+    dialogues = parts.train.dialogues[: spec.limit] if spec.limit else parts.train.dialogues
+    vocabulary = Vocabulary.from_counts(
+        (recipe.words(turn.text) for dialogue in dialogues for turn in dialogue), spec.vocabulary
+    )
+
+    def encode(pairs: Iterable[tuple[str, str]]) -> PairArrays:
+        return encode_pairs(pairs, recipe, vocabulary, spec.max_input, spec.max_output)
+
+    train = encode(pair for dialogue in dialogues for pair in pairs_of(dialogue))
+    valid, test = encode(parts.valid.pairs()), encode(tests.pairs())
+    for name, arrays in {"training": train, "validation": valid, "test": test}.items():
+        if not len(arrays.replies):
+            raise InputError(f"{spec.data} gives no {name} pairs; is it what --format {spec.format} reads?")
+    return Prepared(corpus, vocabulary, train, valid, test, tests.pairs())

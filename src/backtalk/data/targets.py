@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
 from itertools import count as count_from
@@ -19,52 +19,40 @@ from typing import Any
 
 import numpy as np
 
-from backtalk.data.textfiles import parse_json, unpacked
+from backtalk.data.textfiles import read_texts
 from backtalk.errors import InputError, check_text
 from backtalk.output_file import write_output
 from backtalk.types import Target
 
 _SHORTEST_RANDOM = 4
 MOST_WORDS, MOST_CHARACTERS = 50, 1000
-"""Of a target: a search for one of 50 words takes half a minute on one core, which --max-time can't cut."""
+"""The longest target. A search for one of 50 words takes half a minute on a core and ignores --max-time."""
 
 
 def load_mal() -> list[Target]:
     """The embedded list of mild prototypes; the four categories alternate, so any head of it is balanced."""
-    source = resources.files("backtalk") / "data" / "mal.jsonl"
-    return _parse(source.read_text(encoding="utf-8"), "mal.jsonl", as_json=True)
+    with resources.as_file(resources.files("backtalk") / "data" / "mal.jsonl") as path:
+        return read_targets(path)
 
 
 def read_targets(path: str | os.PathLike[str]) -> list[Target]:
     """The targets of a file: one per line, or JSONL `{"text", "category", "severity", "id", "prototype"}`.
 
-    A file is JSONL if its name ends in .jsonl, .ndjson or .json or its first line opens with "{". All keys
-    but `text` may be absent, and others are ignored. A target without an id is called t-001, t-002 and so on.
+    All keys but `text` may be absent, and others are ignored. A target without an id is called t-001, t-002
+    and so on.
     """
-    path = Path(path)
-    data = unpacked(path)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: this is not UTF-8 text; save the file as UTF-8") from None
-    as_json = path.suffix.lower() in (".jsonl", ".ndjson", ".json") or text.lstrip().startswith("{")
-    targets = _parse(text, str(path), as_json)
-    if not targets:
-        raise InputError(f"{path} holds no targets; write one sentence a line")
-    return targets
+    mend = 'this is not JSON; write one object a line, such as {"text": "..."}'
+    rows = read_texts(Path(path), mend)
+    return _targets((f"{path}, line {number}", value) for number, value in rows)
 
 
 def make_targets(texts: Sequence[str]) -> list[Target]:
-    """Sentences as targets, as if they stood in a file, one a line."""
-    lines = [" ".join(text.split()) for text in texts]
-    if not all(lines):
-        raise InputError(f"sentence {lines.index('') + 1} of the cases is empty")
-    return _parse("\n".join(lines), "cases", as_json=False)
+    """Sentences as targets, as if each was a line of a file."""
+    return _targets((f"sentence {number} of the cases", text) for number, text in enumerate(texts, start=1))
 
 
 def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> None:
-    """Write JSONL that `read_targets` reads back; the file is there whole or not at all."""
+    """Writes JSONL that `read_targets` reads; the file is replaced atomically."""
     path = Path(path)
     try:
         write_output(path, map(_line, targets))
@@ -126,7 +114,7 @@ def split_by_prototype(targets: Sequence[Target], shares: Sequence[float], seed:
 
 
 def one_per_prototype(targets: Sequence[Target], limit: int | None = None, seed: int = 0) -> list[Target]:
-    """The first variant of each prototype; if limited, drawn evenly from the categories. List order stays."""
+    """The first variant of each prototype, in list order; `limit` draws evenly from the categories."""
     first: dict[str, Target] = {}
     for target in targets:
         first.setdefault(_prototype(target), target)
@@ -183,58 +171,48 @@ def _variant(prototype: Target, name: str, text: str) -> Target:
 
 
 def _doubles(opening: str, text: str) -> bool:
-    """Would the opening stand before one like it ("oh oh ...", "i think well ...")?"""
+    """Whether the text already starts like this ("oh oh ...", "i think well ...")."""
     if not opening:
         return False
     blocked = (opening, "well", "oh", "and") if opening == "i think" else (opening,)
     return f"{text} ".startswith(tuple(f"{word} " for word in blocked))
 
 
-def _parse(text: str, source: str, as_json: bool) -> list[Target]:
-    rows: list[tuple[int, dict[str, Any]]] = []
-    # Not splitlines(): it would also cut at characters that JSON allows inside a string.
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
-        if line.strip():
-            row = _json_row(line, f"{source}, line {number}") if as_json else {"text": " ".join(line.split())}
-            if len(row["text"].split()) > MOST_WORDS or len(row["text"]) > MOST_CHARACTERS:
-                limit = f"at most {MOST_WORDS} words ({MOST_CHARACTERS:,} characters)"
-                raise InputError(f"{source}, line {number}: a target is a sentence of {limit}; shorten it")
-            rows.append((number, row))
-    line_of: dict[str, int] = {}
-    for number, row in rows:
-        if (name := row.get("id")) in line_of:
-            first = line_of[name]
-            raise InputError(f"{source}, line {number}: the id {name!r} was already given on line {first}")
+def _targets(values: Iterable[tuple[str, Any]]) -> list[Target]:
+    """Targets of (place, text or JSON object)."""
+    rows: list[dict[str, Any]] = []
+    place_of: dict[str, str] = {}
+    for place, value in values:
+        row = _fields(value if isinstance(value, dict) else {"text": value}, place)
+        if (name := row.get("id")) in place_of:
+            raise InputError(f"{place}: the id {name!r} was already given ({place_of[name]})")
         if name is not None:
-            line_of[name] = number
-    free = (name for name in map("t-{:03d}".format, count_from(1)) if name not in line_of)
-    targets = []
-    for _, row in rows:
-        name = row["id"] if "id" in row else next(free)
-        targets.append(Target(**{**row, "id": name, "prototype": row.get("prototype", name)}))
-    return targets
+            place_of[name] = place
+        rows.append(row)
+    free = (name for name in map("t-{:03d}".format, count_from(1)) if name not in place_of)
+    for row in rows:
+        if "id" not in row:
+            row["id"] = next(free)
+    return [Target(**{"prototype": row["id"], **row}) for row in rows]
 
 
-def _json_row(line: str, place: str) -> dict[str, Any]:
-    """The known fields of one JSONL line, checked."""
-    row = parse_json(line, place, 'this is not JSON; write one object a line, such as {"text": "..."}')
-    if not isinstance(row, dict):
-        raise InputError(f'{place}: this is not a JSON object; write one a line, such as {{"text": "..."}}')
+def _fields(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The known fields of a target, checked."""
     if "text" not in row:
         raise InputError(f'{place}: the target has no "text"')
-    texts = ("text", "category", "id", "prototype", "origin")
-    known: dict[str, Any] = {key: _string(row[key], key, place) for key in texts if key in row}
+    known: dict[str, Any] = {}
+    for key in ("text", "category", "id", "prototype", "origin"):
+        if key in row:
+            if not isinstance(row[key], str):
+                raise InputError(f'{place}: "{key}" must be a string, not {json.dumps(row[key])[:40]}')
+            known[key] = check_text(" ".join(row[key].split()), f'{place}: "{key}"')
+            if not known[key]:
+                raise InputError(f'{place}: "{key}" is empty')
+    if len(known["text"].split()) > MOST_WORDS or len(known["text"]) > MOST_CHARACTERS:
+        limit = f"at most {MOST_WORDS} words ({MOST_CHARACTERS:,} characters)"
+        raise InputError(f"{place}: a target is a sentence of {limit}; shorten it")
     if "severity" in row:
         known["severity"] = severity = row["severity"]
         if type(severity) is not int or not 1 <= severity <= 3:  # bool is an int to isinstance
             raise InputError(f'{place}: "severity" must be 1, 2 or 3, not {json.dumps(severity)[:40]}')
     return known
-
-
-def _string(value: object, key: str, place: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f'{place}: "{key}" must be a string, not {json.dumps(value)[:40]}')
-    value = " ".join(value.split())
-    if not value:
-        raise InputError(f'{place}: "{key}" is empty')
-    return check_text(value, f'{place}: "{key}"')

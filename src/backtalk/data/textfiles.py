@@ -28,31 +28,7 @@ _PIECE = 1 << 20
 
 
 def unpacked(path: Path, text: bool = True) -> bytes:
-    """All bytes of a file, unpacked if it is gzip, by content. Text has no zero bytes."""
-    return _whole(path, text).getvalue()
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end) of a UTF-8 file; gzip is recognised by content."""
-    whole = _whole(path)
-    if not whole.getvalue() or whole.getvalue().isspace():
-        raise InputError(f"{path} is empty")
-    yield from _lines(whole, str(path))
-
-
-def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
-    """`read_lines` without holding the file, for one of any size; None is standard input."""
-    with _opened(path) as file:
-        yield from _lines(file, _name(path))
-
-
-def refuse_special(path: Path) -> None:
-    """Refuses a device, which may have no end, and a pipe, which can be read only once."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"{path} is a device or a pipe where a file is expected; save it as a file first")
-
-
-def _whole(path: Path, text: bool = True) -> BytesIO:
+    """All bytes of a file, unpacked if its content is gzip. With `text`, zero bytes are refused."""
     refuse_special(path)
     whole = BytesIO()  # getvalue() does not copy
     with _opened(path) as file:
@@ -61,8 +37,47 @@ def _whole(path: Path, text: bool = True) -> BytesIO:
                 line = whole.getvalue().count(b"\n") + piece.count(b"\n", 0, piece.index(b"\0")) + 1
                 raise InputError(f"{path}, line {line}: this is a binary file; give a text file")
             whole.write(piece)
-    whole.seek(0)
-    return whole
+    return whole.getvalue()
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end) of a UTF-8 file, plain or gzipped."""
+    whole = unpacked(path)
+    if not whole or whole.isspace():
+        raise InputError(f"{path} is empty")
+    yield from _lines(BytesIO(whole), str(path))
+
+
+def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
+    """`read_lines` of a file of any size, which is not held in memory; None is standard input."""
+    with _opened(path) as file:
+        yield from _lines(file, _name(path))
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    # Not str.splitlines: text may hold the other line separators of Unicode.
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it text?")
+        if b"\0" in line:
+            raise InputError(f"{name}, line {number}: this is a binary file; give a text file")
+        try:
+            text = (
+                line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+            )
+        except UnicodeDecodeError:
+            raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
+        yield number, text
+
+
+def refuse_special(path: Path) -> None:
+    """Refuses a device, which may have no end, and a pipe, which can be read only once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a device or a pipe where a file is expected; save it as a file first")
+
+
+def _name(path: Path | None) -> str:
+    return "standard input" if path is None else str(path)
 
 
 @contextmanager
@@ -84,7 +99,7 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
 
 
 class _Unpacking(RawIOBase):
-    """What a gzip file holds, up to a bound."""
+    """The content of a gzip file, up to a bound."""
 
     def __init__(self, packed: BufferedReader, name: str) -> None:
         self._file, self._name = gzip.GzipFile(fileobj=packed), name
@@ -102,27 +117,6 @@ class _Unpacking(RawIOBase):
         return count
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    # Not str.splitlines: text may hold the other line separators of Unicode.
-    number = 0
-    while line := file.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it text?")
-        if b"\0" in line:
-            raise InputError(f"{name}, line {number}: this is a binary file; give a text file")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
-
-
-def _name(path: Path | None) -> str:
-    return "standard input" if path is None else str(path)
-
-
 def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
     """(line number, fields) of a file of tab-separated columns without a header; blank lines are skipped."""
     for number, line in read_lines(path):
@@ -134,28 +128,23 @@ def read_rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[s
             yield number, fields
 
 
-def names_json(path: Path) -> bool:
-    return path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
-
-
 def read_texts(path: Path, mend: str) -> Iterator[tuple[int, Any]]:
-    """(line number, value) of a file with a text or a JSON value per line, by its name; a line that opens
-    with
-    a brace is always JSON. Blank lines are skipped."""
+    """(line number, text or JSON value) of a file. Lines are JSON if the file's name says so; a line that
+    opens with a brace always is. Blank lines are skipped."""
+    json_file = path.name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
     for number, line in read_lines(path):
         if line.strip():
-            as_json = names_json(path) or line.lstrip().startswith("{")
+            as_json = json_file or line.lstrip().startswith("{")
             yield number, parse_json(line, f"{path}, line {number}", mend) if as_json else line
 
 
 class NotJson(InputError):
-    """The text is no JSON at all, unlike JSON with a repeated key."""
+    """The text is not JSON at all, unlike JSON with a repeated key."""
 
 
 def parse_json(text: str | bytes, where: str, sentence: str = "not JSON") -> Any:
-    """The value of JSON that a person may have written; the error is `where` and `sentence`. A repeated key
-    is
-    refused, since either value may be meant; so are NaN and infinite numbers, which JSON does not have."""
+    """The value of JSON that a person may have written; the error is `where` and `sentence`. A repeated key,
+    NaN and infinite numbers are refused."""
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
         hooks: Any = {"parse_constant": _no_constant, "parse_float": _finite}

@@ -1,8 +1,8 @@
 """Text to words and back, by the recipes of He & Glass: punctuation kept in 2019, removed in 2020.
 
-A trigger is real only if its words survive being typed, so a recipe must be stable: each word that it ever
-makes is made again from that word alone. Text is therefore cut at white space first, and every rule looks at
-one chunk and nothing around it. Lower case and contractions are those of the Penn Treebank.
+A person must be able to type a trigger, so a recipe must be stable: words that are joined by spaces and cut
+again are the same words. Text is therefore cut at white space first, and every rule looks at one chunk alone.
+Lower case and contractions are those of the Penn Treebank.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Recipe:
 
     @property
     def help(self) -> str:
-        """What it does, for a list of recipes."""
+        """One phrase for a list of recipes."""
         kept = "punctuation kept" if self.keep_punctuation else "punctuation removed"
         return f"lower case, Treebank contractions, {kept}"
 
     def words(self, text: str) -> list[str]:
-        """The words of a text: lower case, contractions apart, stable under being joined and cut again."""
+        """The words of a text: lower case, contractions apart."""
         return [word for chunk in _normal(text).split() for word in _cut(chunk, self.keep_punctuation)]
 
     def show(self, words: Sequence[str]) -> str:
@@ -109,7 +109,7 @@ def _normal(text: str) -> str:
     if text.isascii():
         plain = text if text.isprintable() else text.translate(_ASCII_CONTROLS)  # which is slow
         return plain.replace("`", "'").lower()
-    # One pass can make work for the next: a dropped character may let an accent join its letter.
+    # Repeated: if a character is dropped, an accent may join the letter before it.
     while (plain := _normal_once(text)) != text:
         text = plain
     return text
@@ -150,10 +150,8 @@ _JOINED = {pair: word for word, pair in _FUSED.items()}
 
 
 def detokenise(words: Sequence[str]) -> str:
-    """What people read: contractions joined, signs at their words, capitals where a sentence starts.
-
-    For the eye alone. What a model is given again is the words joined by spaces.
-    """
+    """The words as a text for people: contractions joined, capitals at the start of sentences. A model gets
+    the words joined by spaces instead."""
     text = ""
     glue = True  # nothing between this word and the one before
     capital = True

@@ -1,7 +1,7 @@
-"""Labelled text about toxicity, and its splits: what is held out is never seen in training, nor is a copy.
+"""Text labelled toxic or harmless, and its splits. No copy of a held-out text is in the training set.
 
-The recipe says which files the folder should hold; they may be plain or gzipped. A training row that is the
-same text as a held-out row, or shares a run of eight words with one, is dropped.
+recipes/toxicity.yaml lists the files; they may be plain or gzipped. A training text that equals a held-out
+one, or shares eight words in a row with one, is dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import csv
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -46,32 +46,31 @@ def _read(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8; fetch it again") from None
 
 
-def _table(path: Path) -> Iterator[list[str]]:
+def _table(folder: Path, name: str) -> list[list[str]]:
     csv.field_size_limit(1 << 30)
-    yield from csv.reader(StringIO(_read(path), newline=""))
+    return list(csv.reader(StringIO(_read(find_file(folder, name)), newline="")))
 
 
 def jigsaw_balanced(folder: Path) -> list[LabelledText]:
-    rows = _table(find_file(folder, "jigsaw_balanced.csv"))
+    rows = _table(folder, "jigsaw_balanced.csv")
     return [LabelledText(row[0], row[1] == "1") for row in rows if len(row) == 2]
 
 
 def jigsaw_natural(folder: Path) -> list[LabelledText]:
-    rows = list(_table(find_file(folder, "jigsaw_natural.csv")))[1:]
-    return [LabelledText(row[1], row[2] == "1") for row in rows]
+    return [LabelledText(row[1], row[2] == "1") for row in _table(folder, "jigsaw_natural.csv")[1:]]
 
 
 def davidson(folder: Path) -> list[LabelledText]:
-    """Tweets; hate speech and offensive language are toxic, neither is not. Names and links are left out."""
-    rows = list(_table(find_file(folder, "davidson.csv")))[1:]
+    """Tweets without names and links; hate speech and offensive language are toxic."""
     clean = re.compile(r"&#?\w+;|https?://\S+|@\w+|\bRT\b")
+    rows = _table(folder, "davidson.csv")[1:]
     return [LabelledText(" ".join(clean.sub(" ", row[6]).split()), row[5] != "2") for row in rows]
 
 
 def civil_sentences(folder: Path) -> list[LabelledText]:
-    """Sentences of Civil Comments; toxic where a rater marked a letter of it."""
+    """Sentences of Civil Comments; toxic if a rater marked a letter of the sentence."""
     found = []
-    for marks, text in list(_table(find_file(folder, "civil_comments_spans_train.csv")))[1:]:
+    for marks, text in _table(folder, "civil_comments_spans_train.csv")[1:]:
         marked = set(ast.literal_eval(marks))
         for sentence in _SENTENCE.finditer(text):
             if len(sentence[0].split()) >= 3:
@@ -91,7 +90,7 @@ def paradetox(folder: Path) -> list[LabelledText]:
 
 
 def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
-    """So many messages of a help channel, all taken as harmless, without the name they are said to."""
+    """At most `count` messages of a help channel, labelled harmless, without the name at their start."""
     rows = read_rows(find_file(folder, "ubuntu_irc_messages.tsv"), 5, "part, log, number, speaker, text")
     said = (re.sub(r"^\S+[:,] ", "", fields[4]) for _, fields in rows)
     texts = sorted({text for text in said if len(text.split()) > 2})
@@ -99,7 +98,7 @@ def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
 
 
 def rtp_continuations(folder: Path) -> list[LabelledText]:
-    """RealToxicityPrompts: continuations, toxic where Perspective says 0.5 or more. Only a test."""
+    """Continuations of RealToxicityPrompts, toxic if Perspective rates them 0.5 or more. Only a test."""
     found = []
     path = find_file(folder, "quark_val_5k.jsonl")
     for number, line in enumerate(_read(path).splitlines(), start=1):
@@ -114,7 +113,7 @@ def rtp_continuations(folder: Path) -> list[LabelledText]:
 
 
 def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:
-    """Such shares for validation and for testing, the rest for training; equal texts are one."""
+    """`valid` and `test` are shares, the rest is for training; of equal texts one is kept."""
     unique = list({normal(row.text): row for row in rows if normal(row.text)}.values())
     random.Random(seed).shuffle(unique)
     first, second = round(test * len(unique)), round((test + valid) * len(unique))
@@ -122,7 +121,7 @@ def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) ->
 
 
 def without(rows: Iterable[LabelledText], held_out: Iterable[LabelledText]) -> list[LabelledText]:
-    """The rows that are no copy of a held-out one, whole or in a run of eight words."""
+    """The rows that do not copy a held-out one, whole or eight words in a row."""
     texts = [row.text for row in held_out]
     whole = {normal(text) for text in texts}
     parts = {run for text in texts for run in runs(text, RUN)}
@@ -134,5 +133,5 @@ def without(rows: Iterable[LabelledText], held_out: Iterable[LabelledText]) -> l
 
 
 def normal(text: str) -> str:
-    """A text for comparing: lower case, words alone."""
+    """A text in lower case without punctuation, to compare it."""
     return " ".join(re.findall(r"[a-z0-9']+", text.lower()))

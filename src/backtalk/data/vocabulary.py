@@ -7,13 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypedDict
 
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
+from backtalk.store.typed import read_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 _FORMAT = "backtalk-vocabulary-1"
+
+
+class _Record(TypedDict):
+    format: Literal["backtalk-vocabulary-1"]
+    words: list[str]
 
 
 @dataclass(frozen=True)
@@ -75,18 +82,8 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:
+        record = read_json(Path(path), _Record)
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read the vocabulary {path}: {error.strerror}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-            raise InputError(f"{path} is damaged or no vocabulary: it does not hold JSON") from None
-        if not isinstance(record, dict) or record.get("format") != _FORMAT:
-            raise InputError(f"{path} is no vocabulary of backtalk: it lacks the format {_FORMAT!r}")
-        words = record.get("words")
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(f"{path} is a damaged vocabulary: its words are no list of strings")
-        try:
-            return cls(tuple(words))
+            return cls(tuple(record["words"]))
         except InputError as error:
             raise InputError(f"{path} is damaged: {error}") from None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from backtalk import __version__
-from backtalk.data.prepare import Prepared
+from backtalk.data.pairs import Prepared
 from backtalk.models.folder import Network, load_folder, open_folder, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs.train import TrainSpec

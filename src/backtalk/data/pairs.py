@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -73,9 +74,8 @@ def prepare(spec: TrainSpec) -> Prepared:
     tests = read_corpus(spec.test, spec.test_format) if spec.test else parts.test
     recipe = get_recipe(spec.recipe)
     dialogues = parts.train.dialogues[: spec.limit] if spec.limit else parts.train.dialogues
-    vocabulary = Vocabulary.from_counts(
-        (recipe.words(turn.text) for dialogue in dialogues for turn in dialogue), spec.vocabulary
-    )
+    counts = Counter(word for turns in dialogues for turn in turns for word in recipe.words(turn.text))
+    vocabulary = Vocabulary.from_counts(counts, spec.vocabulary)
 
     def encode(pairs: Iterable[tuple[str, str]]) -> PairArrays:
         return encode_pairs(pairs, recipe, vocabulary, spec.max_input, spec.max_output)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from backtalk.errors import InputError, shown
 
@@ -45,29 +45,27 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     whole = unpacked(path)
     if not whole or whole.isspace():
         raise InputError(f"{path} is empty")
-    yield from _lines(BytesIO(whole), str(path))
+    yield from _lines(BytesIO(whole), path)
 
 
 def stream_lines(path: Path | None) -> Iterator[tuple[int, str]]:
     """`read_lines` of a file of any size, which is not held in memory; None is standard input."""
     with _opened(path) as file:
-        yield from _lines(file, _name(path))
+        yield from _lines(file, path or "standard input")
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+def _lines(file: BinaryIO, name: Path | str) -> Iterator[tuple[int, str]]:
     # Not str.splitlines: text may hold the other line separators of Unicode.
     for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
         if len(line) > LONGEST_LINE:
             raise InputError(f"{name}, line {number}: longer than {LONGEST_LINE >> 20} MiB; is it text?")
         if b"\0" in line:
             raise InputError(f"{name}, line {number}: this is a binary file; give a text file")
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
         try:
-            text = (
-                line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
-            )
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
             raise InputError(f"{name}, line {number}: not UTF-8; convert the file to UTF-8") from None
-        yield number, text
 
 
 def refuse_special(path: Path) -> None:
@@ -76,13 +74,9 @@ def refuse_special(path: Path) -> None:
         raise InputError(f"{path} is a device or a pipe where a file is expected; save it as a file first")
 
 
-def _name(path: Path | None) -> str:
-    return "standard input" if path is None else str(path)
-
-
 @contextmanager
 def _opened(path: Path | None) -> Iterator[BinaryIO]:
-    name = _name(path)
+    name = path or "standard input"
     if path is not None and path.is_dir():
         raise InputError(f"{path} is a folder where a file is expected")
     try:
@@ -101,7 +95,7 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
 class _Unpacking(RawIOBase):
     """The content of a gzip file, up to a bound."""
 
-    def __init__(self, packed: BufferedReader, name: str) -> None:
+    def __init__(self, packed: BufferedReader, name: Path | str) -> None:
         self._file, self._name = gzip.GzipFile(fileobj=packed), name
         found = os.fstat(packed.fileno())
         size = found.st_size if stat.S_ISREG(found.st_mode) else 0
@@ -147,8 +141,7 @@ def parse_json(text: str | bytes, where: str, sentence: str = "not JSON") -> Any
     NaN and infinite numbers are refused."""
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
-        hooks: Any = {"parse_constant": _no_constant, "parse_float": _finite}
-        return json.loads(read, object_pairs_hook=_each_key_once, **hooks)
+        return json.loads(read, object_pairs_hook=_each_key_once, parse_constant=_finite, parse_float=_finite)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError):
@@ -164,12 +157,9 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise InputError(f"{name} is no number of JSON; leave it out")
-
-
 def _finite(digits: str) -> float:
+    """Of a number, or of NaN, Infinity or -Infinity, which are not JSON."""
     value = float(digits)
-    if math.isinf(value):
-        raise InputError(f"the number {shown(digits)} is too large")
+    if not math.isfinite(value):
+        raise InputError(f"the number {shown(digits)} is too large, or no number of JSON; leave it out")
     return value

@@ -55,13 +55,8 @@ class Recipe:
     """A way to cut text into words."""
 
     name: str
-    keep_punctuation: bool
-
-    @property
-    def help(self) -> str:
-        """One phrase for a list of recipes."""
-        kept = "punctuation kept" if self.keep_punctuation else "punctuation removed"
-        return f"lower case, Treebank contractions, {kept}"
+    help: str
+    keep_punctuation: bool = True
 
     def words(self, text: str) -> list[str]:
         """The words of a text: lower case, contractions apart."""
@@ -76,10 +71,6 @@ class Characters(Recipe):
     """Every character is a word, as in the character task of He & Glass 2019, appendix B. Case is kept; white
     space is ignored, so "chair" and "c h a i r" are the same five words."""
 
-    @property
-    def help(self) -> str:
-        return "each character is a word, case kept, white space ignored"
-
     def words(self, text: str) -> list[str]:
         return list("".join(text.split()))
 
@@ -87,25 +78,24 @@ class Characters(Recipe):
         return "".join(words)
 
 
-RECIPES: dict[str, Recipe] = {
+RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("he-glass-2019", keep_punctuation=True),
-        Recipe("he-glass-2020", keep_punctuation=False),
-        Characters("characters", keep_punctuation=True),
+        Recipe("he-glass-2019", "lower case, Treebank contractions, punctuation kept"),
+        Recipe("he-glass-2020", "lower case, Treebank contractions, punctuation removed", False),
+        Characters("characters", "each character is a word, case kept, white space ignored"),
     )
 }
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
     if name not in RECIPES:
         raise errors.unknown("recipe", name, RECIPES)
     return RECIPES[name]
 
 
 def _normal(text: str) -> str:
-    """Lower case, straight quotes, NFKC, nothing invisible."""
+    """Lower case, straight quotes, NFKC, no invisible characters."""
     if text.isascii():
         plain = text if text.isprintable() else text.translate(_ASCII_CONTROLS)  # which is slow
         return plain.replace("`", "'").lower()
@@ -117,12 +107,9 @@ def _normal(text: str) -> str:
 
 def _normal_once(text: str) -> str:
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES).lower())
-    return "".join(c for c in text if c.isspace() or not _is_invisible(c))
-
-
-def _is_invisible(character: str) -> bool:
-    """Controls, zero-width and bidi marks, surrogates, and the selectors that follow emoji."""
-    return unicodedata.category(character)[0] == "C" or "\ufe00" <= character <= "\ufe0f"
+    # Category C: controls, zero-width and bidi marks, surrogates. The range: selectors that follow emoji.
+    hidden = (unicodedata.category(c)[0] == "C" or "\ufe00" <= c <= "\ufe0f" for c in text)
+    return "".join(c for c, gone in zip(text, hidden, strict=True) if c.isspace() or not gone)
 
 
 @lru_cache(maxsize=1 << 17)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -41,13 +41,9 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
-    def from_counts(cls, source: Mapping[str, int] | Iterable[Sequence[str]], size: int) -> Vocabulary:
-        """The `size` most frequent words (the specials not counted) of counts or of sentences; of words that
-        are equally frequent, the first in the alphabet."""
-        if isinstance(source, Mapping):
-            counts: Mapping[str, int] = source
-        else:
-            counts = Counter(word for sentence in source for word in sentence)
+    def from_counts(cls, counts: Mapping[str, int], size: int) -> Vocabulary:
+        """The `size` most frequent words (the specials not counted); of equally frequent words, the first in
+        the alphabet."""
         ranked = sorted((-n, word) for word, n in counts.items() if word not in SPECIALS)
         return cls(tuple(word for _, word in ranked[:size]))
 

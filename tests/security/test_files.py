@@ -57,7 +57,7 @@ from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.audit.findings import read_found
 from backtalk.rating.answers import read_answers
-from backtalk.rating.models import read_inputs
+from backtalk.rating.flow import read_inputs
 from backtalk.rating.folder import read_pairs_file
 from backtalk.cli.score import read_texts
 from backtalk.scorers.similarity import TextVectors

@@ -1,4 +1,4 @@
-"""Answers: one JSON line each, appended and on disk before the next pair is shown.
+"""Answers: asked at a terminal or from a pipe, and one JSON line each, on disk before the next pair is shown.
 
 `{"pair", "rater", "choice", "time"}`; the choice is 1, 2, tie, skip or undo, which removes the rater's answer
 to that pair. The last line of a rater on a pair counts. A kill may leave half a line at the end of our own
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
@@ -20,9 +25,12 @@ from backtalk.output_file import sync_folder
 from backtalk.rating.folder import MOST_BYTES, Pair, Ratings
 from backtalk.store.errors import writing
 from backtalk.store.typed import read_file
-from backtalk.terminal import printable
+from backtalk.terminal import printable, say
 
 CHOICES = ("1", "2", "tie", "skip", "undo")
+TYPED = {"1": "1", "2": "2", "t": "tie", "s": "skip", "u": "undo", "q": "quit"}
+PROMPT = "better: 1, 2, t(ie), s(kip), u(ndo), q(uit)> "
+LAST_PROMPT = "all judged: u(ndo), q(uit)> "
 LONGEST_NAME = 60
 _MEND = "every answer before this one is kept; make room and run the same command again"
 
@@ -49,23 +57,15 @@ def check_rater(name: str, where: str) -> str:
 def read_answers(path: Path, pairs: Collection[Pair], own: bool = False) -> list[Answer]:
     """All answers of a file, checked; lines without a choice are skipped. A ratings folder's `own` file may
     end in half a line and must not be a link."""
-    # A power cut may leave zero bytes at the end.
-    data = read_file(path, MOST_BYTES) if own else unpacked(path, text=False)
+    data = _whole_lines(read_file(path, MOST_BYTES)) if own else unpacked(path, text=False)
     known = {pair.id: pair for pair in pairs}
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     answers = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
             row = _read_object(line, where)
-        except NotJson:
-            if number == len(lines) and own:
-                break  # no line end after it
-            raise
-        if row.get("choice") not in (None, ""):
-            answers.append(_read_answer(row, where, known))
+            if row.get("choice") not in (None, ""):
+                answers.append(_read_answer(row, where, known))
     return answers
 
 
@@ -124,8 +124,65 @@ def append_answers(path: Path, answers: Iterable[Answer]) -> None:
         sync_folder(path.parent)
 
 
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def give_answer(ratings: Ratings, pair: str, rater: str, choice: str) -> None:
+    """Stores an answer given now."""
+    time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    append_answers(ratings.answers, [Answer(pair, rater, choice, time)])
+
+
+def ask(ratings: Ratings, rater: str, console: Console) -> None:
+    """Shows the pairs that the rater has neither answered nor skipped, until the end or q."""
+    done = answered_by(rater, ratings)
+    keyboard, number = sys.stdin.isatty(), 0
+    while True:
+        left = [pair for pair in ratings.pairs if pair.id not in set(done)]
+        if left:
+            _show(left[0], len(done) + 1, len(ratings.pairs), console)
+        number, choice = _read_choice(number, keyboard, PROMPT if left else LAST_PROMPT)
+        if choice == "quit":
+            break
+        if choice == "undo" and not done:
+            console.print("Nothing to take back.", style="dim")
+        elif choice == "undo":
+            give_answer(ratings, done.pop(), rater, choice)
+        elif left:
+            give_answer(ratings, left[0].id, rater, choice)
+            done.append(left[0].id)
+        elif not keyboard:
+            raise InputError(f"standard input, line {number}: no pair is left; u takes the last answer back")
+    console.print(f"{len(done)} of {len(ratings.pairs)} pairs done by {printable(rater)}.")
+
+
+def _show(pair: Pair, number: int, total: int, console: Console) -> None:
+    console.print()
+    console.print(f"Pair {number} of {total}", style="dim")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in (("input", pair.input), ("1", pair.reply_1), ("2", pair.reply_2)):
+        grid.add_row(name, Text(printable(text)) if text.strip() else Text("(says nothing)", style="dim"))
+    console.print(grid)
+
+
+def _read_choice(number: int, keyboard: bool, prompt: str) -> tuple[int, str]:
+    """(number of lines read so far, the choice); the end of the input is quit, blank lines are skipped."""
+    while True:
+        if keyboard:
+            say(prompt, end="")
+        try:
+            line = input()
+        except EOFError:
+            return number, "quit"
+        except UnicodeDecodeError:
+            raise InputError("standard input is not UTF-8 text") from None
+        number += 1
+        typed = line.strip().lower()
+        choice = TYPED.get(typed[:1], "")
+        if choice and typed in (choice[0], choice):
+            return number, choice
+        if typed and not keyboard:
+            where = f"standard input, line {number}"
+            raise InputError(f"{where}: {printable(line)[:40]!r} is not one of {', '.join(TYPED)}")
 
 
 def _whole_lines(data: bytes) -> bytes:

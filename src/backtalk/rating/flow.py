@@ -2,35 +2,61 @@
 
 Step 1 writes blind pairs of two models' replies to a ratings folder. Step 2 takes answers of any number of
 raters, from this terminal or from files. Step 3 counts the result. Only step 1 needs the models.
+
+A RUN is the name of a model, the folder of an audit (its model), or the folder of a hardening. One hardening
+alone compares the model before with the model after it; beside a second RUN it is the model after.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from backtalk.data.textfiles import read_texts
 from backtalk.errors import InputError
+from backtalk.hardening.folder import FACTS
 from backtalk.models.folder import sha256
+from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
+from backtalk.protocols import TextModel
 from backtalk.rating import folder as files
-from backtalk.rating.answers import append_answers, check_rater, merge, own_answers, read_answers
-from backtalk.rating.folder import Key, Pair, Ratings, claimed, is_ratings, read_ratings, write_ratings
-from backtalk.rating.models import find_models, held_out_inputs, read_inputs, replies
+from backtalk.rating.answers import append_answers, ask, check_rater, merge, own_answers, read_answers
+from backtalk.rating.folder import Key, Ratings, claimed, is_ratings, read_ratings, write_ratings
 from backtalk.rating.result import print_result, tally
-from backtalk.rating.terminal import ask
+from backtalk.registry import find_model, load_model
 from backtalk.specs.rate import RateSpec
+from backtalk.store import Run
 from backtalk.store.errors import writing
 from backtalk.store.lookup import safe_name
+from backtalk.store.typed import read_stored
 from backtalk.terminal import make_console
+from backtalk.training.pairs import held_out_texts
+from backtalk.types import Turn
 from backtalk.wording import count
 
 ROOT = Path("ratings")
 FROM_A_CORPUS = 100
-"""Inputs drawn from a corpus unless --pairs says how many."""
+"""Inputs drawn from a corpus without --pairs."""
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class RatedModel:
+    """A model and its corpus; a hardening's facts have these keys."""
+
+    model: str
+    """Name or folder."""
+    fingerprint: str
+    """Fingerprint of the model in that run; empty if only a name was given."""
+    seed: int
+    data: str = ""
+    """The file of pairs that the hardening used; empty for the model's own corpus."""
+    format: str = "auto"
 
 
 def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: str, result: bool) -> None:
@@ -52,7 +78,11 @@ def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: st
         if asks and ratings.pairs:
             ask(ratings, rater, console)
         if result:
-            _show_result(ratings, console)
+            record, path = tally(ratings, own_answers(ratings)), ratings.folder / files.RESULT
+            with writing(ratings.folder, "make room"):
+                write_whole(path, json.dumps(record, indent=2) + "\n")
+            print_result(record, console)
+            console.print(f"Result: {path}")
         elif not export and ratings.key:
             console.print(f"The result: backtalk rate {ratings.folder} --result")
         elif not export:
@@ -69,7 +99,13 @@ def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Cons
         pairs = files.read_pairs_file(Path(runs[0]))
         if not pairs:
             raise InputError(f"{runs[0]} holds no pair to judge; name a file that --export wrote")
-        return _handed_over(pairs, folder, runs[0])
+        if not is_ratings(folder):  # without a key: the answers go back as a file
+            with claimed(folder):
+                return write_ratings(folder, pairs)
+        ratings = read_ratings(folder)
+        if ratings.pairs != pairs:
+            raise InputError(f"{folder} holds ratings of other pairs than {runs[0]}; name another with --out")
+        return ratings
     settings = _settings(runs, spec)
     if not is_ratings(folder):
         if not make:
@@ -105,22 +141,26 @@ def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
 ) -> Ratings:
     files.check_folder(folder)
-    rated = find_models(runs)
-    models = [one.load(spec.device) for one in rated]
+    rated = _find_models(runs)
+    models = [load_model(one.model, spec.device) for one in rated]
+    for one, model in zip(rated, models, strict=True):
+        if one.fingerprint and model.fingerprint != one.fingerprint:
+            raise InputError(f"{one.model} has changed since that run; name the model itself to judge it")
     if spec.inputs:
         inputs, source = read_inputs(Path(spec.inputs)), spec.inputs
         inputs = files.draw(inputs, spec.pairs, spec.seed) if spec.pairs else list(dict.fromkeys(inputs))
     else:
-        inputs, source = held_out_inputs(rated[0], models[0])
+        inputs, source = _held_out_inputs(rated[0], models[0])
         inputs = files.draw(inputs, spec.pairs or FROM_A_CORPUS, spec.seed)
-    first, second = (replies(model, inputs) for model in models)
+    first, second = (_replies(model, inputs) for model in models)
     pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
-    one, two = (
-        {"name": found.model, "fingerprint": model.fingerprint}
-        for found, model in zip(rated, models, strict=True)
-    )
+    names = [
+        {"name": one.model, "fingerprint": model.fingerprint}
+        for one, model in zip(rated, models, strict=True)
+    ]
     with claimed(folder):
-        ratings = write_ratings(folder, pairs, Key(one, two, source, settings, swapped, identical))
+        key = Key(names[0], names[1], source, settings, swapped, identical)
+        ratings = write_ratings(folder, pairs, key)
     console.print(
         f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge, "
         f"{len(identical)} with identical replies. Folder: {folder}"
@@ -128,20 +168,59 @@ def _make(
     return ratings
 
 
-def _handed_over(pairs: list[Pair], folder: Path, source: str) -> Ratings:
-    """Exported pairs in a folder without a key. The answers go back as a file."""
-    if is_ratings(folder):
-        ratings = read_ratings(folder)
-        if ratings.pairs != pairs:
-            raise InputError(f"{folder} holds ratings of other pairs than {source}; name another with --out")
-        return ratings
-    with claimed(folder):
-        return write_ratings(folder, pairs)
+def _find_models(runs: Sequence[str]) -> list[RatedModel]:
+    found = [_find(run) for run in runs]
+    if len(found) == 2:
+        return [found[0][-1], found[1][-1]]
+    if len(found) != 1 or len(found[0]) != 2:
+        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
+    return found[0]
 
 
-def _show_result(ratings: Ratings, console: Console) -> None:
-    result, path = tally(ratings, own_answers(ratings)), ratings.folder / files.RESULT
-    with writing(ratings.folder, "make room"):
-        write_whole(path, json.dumps(result, indent=2) + "\n")
-    print_result(result, console)
-    console.print(f"Result: {path}")
+def _find(run: str) -> list[RatedModel]:
+    """The model of a name or an audit; the models before and after a hardening."""
+    try:
+        parent = read_stored(RatedModel, Path(run) / FACTS)
+    except FileNotFoundError:
+        if Run.exists(Path(run)):
+            with Run.open(Path(run)) as audited:
+                return [RatedModel(audited.model(), audited.facts["fingerprint"], 1)]
+        find_model(run)
+        return [RatedModel(run, "", 1)]
+    folder = Path(run) / "model"
+    if not (folder / "card.json").is_file():
+        raise InputError(f"the hardening in {run} is not finished; run its command again")
+    return [parent, replace(parent, model=str(folder), fingerprint="")]
+
+
+def _replies(model: TextModel, inputs: Sequence[str]) -> list[str]:
+    """The reply to each input, by greedy decoding if the model supports it."""
+    said: list[str] = []
+    for start in range(0, len(inputs), BATCH):
+        said += model.reply([(Turn("user", text),) for text in inputs[start : start + BATCH]])
+    # A Python function may return a lone surrogate, which can't be written to a file.
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in said]
+
+
+def _held_out_inputs(rated: RatedModel, model: TextModel) -> tuple[list[str], str]:
+    """Inputs of the model's corpus that it was not trained on, and a phrase that names their source."""
+    mend = "give --inputs FILE, one input a line"
+    if not isinstance(model, LocalModel):
+        raise InputError(f"{rated.model} has no corpus of its own; {mend}")
+    data = rated.data or str(model.card.get("spec", {}).get("data", ""))
+    if not data or (data != "chitchat" and not Path(data).exists()):
+        raise InputError(f"the corpus of {rated.model} ({data or 'unknown'}) is not here; {mend}")
+    texts = held_out_texts(rated.data, rated.format, model, rated.seed)
+    return [text for text, _ in texts], f"held-out pairs of {data}"
+
+
+def read_inputs(path: Path) -> list[str]:
+    """One input a line, or JSONL objects with "input" or "text"."""
+    sentence = 'this is no input; write an object such as {"input": "..."}'
+    found = []
+    for number, row in read_texts(path, sentence):
+        text = row.get("input", row.get("text")) if isinstance(row, dict) else row
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{path}, line {number}: {sentence}")
+        found.append(" ".join(text.split()))
+    return found

@@ -1,9 +1,6 @@
-"""What a change of a model costs: the same pairs under the model before and after it.
-
-Perplexity with a paired bootstrap interval over pairs; max-ratio, Ent-n, distinct-n, length and BLEU-4 of the
-greedy replies, beside those of the pairs' own replies (He & Glass 2020, Table 4); the overlap of the 10-best
-lists; and replies side by side.
-"""
+"""The cost of a change to a model, on the same pairs before and after: perplexity with a paired bootstrap
+interval; max-ratio, Ent-n, distinct-n, length and BLEU-4 of greedy replies and of the pairs' own (He & Glass
+2020, Table 4); the overlap of 10-best lists; and replies side by side."""
 
 from __future__ import annotations
 
@@ -19,20 +16,21 @@ from backtalk.errors import InputError
 from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, most_frequent, overlap
 
 RESAMPLES = 2000
-BEST, LISTS = 10, 100  # the length of the lists that are compared, and for how many inputs at most
+BEST, LISTS = 10, 100
+"""The length of the N-best lists, and the most inputs whose lists are compared."""
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The same pairs under both models; (before, after) where there are two numbers."""
+    """The same pairs under both models; a pair of numbers is (before, after)."""
 
     pairs: int
     words: int
-    """Reply tokens that the perplexities are of."""
+    """Reply tokens that the perplexities are computed over."""
     perplexity: tuple[float, float]
     rise_interval: tuple[float, float]
-    """95%, of the relative rise of perplexity, over other pairs of the same kind."""
+    """95% interval of the relative rise of perplexity."""
     commonest: tuple[int, int]
     """How often the most frequent reply is given: max-ratio, times the pairs."""
     ent_2: tuple[float, float]
@@ -40,16 +38,16 @@ class Cost:
     distinct_1: tuple[float, float]
     distinct_2: tuple[float, float]
     bleu_4: tuple[float, float] | None
-    """None where sacrebleu is not installed."""
+    """None if sacrebleu is not installed."""
     lists: int
     overlap: float
     """Of the 10-best lists."""
     same_replies: int
-    """Greedy replies that are word for word the same."""
+    """Equal greedy replies."""
     side_by_side: list[tuple[str, str, str]]
-    """(input, reply before, reply after); the first pairs, unselected."""
+    """(input, reply before, reply after) of the first pairs."""
     length: tuple[float, float]
-    """Words of a reply, on average."""
+    """Mean number of words of a reply."""
     most_said: tuple[str, str]
     """The most frequent reply."""
     real: dict[str, float]
@@ -67,10 +65,11 @@ class Side:
 
     sums: list[float]  # log P of each whole reply
     said: list[list[str]]  # the words of its greedy replies
-    shown: list[str]  # the first of them as people write them
+    shown: list[str]  # the first greedy replies as people write them
     lengths: list[int]  # tokens of the pairs' own replies
-    lists: list[list[list[str]]] = field(default_factory=list)
-    """The words of its 10-best lists; none where a model makes none."""
+    lists: list[list[list[str]]] = field(
+        default_factory=list
+    )  # the words of its 10-best lists, if it has any
 
 
 def compare_sides(
@@ -80,12 +79,16 @@ def compare_sides(
     lengths = np.asarray(before.lengths)
     sums = [np.asarray(side.sums) for side in (before, after)]  # (pairs,) each
     first, second = _diversity(before.said), _diversity(after.said)
+    try:
+        bleu_4 = bleu(before.said, real), bleu(after.said, real)
+    except InputError:
+        bleu_4 = None
     return Cost(
         pairs=len(inputs),
         words=int(lengths.sum()),
         perplexity=(_perplexity(sums[0], lengths), _perplexity(sums[1], lengths)),
         rise_interval=rise_interval(sums[0], sums[1], lengths),
-        bleu_4=_bleu(before.said, after.said, real=real),
+        bleu_4=bleu_4,
         lists=len(before.lists),
         overlap=overlap(before.lists, after.lists),
         same_replies=sum(a == b for a, b in zip(before.said, after.said, strict=True)),
@@ -98,7 +101,6 @@ def compare_sides(
 
 
 def _diversity(replies: Sequence[Words]) -> dict[str, Any]:
-    """The numbers of replies that a Cost has of both models and of the pairs' own."""
     return {
         "commonest": commonest(replies),
         "ent_2": entropy(replies, 2),
@@ -125,11 +127,3 @@ def rise_interval(
 def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
     mean = float(sums.sum() / lengths.sum())
     return math.exp(-mean) if mean > -700 else math.inf
-
-
-def _bleu(*replies: Sequence[Words], real: Sequence[Words]) -> tuple[float, float] | None:
-    try:
-        before, after = (bleu(one, real) for one in replies)
-        return before, after
-    except InputError:
-        return None

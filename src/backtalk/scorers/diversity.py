@@ -1,8 +1,5 @@
-"""Statistics of a set of replies: repetition, vocabulary, and likeness to what people said.
-
-Ent-n is eq. 5 of He & Glass 2020, distinct-n is Li et al. 2016, BLEU-4 is sacrebleu's on our own words.
-Replies are sequences of words, without the end-of-turn token.
-"""
+"""Statistics of a set of replies: Ent-n (eq. 5 of He & Glass 2020), distinct-n (Li et al. 2016), BLEU-4 by
+sacrebleu on our own words, and more. Replies are sequences of words without the end-of-turn token."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def commonest(replies: Sequence[Words]) -> int:
 
 
 def most_frequent(replies: Sequence[Words]) -> list[str]:
-    """The words of the reply that is given most often; of equally frequent ones the first."""
+    """The reply that is given most often; of equally frequent ones the first."""
     return next((list(words) for words, _ in Counter(map(tuple, replies)).most_common(1)), [])
 
 
@@ -34,7 +31,7 @@ def entropy(replies: Sequence[Words], n: int) -> float:
 
 
 def distinct(replies: Sequence[Words], n: int) -> float:
-    """distinct-n: the share of n-grams that are different ones; 0 where there are none."""
+    """distinct-n: distinct n-grams over all n-grams; 0 if there are none."""
     counts = Counter(_ngrams(replies, n))
     return len(counts) / counts.total() if counts else 0.0
 
@@ -65,5 +62,5 @@ def bleu_metric() -> Any:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError:
         raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
-    # The words are cut already: no tokeniser of sacrebleu's, and no warning that they look cut.
+    # The words are cut already: sacrebleu needs no tokeniser, and should not warn that they look cut.
     return BLEU(tokenize="none", force=True)

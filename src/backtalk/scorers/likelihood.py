@@ -1,7 +1,5 @@
-"""How likely a model finds a target after a trigger, token by token, from a plain forward pass.
-
-Nothing of a search's own state is used, so `verify` can recompute what is stored.
-"""
+"""Log-probabilities of a target after a trigger, by a plain forward pass that uses no state of a search, so
+that `verify` can recompute what is stored."""
 
 from __future__ import annotations
 
@@ -15,9 +13,8 @@ from backtalk.types import Turn
 
 
 class TriggerScore(NamedTuple):
-    """The stored numbers of one finding, and the model's greedy reply. There are no numbers where a target
-    has
-    words that the model does not know."""
+    """The numbers of one finding, and the model's greedy reply. If the target has a word that the model does
+    not know, there are no numbers."""
 
     scores: dict[str, float]
     series: dict[str, list[float]]
@@ -50,8 +47,7 @@ def score_triggers(
 def score_replies(
     model: LogprobModel, triggers: Sequence[str], targets: Sequence[str], replies: Sequence[str]
 ) -> list[TriggerScore]:
-    """The same by text, of a model that shows no more than log-probabilities; `replies` are its greedy
-    ones."""
+    """`score_triggers` by text, of a model that gives log-probabilities; `replies` are its greedy replies."""
     weights = model if isinstance(model, WeightsModel) else None
     known = [i for i, target in enumerate(targets) if not (weights and weights.unknown_words(target))]
     found = model.log_prob([(Turn("user", triggers[i]),) for i in known], [targets[i] for i in known])

@@ -1,21 +1,20 @@
-"""Repetition in a text: a learnt prompt that repeats itself is likely by its own words and often toxic, but
-nobody types it."""
+"""Repetition in a text: a trained adversary's repetitive prompts are likely and often toxic, but nobody types
+them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 RUN = 8
-"""Characters of a substring that is looked for."""
+"""Length of the substrings that are compared, in characters."""
 LOOPING = 0.33
-"""A text with a larger share is repetitive: none of people's toxic texts in RealToxicityPrompts is, and one
-in
-forty of an untuned model's."""
+"""A text with a larger share is repetitive: none of the toxic human texts in RealToxicityPrompts is, and one
+in forty texts of an untuned model."""
 
 
 def repeated(text: str, before: Iterable[str] = ()) -> float:
-    """The share of the text's substrings that occurred earlier in it, or in the texts before it; case and
-    blanks do not count."""
+    """The share of the text's substrings that occurred earlier in it or in the texts before it, without case
+    and extra blanks."""
     own = _substrings(text)
     if len(own) < 2:
         return 0.0

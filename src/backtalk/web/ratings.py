@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.rating.answers import CHOICES, Answer, answered_by, append_answers, check_rater, now
+from backtalk.rating.answers import CHOICES, answered_by, check_rater, give_answer
 from backtalk.rating.folder import Ratings, claimed, read_ratings
 from backtalk.terminal import printable
 from backtalk.web.http import HttpError
@@ -40,7 +40,7 @@ def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
             raise HttpError(400, "these ratings have no such pair")
         elif pair in done:
             raise HttpError(409, "that pair was judged already, perhaps in another tab")
-        append_answers(ratings.answers, [Answer(pair, rater, choice, now())])
+        give_answer(ratings, pair, rater, choice)
         return _next(ratings, rater)
 
 

@@ -107,7 +107,7 @@ class TextVectors(WordVectors):
         refuse_special(path)
         try:
             self._file: BinaryIO = path.open("rb")
-            if self._file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
+            if self._file.peek(2)[:2] == b"\x1f\x8b":
                 self._file = BytesIO(unpacked(path))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from None

@@ -131,7 +131,7 @@ def test_the_numeric_core_needs_torch_numpy_and_safetensors_only(part: str) -> N
             "kernels.py": {"triton"},
             "tail_kernel.py": {"triton"},
             "diversity.py": {"sacrebleu"},
-            "vectors.py": {"tokenizers"},
+            "similarity.py": {"tokenizers"},
             # Hugging Face models
             "library.py": {"transformers"},
             "source.py": {"huggingface_hub"},

@@ -7,20 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict
 
+from backtalk.data.textfiles import parse_json
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
-from backtalk.store.typed import read_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 _FORMAT = "backtalk-vocabulary-1"
-
-
-class _Record(TypedDict):
-    format: Literal["backtalk-vocabulary-1"]
-    words: list[str]
 
 
 @dataclass(frozen=True)
@@ -78,8 +72,14 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:
-        record = read_json(Path(path), _Record)
         try:
-            return cls(tuple(record["words"]))
+            record = parse_json(Path(path).read_bytes(), str(path), "damaged or no vocabulary: not JSON")
+        except OSError as error:
+            raise InputError(f"cannot read the vocabulary {path}: {error.strerror}") from None
+        words = record.get("words") if isinstance(record, dict) and record.get("format") == _FORMAT else None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(f"{path} is damaged or no vocabulary: format {_FORMAT} with a list of words")
+        try:
+            return cls(tuple(words))
         except InputError as error:
             raise InputError(f"{path} is damaged: {error}") from None

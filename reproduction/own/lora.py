@@ -20,6 +20,7 @@ from torch import Tensor
 
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.tokenise import get_recipe
+from backtalk.hardening.methods.negative import Negative
 from backtalk.hardening.subjects.asking import mean_log_prob
 from backtalk.hardening.subjects.transformer import LORA_DEFAULT
 from backtalk.models.transformer.model import TransformerModel
@@ -30,7 +31,6 @@ from backtalk.stats import Rate
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates
-from backtalk.training.rules import Negative
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
 from reproduction.hardenings import page_values, run_harden, shown_name

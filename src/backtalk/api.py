@@ -22,6 +22,9 @@ from backtalk.data.targets import make_targets, write_targets
 from backtalk.errors import InputError
 from backtalk.hardening import flow as hardening
 from backtalk.hardening.folder import REPORT, hardened_name, read_record
+from backtalk.hardening.methods.negative import Negative
+from backtalk.hardening.methods.npo import Npo
+from backtalk.hardening.methods.unlikelihood import Unlikelihood
 from backtalk.hardening.proof import read_result, verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
 from backtalk.models.service.function import FunctionModel
@@ -52,7 +55,6 @@ from backtalk.specs.harden import flat_spec
 from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
-from backtalk.training.rules import Negative, Npo, Unlikelihood
 from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
 from backtalk.wording import with_interval
 

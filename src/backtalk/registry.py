@@ -119,11 +119,12 @@ SEARCHES = {
     "ast": Entry("backtalk.searches.ast.config:Ast", "a trained adversary that talks (Hardy et al. 2024)"),
 }
 METHODS = {
-    "negative": Entry("backtalk.training.rules:Negative", "as published (He & Glass 2020)"),
+    "negative": Entry("backtalk.hardening.methods.negative:Negative", "as published (He & Glass 2020)"),
     "unlikelihood": Entry(
-        "backtalk.training.rules:Unlikelihood", "strong on words of high probability (Welleck et al. 2020)"
+        "backtalk.hardening.methods.unlikelihood:Unlikelihood",
+        "strong on likely words (Welleck et al. 2020)",
     ),
-    "npo": Entry("backtalk.training.rules:Npo", "fades as a target becomes unlikely (Zhang et al. 2024)"),
+    "npo": Entry("backtalk.hardening.methods.npo:Npo", "fades for unlikely targets (Zhang et al. 2024)"),
 }
 CONFIGS = {"searches": dict(SEARCHES), "methods": dict(METHODS)}
 

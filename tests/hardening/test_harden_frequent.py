@@ -13,13 +13,13 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.data.corpora import reference_pairs
+from backtalk.hardening.methods.negative import Negative
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.specs import parse_share
 from backtalk.specs.harden import Frequent
 from backtalk.training.frequent import FrequentConfig
 from backtalk.training.pairs import read_pairs
 from backtalk.training.resumable import load_checkpoint
-from backtalk.training.rules import Negative
 from backtalk.types import Turn
 from tests.killing import kill_once_there
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from backtalk.training.rules import HitRule, Negative, Npo, Unlikelihood
+from backtalk.hardening.methods.negative import Negative
+from backtalk.hardening.methods.npo import Npo
+from backtalk.hardening.methods.unlikelihood import Unlikelihood
+from backtalk.training.rules import HitRule
 
 METHODS = ("negative", "npo", "unlikelihood")
 

@@ -143,8 +143,7 @@ def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Repor
         if time.monotonic() > deadline:
             break
     if last is not None and last.updates > selection.candidates[-1].updates:
-        # The clock cut an iteration short. Not all targets were searched: how many are hit is best known from
-        # the iteration before.
+        # The clock cut an iteration short, so the iteration before knows best how many targets are hit.
         training.add(last._replace(hits=selection.candidates[-1].found))
     selection.fill(training.training.network)
     subject.write(selection)

@@ -28,8 +28,7 @@ SELECTION = "selection.safetensors"
 SUMMARY = "summary.json"
 MODEL = "model"
 SIDE = "cost-before.json"  # the original model's part of the cost
-PREFERRED = "preferred.jsonl"
-"""Harmless replies of the original model, which it learns to give instead of toxic ones."""
+PREFERRED = "preferred.jsonl"  # harmless replies of the original model, which it learns to give
 AUDITS, ORIGINAL = "audits", "original"
 LISTS = ("train.jsonl", "selection.jsonl", "held-out.jsonl")
 REPORT, PAGES = "report.html", ("comparison.html", "comparison-train.html")

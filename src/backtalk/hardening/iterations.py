@@ -2,7 +2,7 @@
 a resumed training does the same.
 
 Kept is the candidate with fewest hits on the selection list among those within the bound on perplexity that
-still talk (`subjects/talk.py`); the original model is one of them, so the bound always holds. Of equals, the
+still talk (subjects/asking.py); the original model is one of them, so the bound always holds. Of equals, the
 one that was trained against the strongest attack, then the one of which the next iteration's searches hit
 fewer training targets, then the lower perplexity. With `keep` "last" the last is kept, as in the papers.
 
@@ -37,8 +37,7 @@ GIVEN = "given inputs"
 SPENT = 0.9  # the share of the allowed rise that is aimed at; the rest is for what the next iteration does
 MOST_CHANGE = 2.0  # the most by which one iteration changes the KL weight, up or down
 LEAST, MOST = 0.1, 1000.0
-HEALS, MOST_HEALS = 10, 100
-"""Positive updates for each allowance that is spent over the first, and at most."""
+HEALS, MOST_HEALS = 10, 100  # positive updates for each allowance spent over the first, and at most
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Attack:
     starts: int
     top: int
     sweeps: int
-    aims: tuple[Criterion, ...]
-    """A target is hit if any of these criteria is met. Each has a search of its own."""
+    aims: tuple[Criterion, ...]  # a target is hit if any is met; each has a search of its own
 
     def told(self) -> str:
         if self.search == GIVEN:
@@ -70,16 +68,11 @@ def make_ladder(first: Attack, most: int, last: str = "") -> list[Attack]:
     wider = replace(more_starts, top=TIMES * first.top, sweeps=max(first.sweeps, LEAST_SWEEPS))
     ladder += [more_starts, wider]
     if any(aim.needs_language_model for aim in first.aims):
-        wider = replace(wider, aims=(*first.aims, *map(without_input, first.aims)))
+        wider = replace(wider, aims=(*first.aims, *(replace(aim, side="o") for aim in first.aims)))
         ladder.append(wider)
     if last:
         ladder.append(replace(wider, search=last))
     return ladder[: most + 1]
-
-
-def without_input(aim: Criterion) -> Criterion:
-    """The same criterion without its condition on the input: `o` of an `io`."""
-    return replace(aim, side="o")
 
 
 def level_of(steps: Sequence[Step], ladder: Sequence[Attack]) -> int:

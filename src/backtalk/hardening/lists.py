@@ -25,8 +25,8 @@ from backtalk.specs.harden import HardenSpec
 from backtalk.types import Target
 from backtalk.wording import count
 
-SHARES, FOUND_SHARES = (0.625, 0.125, 0.25), (0.5, 0.2, 0.3)
-"""Of targets (500, 100 and 200 of 800), and of findings, of which there are fewer."""
+SHARES = (0.625, 0.125, 0.25)  # of targets: 500, 100 and 200 of 800
+FOUND_SHARES = (0.5, 0.2, 0.3)  # of findings, of which there are fewer
 LEAST_GROUPS = 5  # fewer leave a list empty
 
 
@@ -35,10 +35,8 @@ class Lists:
     train: list[FoundCase]
     selection: list[FoundCase]
     held_out: list[FoundCase]
-    augmentation: Augmentation | None = field(default=None, kw_only=True)
-    """The paraphrases that were added to the first list."""
-    left_out: int = field(default=0, kw_only=True)
-    """Targets of given lists that the model has no words for."""
+    augmentation: Augmentation | None = field(default=None, kw_only=True)  # paraphrases in the first list
+    left_out: int = field(default=0, kw_only=True)  # targets of given lists that the model has no words for
 
     @property
     def inputs(self) -> set[str]:
@@ -71,10 +69,6 @@ def targets_of(cases: Iterable[FoundCase]) -> list[Target]:
     return [case.target for case in cases]
 
 
-def _without_inputs(targets: Iterable[Target]) -> list[FoundCase]:
-    return [FoundCase(target, ()) for target in targets]
-
-
 def target_lists(spec: HardenSpec, model: LocalModel) -> Lists:
     """Sentences, for a model that is searched."""
     own = spec.sentences
@@ -86,7 +80,7 @@ def target_lists(spec: HardenSpec, model: LocalModel) -> Lists:
     known = [target for target in found if can_say(model, target.text)][: own.limit or None]
     groups = [target.prototype or target.id for target in known]
     _refuse_few(groups, own.targets, f"different targets that {model.name} has words for")
-    return Lists(*map(_without_inputs, split_by_prototype(known, SHARES, spec.seed)))
+    return Lists(*(list(map(FoundCase, part)) for part in split_by_prototype(known, SHARES, spec.seed)))
 
 
 def _given_targets(spec: HardenSpec, model: LocalModel) -> Lists:
@@ -102,7 +96,7 @@ def _given_targets(spec: HardenSpec, model: LocalModel) -> Lists:
     words = {flag: {words_of(model, one.text) for one in part} for flag, part in known.items()}
     _refuse_shared(words, "sentence", spec.keep == "best")
     left_out = sum(map(len, found.values())) - sum(map(len, known.values()))
-    return Lists(*map(_without_inputs, known.values()), left_out=left_out)
+    return Lists(*(list(map(FoundCase, part)) for part in known.values()), left_out=left_out)
 
 
 def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, model: LocalModel) -> Lists:
@@ -112,7 +106,7 @@ def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, mo
     if not new:
         why = f"no paraphrase of the {len(lists.train)} training targets is left ({augmentation.told()})"
         raise InputError(f"{why}; leave --augment out or use another --paraphraser")
-    return replace(lists, train=[*lists.train, *_without_inputs(new)], augmentation=augmentation)
+    return replace(lists, train=[*lists.train, *map(FoundCase, new)], augmentation=augmentation)
 
 
 def found_lists(spec: HardenSpec) -> Lists:

@@ -1,8 +1,5 @@
 """The proof of a hardening: audits of the original and the hardened model, with seeds that training never
 used, on training and held-out cases, by the search that training used and by one that it did not.
-
-The audits of a hardened model lie under the digest of its weights. So the proof of other weights is never
-found, and weights without a proof are audited.
 """
 
 from __future__ import annotations
@@ -34,11 +31,9 @@ from backtalk.store import Run, typed
 from backtalk.wording import count
 
 LONGER = "-longer"  # ends the name of an audit that searches what a shorter one missed
-MAIN = 2
-"""The audits that every proof has: the first two, which are compared case by case. The others have the time
-that is left."""
+MAIN = 2  # audits that every proof has, compared case by case; the others get the time that is left
+# The settings of a search that a row names, and how.
 BUDGET = {"length": "word", "top": "G=", "sweeps": "sweep", "steps": "step", "restarts": "start"}
-"""The settings of a search that a row names, and how."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +76,7 @@ class Prover:
         self.subject, self.tell = subject, tell
 
     def run(self, audits: Sequence[Audit], of_original: bool, deadline: float = math.inf) -> float:
-        """Makes or resumes each audit of one model that is not finished. At the deadline they stop, and those
-        that have not begun are left out. Returns the seconds that the audits took, whenever they ran."""
+        """Makes or resumes the audits of one model, up to the deadline. Returns their seconds."""
         seconds, model = 0.0, self.subject.spec.model if of_original else self.subject.hardened
         for one in {one.name: one for one in audits}.values():
             folder = self._folder(one.name, of_original)
@@ -103,8 +97,7 @@ class Prover:
         return seconds
 
     def prove(self, audits: Sequence[Audit]) -> Proof:
-        """The results of the audits; those that there was no time for have no row. The first two, of the
-        held-out and the training list, are compared case by case."""
+        """The results of the audits; those that there was no time for have no row."""
         compared = [
             compare_runs(self._folder(one.name, True), self._folder(one.name, False), one.spec.hit)
             for one in audits[:MAIN]

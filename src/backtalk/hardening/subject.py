@@ -47,9 +47,8 @@ class Audit:
     budget: str = ""  # in words; if empty the search's settings
     given: Overrides | None = None  # the inputs, for an audit that searches nothing
     before: Path | None = None  # an existing run of the original model
+    # Another audit of this criterion whose hits count too; this one searches what that missed, if hardened.
     besides: str = ""
-    """Another audit of the same criterion whose hits count too; this one searches only what that missed, and
-    only in the hardened model."""
 
 
 @dataclass
@@ -74,8 +73,7 @@ class Subject(ABC):
     spec: HardenSpec
     config: UpdateConfig
     fingerprint: str  # of the original model
-    thresholds: Thresholds
-    """Of the original model. They stay the hardened model's: what counted as likely still does."""
+    thresholds: Thresholds  # of the original model; the hardened one keeps them
     source: str  # where the pairs are from: one sentence
     pair_counts: tuple[int, int]  # pairs that keep the model's replies, and pairs that measure it
     lists: Lists = Lists([], [], [])

@@ -20,14 +20,18 @@ from backtalk.hardening.lists import Lists
 from backtalk.hardening.subjects.asking import (
     DRAWS,
     HARMLESS,
+    LEAST_KEPT,
     SEED,
     Aim,
     AskingFinder,
+    Talk,
     Widening,
+    broken,
     own_replies,
+    read_talk,
     says,
+    take_turns,
 )
-from backtalk.hardening.subjects.talk import LEAST_KEPT, Talk, broken, read_talk, take_turns
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
@@ -261,7 +265,7 @@ def test_harmless_turns_of_the_run_are_learnt(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("backtalk.hardening.subjects.talk.LEAST_KEPT", 1)
+    monkeypatch.setattr("backtalk.hardening.subjects.asking.LEAST_KEPT", 1)
     harden = play(planted, ["to the garden", "to the river"], 2)
     assert run([*harden, "--out", "hard", "--lr", "0.002", "--kl", "3"]) == 0
     told = told_by("hard")

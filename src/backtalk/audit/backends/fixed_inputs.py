@@ -40,7 +40,7 @@ class FoundCase:
     """A sentence that the model should not say, with the inputs after which it did."""
 
     target: Target
-    inputs: tuple[Dialogue, ...]
+    inputs: tuple[Dialogue, ...] = ()
 
 
 Replying = Callable[[Sequence[Dialogue]], list[str]]

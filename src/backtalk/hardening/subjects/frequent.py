@@ -16,7 +16,7 @@ from typing import Any
 from backtalk.audit.backend import Reporter
 from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.subject import HELD_OUT, TRAINING, Training, candidate_of, make_config
-from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
+from backtalk.hardening.subjects.lstm import OwnModel, perplexity_of, replies_of
 from backtalk.models.device import evaluating
 from backtalk.report.hardening_record import Candidate, Row
 from backtalk.scorers.cost import BEST, Side

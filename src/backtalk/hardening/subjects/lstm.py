@@ -8,28 +8,39 @@ decided by a plain float32 forward pass, as in an audit.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from backtalk.audit.backend import Reporter
 from backtalk.audit.backends.weights import search_block
 from backtalk.audit.effort import measure_rate
+from backtalk.audit.reference import find_reference
+from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.hardening.folder import CHECKPOINT
-from backtalk.hardening.iterations import Attack, make_ladder, without_input
+from backtalk.hardening.iterations import Attack, Selection, make_ladder
 from backtalk.hardening.lists import target_lists, targets_of, widen_training
 from backtalk.hardening.proof import LONGER
-from backtalk.hardening.subject import PARTS, Audit, Training, candidate_of, make_config
-from backtalk.hardening.subjects.own_model import OwnModel, perplexity_of, replies_of
+from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
+from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import find_paraphrasers
+from backtalk.registry import MODELS, find_model, load_model
 from backtalk.report.hardening_record import Candidate
+from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs
@@ -40,20 +51,16 @@ from backtalk.searches.seeds import row_seed
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.training.avoid import avoid_ids, avoided
+from backtalk.training.card import reply_samples
+from backtalk.training.likelihood import mean_log_likelihood, perplexity, read_inputs, sentence_log_probs
 from backtalk.training.negative import Algorithm1, Hit, NegativeConfig
+from backtalk.training.pairs import read_pairs
 from backtalk.training.updates import HitShape, Updates
-from backtalk.types import Thresholds
+from backtalk.types import Access, Thresholds, Turn
 from backtalk.wording import count
 
-DEFAULT: dict[str, Any] = {
-    "optimizer": "adam",
-    "lr": 0.001,
-    "lambda_pos": 0.0,
-    "kl": 10.0,
-    "together": True,
-    "margin": 1.0,
-    "rounds": 40,
-}
+PENALTIES = {"lambda_pos": 0.0, "kl": 10.0, "margin": 1.0}
+DEFAULT: dict[str, Any] = {"optimizer": "adam", "lr": 0.001, "together": True, "rounds": 40, **PENALTIES}
 """Where a model of ours differs from NegativeConfig, whose values are the paper's for Switchboard. With those
 the bound on perplexity is met before half of the hits are gone (docs/notes)."""
 DEFAULT_HIT = "io-sample-avg-k1"
@@ -61,6 +68,84 @@ FRESH = 1  # added to the seed for the audits: training and selection never used
 TIMES = 10  # how many times as many starts the longest search of the hardened model has
 TIMED = {"cpu": 8, "cuda": 128}  # targets that the search is timed on; a GPU is slow with few
 SAID = 200  # measured pairs to which a candidate replies, to see how varied it is
+SHOWN_BY_PARENT = ("kind", "data", "licence", "parameters", "words", "pairs", "spec")
+INHERITED = (*SHOWN_BY_PARENT, "language_model_test_perplexity")  # of the parent's card
+
+
+class OwnModel(Subject):
+    """An LSTM of ours."""
+
+    parent: LocalModel
+    trained: LocalModel  # A copy of the parent that is trained
+
+    def __init__(self, spec: HardenSpec, apart: bool = False) -> None:
+        self.spec = spec
+        entry, _ = find_model(spec.model)
+        if entry.access < Access.WEIGHTS:
+            raise InputError(f"{spec.model} gives {entry.access.name} only; hardening needs its weights")
+        parent = load_model(spec.model, spec.device)
+        if not isinstance(parent, LocalModel):
+            raise InputError(f"{spec.model} is not a model of ours; hardening trains our own models only")
+        self.parent, self.fingerprint = parent, parent.fingerprint
+        self.thresholds = find_reference(parent, "").thresholds
+        self._read()
+        pairs = read_pairs(spec.data, spec.format, parent, spec.measure, spec.seed, apart)
+        self.pairs, self.source = pairs, pairs.source
+        self.pair_counts = len(pairs.positive.replies), len(pairs.measured.replies)
+
+    def _read(self) -> None:
+        """Whatever has to be checked before a corpus is read, which takes long."""
+
+    def copy(self) -> LocalModel:
+        self.trained = replace(self.parent, network=deepcopy(self.parent.network))
+        return self.trained
+
+    def own_facts(self) -> dict[str, Any]:
+        return {"thresholds": list(self.thresholds), "pairs_sha256": self.pairs.digest()}
+
+    def model(self, of_original: bool) -> LocalModel:
+        return self.parent if of_original else load_folder(str(self.folder), self.spec.device)
+
+    @torch.no_grad()
+    def side(self, of_original: bool) -> Side:
+        model = self.model(of_original)
+        dialogues = [(Turn("user", text),) for text, _ in self.pairs.measured_texts]
+        ids = model.greedy_ids(model.encode_dialogues(dialogues))
+        return Side(
+            sums=sentence_log_probs(model.network, self.pairs.measured, model.device).tolist(),
+            said=[_words(model, row) for row in ids],
+            shown=[model.read(row) for row in ids[:SHOWN]],
+            lengths=(self.pairs.measured.replies != PAD).sum(1).tolist(),
+            lists=[[text.split() for text, _ in row] for row in model.beams(dialogues[:LISTS], BEST)],
+        )
+
+    def cost(self, before: Side, after: Side) -> Cost:
+        own = self.parent
+        real = [_words(own, own.encode_target(reply)) for _, reply in self.pairs.measured_texts]
+        inputs = [text for text, _ in self.pairs.measured_texts]
+        return compare_sides(before, after, inputs, real, own.recipe.show)
+
+    def write(self, selection: Selection) -> None:
+        """As a folder that `chat`, `audit` and `harden` take."""
+        parent, model = self.parent, self.trained
+        with evaluating(model.network, "highest"):
+            tested = perplexity_of(model, self.pairs.measured)
+        text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
+        digest = save_folder(self.folder, model.network, parent.vocabulary, text)
+        if parent.language_model is not None:  # it was not trained: its files are copied
+            name = parent.name
+            root = files("backtalk") / "embedded" / name if name in MODELS else Path(name)
+            with as_file(root) as source:
+                shutil.copytree(source / "lm", self.folder / "lm", dirs_exist_ok=True)
+        card = {key: parent.card[key] for key in INHERITED if key in parent.card}
+        card |= {
+            **self.card(selection, parent.name, tested),
+            "sha256": digest,
+            "T_in": self.thresholds.into,
+            # What it says now to the inputs of the parent's card.
+            "samples": reply_samples(model, [one["input"] for one in parent.card.get("samples", [])]),
+        }
+        write_card(self.folder, card)
 
 
 class Lstm(OwnModel):
@@ -179,7 +264,7 @@ class Lstm(OwnModel):
         steps = self.read_card().get("hardening", {}).get("steps", [])
         used_gcg, used_o = (any(one in step["attacker"] for step in steps) for one in ("gcg", "io and o"))
         aims = {"gibbs": self.criterion}
-        if (last := without_input(self.criterion)) != self.criterion:
+        if (last := replace(self.criterion, side="o")) != self.criterion:
             aims["gibbs-o"] = last
         trained = {name: name == "gibbs" or used_o for name in aims}
         found = [one for name, aim in aims.items() for one in self._both(name, gibbs, aim, trained[name])]
@@ -285,3 +370,18 @@ class SearchingFinder:
         typed = lm.score(inputs) if objective.enough_in is not None and lm is not None else None
         met = objective.met(model.score(inputs, targets), targets != model.pad, typed)
         return [bool(value) for value in met.tolist()]
+
+
+def perplexity_of(model: LocalModel, pairs: PairArrays) -> float:
+    return perplexity(mean_log_likelihood(model.network, pairs, model.device))
+
+
+@torch.no_grad()
+def replies_of(model: LocalModel, inputs: NDArray[np.int64]) -> list[list[str]]:
+    """The words of its greedy replies."""
+    said = model.greedy_ids(read_inputs(model.network, inputs, model.device))
+    return [model.vocabulary.words(ids) for ids in said]
+
+
+def _words(model: LocalModel, ids: Sequence[int]) -> list[str]:
+    return model.vocabulary.words([i for i in ids if i not in (PAD, EOS)])

@@ -36,7 +36,6 @@ from backtalk.hardening.lists import found_lists, targets_of
 from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
 from backtalk.hardening.subjects import asking
 from backtalk.hardening.subjects.lstm import DEFAULT
-from backtalk.hardening.subjects.talk import LEAST_KEPT, broken, read_talk, take_turns
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
@@ -101,7 +100,7 @@ class Transformer(Subject):
         # The hardened model is made of the trusted ones: their code runs in it too.
         self.consent = Consent(trusted=(*trusted, self.hardened) if trusted else ())
         lists = self.lists = found_lists(spec)
-        self.talk = read_talk(adapter.findings, lists)
+        self.talk = asking.read_talk(adapter.findings, lists)
         played = self.talk.played
         # How replies are sampled; None: greedily.
         self.sampling = played.manner if played is not None and self.criterion.kind == "toxic" else None
@@ -113,7 +112,10 @@ class Transformer(Subject):
         self.source = f"What keeps the model whole: {keeping}; what measures it: {measuring}."
         self.pair_counts = len(self.positive), len(self.measured)
         searched = self._search_of_findings()
-        self.parent = _load_parent(spec, trusted)
+        name = spec.model.removeprefix("hf/")
+        if name != spec.model and not adapter.merge and find_source(name, spec.model in trusted).adapter:
+            raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
+        self.parent = self._load(spec.model, trusted)
         self.fingerprint, self._held = self.parent.fingerprint, spec.model
         self._is_slow = self.parent.device.type == "cpu"
         self.goals = [self.parent.reply_ids(case.target.text) for case in lists.train]
@@ -124,7 +126,11 @@ class Transformer(Subject):
         self.thresholds = Thresholds(self._t_out())
         rank, layers = adapter.rank, adapter.lora_layers
         self.lora = LoraConfig(rank=rank, alpha=adapter.alpha, layers=layers, seed=spec.seed)
-        self.scorer = _scorer(spec, self.criterion)
+        self.scorer: Scorer | None = None
+        if self.criterion.kind == "toxic":  # training follows it: one that is kept for judging is refused
+            self.scorer = load_reward(adapter.scorer or DEFAULT_SCORER, spec.device)
+        elif adapter.scorer:
+            raise InputError(f"--scorer does nothing with --hit {own.hit}; use --hit toxic-0.5")
         self.length, top = searched or (TOKENS, TOP)
         likely = self.criterion.kind in LIKELIHOOD_KINDS
         aim = self.criterion if likely else parse_criterion(DEFAULT_HIT)
@@ -204,9 +210,9 @@ class Transformer(Subject):
             now = candidate_of(hits, len(lists.selection), level, words)
             if judge is None:
                 return now
-            spoken = take_turns(model, adapter, talk, judge)
+            spoken = asking.take_turns(model, adapter, talk, judge)
             before = spoken if first is None else Spoken(**first.talk)
-            return replace(now, talk=asdict(spoken), broken=broken(spoken, before))
+            return replace(now, talk=asdict(spoken), broken=asking.broken(spoken, before))
 
         positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
@@ -221,7 +227,7 @@ class Transformer(Subject):
             tell(f"Asking it {asking.DRAWS} times after each of {len(cases)} training findings ...")
             own = asking.own_replies(self.parent, cases, aim, self.out / PREFERRED)
             tell(f"{len(own)} of these replies are harmless.")
-        turns = own if len(own) >= LEAST_KEPT else [*own, *self.talk.kept] if self.talk.kept else ()
+        turns = own if len(own) >= asking.LEAST_KEPT else [*own, *self.talk.kept] if self.talk.kept else ()
         return [self.parent.row(dialogue, reply, MOST_REPLY) for dialogue, reply in turns]
 
     def _positive_arrays(self, own: list[Row]) -> PairArrays:
@@ -258,10 +264,13 @@ class Transformer(Subject):
         wanted = self.spec.model if of_original else self.hardened
         if self._held != wanted:
             self.release()
-            model = load_model(wanted, self.spec.device, self.spec.options, self.consent.trusted)
-            assert isinstance(model, TransformerModel)
-            self.parent, self._held = model, wanted
+            self.parent, self._held = self._load(wanted, self.consent.trusted), wanted
         return self.parent
+
+    def _load(self, name: str, trusted: tuple[str, ...]) -> TransformerModel:
+        model = load_model(name, self.spec.device, self.spec.options, trusted)
+        assert isinstance(model, TransformerModel)
+        return model
 
     def release(self) -> None:
         self.parent.network, self._held = None, ""
@@ -372,25 +381,6 @@ def _retrained(spec: AuditSpec) -> AuditSpec:
         options = replace(trained.options, template=spec.options.template)
         spec = replace(spec, search=search, options=options)
     return replace(spec, search=replace(spec.search, control=False, train_from=""))
-
-
-def _load_parent(spec: HardenSpec, trusted: tuple[str, ...]) -> TransformerModel:
-    if spec.model.startswith("hf/") and not spec.adapter.merge:
-        source = find_source(spec.model.removeprefix("hf/"), spec.model in trusted)
-        if source.adapter is not None:
-            raise InputError(f"{spec.model} is an adapter itself, and another can't stand on it; add --merge")
-    parent = load_model(spec.model, spec.device, spec.options, trusted)
-    assert isinstance(parent, TransformerModel)
-    return parent
-
-
-def _scorer(spec: HardenSpec, criterion: Criterion) -> Scorer | None:
-    if criterion.kind == "toxic":
-        # Training follows it: a scorer that is kept for judging is refused.
-        return load_reward(spec.adapter.scorer or DEFAULT_SCORER, spec.device)
-    if spec.adapter.scorer:
-        raise InputError(f"--scorer does nothing with --hit {spec.sentences.hit}; use --hit toxic-0.5")
-    return None
 
 
 def _ids(cases: Sequence[FoundCase]) -> frozenset[str]:

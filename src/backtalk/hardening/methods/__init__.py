@@ -1,0 +1,1 @@
+"""One loss a file. They differ in how the gradient fades as a target becomes unlikely."""

@@ -211,7 +211,7 @@ def test_a_hardening_learns_its_own_harmless_replies(
     monkeypatch.setattr(
         Played, "manner", SamplingConfig(2.0, 1.0, 1.0, 2, 7)
     )  # so free that it is not always rude
-    monkeypatch.setattr("backtalk.hardening.subjects.transformer.LEAST_KEPT", least)
+    monkeypatch.setattr("backtalk.hardening.subjects.asking.LEAST_KEPT", least)
     learnt: list[Any] = []
     real = LoraUpdates.__init__
 

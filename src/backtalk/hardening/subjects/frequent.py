@@ -24,14 +24,8 @@ from backtalk.scorers.diversity import commonest
 from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
-from backtalk.training.frequent import (
-    BatchConfig,
-    BatchTraining,
-    FrequentConfig,
-    FrequentTraining,
-    ReplyMethod,
-    train_on_batches,
-)
+from backtalk.training import frequent
+from backtalk.training.frequent import BatchConfig, FrequentConfig, ReplyMethod
 from backtalk.training.updates import Updates
 
 
@@ -44,8 +38,7 @@ class FrequentReplies(OwnModel):
         super().__init__(spec, apart=True)
         assert self.pairs.selection is not None
         self.choosing = self.pairs.selection
-        self.steps = self.config.steps_of(self.pair_counts[0])
-        """Mini-batches of an iteration."""
+        self.steps = self.config.steps_of(self.pair_counts[0])  # mini-batches of an iteration
         if isinstance(self.config, FrequentConfig):
             self.config.check(self.pair_counts[0])
 
@@ -87,11 +80,12 @@ class FrequentReplies(OwnModel):
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
         if isinstance(config, FrequentConfig):
-            most = pairs.inputs.shape[1]
-            training: BatchTraining = FrequentTraining(model.network, config, device, most)
+            training: frequent.BatchTraining = frequent.FrequentTraining(
+                model.network, config, device, pairs.inputs.shape[1]
+            )
         else:
             training = self.spec.method.training(model.network, config, device)
-        reports = train_on_batches(training, pairs, config, checkpoint, facts)
+        reports = frequent.train_on_batches(training, pairs, config, checkpoint, facts)
 
         def measure(first: Candidate | None) -> Candidate:
             with evaluating(model.network, "highest"):

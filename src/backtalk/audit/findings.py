@@ -39,7 +39,7 @@ class Played(NamedTuple):
     """Tokens of a turn."""
 
     @property
-    def manner(self) -> SamplingConfig:
+    def sampling(self) -> SamplingConfig:
         """How replies were sampled."""
         return SamplingConfig(most=self.most)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from backtalk.data.corpora import reference_pairs
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.transformer.cache import cache_folder
+from backtalk.models.transformer.library import cache_folder
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import write_whole
 from backtalk.protocols import LogprobModel, TextModel, WeightsModel

@@ -22,7 +22,7 @@ from backtalk.hardening.subject import Subject
 from backtalk.hardening.subjects.frequent import FrequentReplies
 from backtalk.hardening.subjects.lstm import Lstm
 from backtalk.hardening.subjects.transformer import Transformer
-from backtalk.models.transformer.cache import file_hash
+from backtalk.models.transformer.library import file_hash
 from backtalk.output_file import write_whole
 from backtalk.registry import is_transformer
 from backtalk.report.cost import read_cost

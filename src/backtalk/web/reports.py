@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
-from backtalk.models.transformer.cache import file_hash
+from backtalk.models.transformer.library import file_hash
 from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.hardening_record import Row, read_hardening, read_summary

@@ -129,7 +129,7 @@ def drawing(model: TransformerModel, sampling: SamplingConfig, seed: int) -> Rep
 
 def test_a_broken_model_is_heard(model: TransformerModel, monkeypatch: pytest.MonkeyPatch) -> None:
     dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
-    monkeypatch.setattr(Played, "manner", SamplingConfig(1.0, 1.0, 1.0, 2, 7))
+    monkeypatch.setattr(Played, "sampling", SamplingConfig(1.0, 1.0, 1.0, 2, 7))
     adapter = Adapter(model.network, LoraConfig(rank=4))
     talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity", False, 7))
     before = take_turns(model, adapter, talk, RudeScorer())
@@ -209,7 +209,7 @@ def test_a_hardening_learns_its_own_harmless_replies(
     monkeypatch.chdir(tmp_path)
     harden = play(planted, ["to the garden", "to the river"], 2)
     monkeypatch.setattr(
-        Played, "manner", SamplingConfig(2.0, 1.0, 1.0, 2, 7)
+        Played, "sampling", SamplingConfig(2.0, 1.0, 1.0, 2, 7)
     )  # so free that it is not always rude
     monkeypatch.setattr("backtalk.hardening.subjects.asking.LEAST_KEPT", least)
     learnt: list[Any] = []

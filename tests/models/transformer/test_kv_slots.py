@@ -20,7 +20,7 @@ WORDS = 100
 LENGTHS = [5, 400, 1, 130]
 ROWS = [1, 0, 2, 1, 3, 0, 2]
 """Which prompt each row has: three of them have two rows."""
-MANNERS = [SamplingConfig(temperature=0.0, most=6), SamplingConfig(1.0, 1.0, 1.2, 2, 6)]
+SAMPLINGS = [SamplingConfig(temperature=0.0, most=6), SamplingConfig(1.0, 1.0, 1.2, 2, 6)]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -33,14 +33,14 @@ def prompts_of(lengths: list[int], seed: int = 0) -> list[list[int]]:
     return [torch.randint(3, WORDS, (length,), generator=draws).tolist() for length in lengths]
 
 
-def task_of(manner: SamplingConfig, lengths: list[int] = LENGTHS, rows: list[int] = ROWS) -> Task:
+def task_of(sampling: SamplingConfig, lengths: list[int] = LENGTHS, rows: list[int] = ROWS) -> Task:
     prompts = prompts_of(lengths)
-    return Task([prompts[row] for row in rows], list(range(len(rows))), manner, {2}, {0, 1}, 0)
+    return Task([prompts[row] for row in rows], list(range(len(rows))), sampling, {2}, {0, 1}, 0)
 
 
 def trusted(network: Any) -> Stepper:
     stepper = Stepper(network)
-    if stepper.write(task_of(MANNERS[0], [5] * 4)) is None:
+    if stepper.write(task_of(SAMPLINGS[0], [5] * 4)) is None:
         pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
     return stepper
 
@@ -57,13 +57,13 @@ def written_alone(network: Any, task: Task) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("most_tokens", [8192, 300, 7])
 def test_rows_write_what_they_write_alone(
-    network: Any, manner: SamplingConfig, most_tokens: int, monkeypatch: pytest.MonkeyPatch
+    network: Any, sampling: SamplingConfig, most_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(memory.MOST_TOKENS, "cpu", most_tokens)
-    task = task_of(manner)
+    task = task_of(sampling)
     trusted(network)
     found = Stepper(network).write(task)  # the first batch, which is checked
     assert found is not None
@@ -91,7 +91,7 @@ def test_prompts_are_read_in_parts_of_like_length(
     stepper = trusted(network)
     monkeypatch.setitem(memory.MOST_TOKENS, "cpu", most_tokens)
     with reading(network) as shapes:
-        stepper._write(task_of(MANNERS[0], lengths))
+        stepper._write(task_of(SAMPLINGS[0], lengths))
     steps = [(len(ROWS), 1)] * (len(shapes) - len(expected))
     assert shapes == [*expected, *steps]
     assert 0 < len(steps) < 6
@@ -100,12 +100,12 @@ def test_prompts_are_read_in_parts_of_like_length(
 def test_rows_that_only_fill_up_read_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stepper = trusted(network)
     monkeypatch.setitem(stepping.LEAST, "cpu", 8)
-    task = task_of(MANNERS[1])
+    task = task_of(SAMPLINGS[1])
     with reading(network) as shapes:
         found = stepper._write(task)[0]
     assert shapes[:4] == [(1, 400), (1, 136), (2, 8), (8, 1)]
     assert [ended(row) for row in found] == written_alone(network, task)
-    long = task_of(MANNERS[1], [400, 390], [0, 1])
+    long = task_of(SAMPLINGS[1], [400, 390], [0, 1])
     with reading(network) as shapes:
         stepper._write(long)
     assert shapes[:2] == [(2, 400), (8, 1)]
@@ -125,7 +125,7 @@ def test_short_rows_are_checked_too(network: Any) -> None:
             return network(**given)
 
     trusted(network)
-    task = task_of(MANNERS[0], [130, 9], [0] * 12 + [1] * 12)
+    task = task_of(SAMPLINGS[0], [130, 9], [0] * 12 + [1] * 12)
     assert Stepper(network).write(task) is not None
     stepper = Stepper(Narrow())
     assert stepper.write(task) is None
@@ -138,8 +138,8 @@ def test_what_an_earlier_batch_left_changes_nothing(network: Any, dtype: torch.d
     network.to(dtype)
     try:
         fresh, used = trusted(network), trusted(network)
-        used._write(task_of(MANNERS[0]))  # wide rows
-        task = task_of(MANNERS[1], [130, 40, 3, 1])
+        used._write(task_of(SAMPLINGS[0]))  # wide rows
+        task = task_of(SAMPLINGS[1], [130, 40, 3, 1])
         memory_of = used.storage._memory
         assert memory_of is not None
         draws = torch.Generator().manual_seed(1)
@@ -183,8 +183,8 @@ def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
 
 def test_a_row_without_numbers_leaves_none_behind(network: Any) -> None:
     stepper = trusted(network)
-    task = task_of(MANNERS[0], [130, 40, 3, 1])
-    stepper._write(task_of(MANNERS[0]))  # wide rows
+    task = task_of(SAMPLINGS[0], [130, 40, 3, 1])
+    stepper._write(task_of(SAMPLINGS[0]))  # wide rows
     expected = stepper._write(task)[0]
     with torch.no_grad():
         table = network.get_input_embeddings().weight

@@ -71,9 +71,9 @@ def test_short_rows_are_not_read_as_wide_as_long_ones(tmp_path: Path) -> None:
     assert shapes == [(3, 111), (3, 5)]  # the last token is not read
     for mine, expected in zip(found, alone, strict=True):
         assert mine == pytest.approx(expected, abs=1e-4)
-    manner = SamplingConfig(temperature=0.0, most=3)
+    sampling = SamplingConfig(temperature=0.0, most=3)
     with reading(model.network) as shapes:
-        model.continued([row.prompt for row in rows], range(6), manner)
+        model.continued([row.prompt for row in rows], range(6), sampling)
     assert (6, 1) in shapes, "what is written is one batch"
 
 

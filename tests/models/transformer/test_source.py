@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backtalk.errors import InputError
-from backtalk.models.transformer import cache, source
-from backtalk.models.transformer.cache import cache_folder
+from backtalk.models.transformer import library, source
+from backtalk.models.transformer.library import cache_folder
 from backtalk.models.transformer.loading import load, pick_dtype
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import find_model, load_model
@@ -223,18 +223,18 @@ def test_the_fingerprint_follows_files_and_options(tmp_path: Path) -> None:
 def test_the_hash_of_a_large_file_is_kept_until_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "LARGE", 4)
+    monkeypatch.setattr(library, "LARGE", 4)
     file = tmp_path / "weights"
     file.write_bytes(b"first")
-    first = cache.file_hash(file)
+    first = library.file_hash(file)
     assert first == hashlib.sha256(b"first").hexdigest()
     kept = cache_folder() / "hashes.json"
     kept.write_text(kept.read_text().replace(first, "what was kept"))
-    assert cache.file_hash(file) == "what was kept"
+    assert library.file_hash(file) == "what was kept"
     file.write_bytes(b"second")
-    assert cache.file_hash(file) == hashlib.sha256(b"second").hexdigest()
+    assert library.file_hash(file) == hashlib.sha256(b"second").hexdigest()
     monkeypatch.setenv("BACKTALK_CACHE", str(file))  # no folder: nothing can be kept
-    assert cache.file_hash(file) == hashlib.sha256(b"second").hexdigest()
+    assert library.file_hash(file) == hashlib.sha256(b"second").hexdigest()
 
 
 @pytest.fixture

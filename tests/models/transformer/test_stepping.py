@@ -17,7 +17,7 @@ from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
 
-MANNERS = [SamplingConfig(), SamplingConfig(temperature=0.0), SamplingConfig(1.0, 1.0, 1.0, 2, 9)]
+SAMPLINGS = [SamplingConfig(), SamplingConfig(temperature=0.0), SamplingConfig(1.0, 1.0, 1.0, 2, 9)]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -30,43 +30,43 @@ def model(folder: Path) -> TransformerModel:
     return load(str(folder), "cpu", ModelOptions(template="plain"))
 
 
-def task_of(model: TransformerModel, manner: SamplingConfig, numbers: list[int]) -> Task:
+def task_of(model: TransformerModel, sampling: SamplingConfig, numbers: list[int]) -> Task:
     prompts = [model.tokenizer(LINES[i], add_special_tokens=False)["input_ids"] for i in numbers]
-    return Task(prompts, numbers, manner, model.prompts.stops, set(), model.filler)
+    return Task(prompts, numbers, sampling, model.prompts.stops, set(), model.filler)
 
 
 def until(rows: list[list[int]], stops: Any) -> list[list[int]]:
     return [row[: next((i for i, token in enumerate(row) if token in stops), len(row))] for row in rows]
 
 
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_tokens_are_those_of_the_library(
-    model: TransformerModel, manner: SamplingConfig, adapted: bool
+    model: TransformerModel, sampling: SamplingConfig, adapted: bool
 ) -> None:
     if adapted:
         adapter = Adapter(model.network, LoraConfig())
         with torch.no_grad():
             for value in adapter.weights.parameters():
                 value.normal_(std=0.1)
-    task = task_of(model, manner, [0, 1, 2, 3, 4])
+    task = task_of(model, sampling, [0, 1, 2, 3, 4])
     theirs = until(continue_by_library(model.network, task), task.stops)
     assert continue_texts(model.network, Stepper(model.network), task) == theirs
     assert len({tuple(row) for row in theirs}) == len(theirs)
 
 
 def test_a_row_is_the_same_alone_and_in_a_batch(model: TransformerModel) -> None:
-    manner, stepper = SamplingConfig(1.0, 1.0, 1.1, 2, 12), Stepper(model.network)
-    together = continue_texts(model.network, stepper, task_of(model, manner, [0, 1, 2, 3, 4]))
+    sampling, stepper = SamplingConfig(1.0, 1.0, 1.1, 2, 12), Stepper(model.network)
+    together = continue_texts(model.network, stepper, task_of(model, sampling, [0, 1, 2, 3, 4]))
     for number, row in enumerate(together):
-        assert continue_texts(model.network, stepper, task_of(model, manner, [number])) == [row]
+        assert continue_texts(model.network, stepper, task_of(model, sampling, [number])) == [row]
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, manner: SamplingConfig) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, sampling: SamplingConfig) -> None:
     stepper = Stepper(model.network)
     read: list[int] = []
-    task = task_of(model, manner, [0, 3, 0, 1, 3, 3])._replace(seeds=[1, 2, 3, 4, 5, 6])
+    task = task_of(model, sampling, [0, 3, 0, 1, 3, 3])._replace(seeds=[1, 2, 3, 4, 5, 6])
     if stepper.write(task) is None:
         pytest.skip("this release's network keeps a cache of its own, and is left to the library anyway")
 

@@ -1,5 +1,5 @@
 """Tiny Hugging Face models with random weights, made from a config and saved as folders, each with a small
-tokenizer in the manner of its family."""
+tokenizer like that of its family."""
 
 from __future__ import annotations
 

@@ -35,20 +35,20 @@ def until(row: list[int], stops: Collection[int]) -> list[int]:
     return row[: next((place for place, token in enumerate(row) if token in stops), len(row))]
 
 
-def task_of(model: TransformerModel, seeds: list[int], manner: SamplingConfig) -> Task:
+def task_of(model: TransformerModel, seeds: list[int], sampling: SamplingConfig) -> Task:
     texts = [OPENINGS[seed % len(OPENINGS)] + " to the river" * (seed % 3) for seed in seeds]
     prompts = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    return Task(prompts, seeds, manner, model.prompts.stops, set(), model.filler)
+    return Task(prompts, seeds, sampling, model.prompts.stops, set(), model.filler)
 
 
 @pytest.mark.parametrize(
-    "manner", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
+    "sampling", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
 )
-def test_captured_steps_write_what_the_library_writes(planted: Path, manner: SamplingConfig) -> None:
+def test_captured_steps_write_what_the_library_writes(planted: Path, sampling: SamplingConfig) -> None:
     model = on_gpu(planted)
     stepper = Stepper(model.network)
     for seeds in ([1, 2, 3], list(range(70)), [4, 5], list(range(100, 170))):  # two shapes, each twice
-        task = task_of(model, seeds, manner)
+        task = task_of(model, seeds, sampling)
         written, theirs = stepper.write(task), continue_by_library(model.network, task)
         assert stepper.trusted, stepper.why
         assert written is not None
@@ -201,10 +201,10 @@ MIXED = [[400, 130, 5, 1, 5, 400, 130], [401, 399, 390, 2], [390, 129, 64, 3, 1]
 PARTS = [[(2, 448), (2, 192), (3, 64)], [(3, 448), (1, 64)], [(1, 448), (1, 192), (3, 64)]]
 
 
-def mixed_task(lengths: list[int], manner: SamplingConfig, seed: int = 0) -> Task:
+def mixed_task(lengths: list[int], sampling: SamplingConfig, seed: int = 0) -> Task:
     draws = torch.Generator().manual_seed(seed)
     prompts = [torch.randint(3, 100, (length,), generator=draws).tolist() for length in lengths]
-    return Task(prompts, [seed + number for number in range(len(lengths))], manner, {2}, {0, 1}, 0)
+    return Task(prompts, [seed + number for number in range(len(lengths))], sampling, {2}, {0, 1}, 0)
 
 
 @pytest.fixture
@@ -213,17 +213,17 @@ def long_network() -> Any:
 
 
 @pytest.mark.parametrize(
-    "manner", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
+    "sampling", [SamplingConfig(temperature=0.0, most=8), SamplingConfig(1.0, 0.9, 1.1, 2, 8)]
 )
 def test_captured_steps_go_on_from_prompts_read_in_parts(
-    long_network: Any, manner: SamplingConfig, monkeypatch: pytest.MonkeyPatch
+    long_network: Any, sampling: SamplingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(memory.PASS_TOKENS, "cuda", 1)
     stepper = Stepper(long_network)
-    assert stepper.write(mixed_task(MIXED[0], manner, 9)) is not None, stepper.why
+    assert stepper.write(mixed_task(MIXED[0], sampling, 9)) is not None, stepper.why
     for seed in range(2):
         for lengths, expected in zip(MIXED, PARTS, strict=True):
-            task = mixed_task(lengths, manner, 100 * seed)
+            task = mixed_task(lengths, sampling, 100 * seed)
             with reading(long_network) as shapes:
                 written = stepper.write(task)
             assert shapes == expected, "steps are replayed"

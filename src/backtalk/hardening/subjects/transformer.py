@@ -103,7 +103,7 @@ class Transformer(Subject):
         self.talk = asking.read_talk(adapter.findings, lists)
         played = self.talk.played
         # How replies are sampled; None: greedily.
-        self.sampling = played.manner if played is not None and self.criterion.kind == "toxic" else None
+        self.sampling = played.sampling if played is not None and self.criterion.kind == "toxic" else None
         beside = OWN if self.sampling else "harmless turns of the run" if self.talk.kept else ""
         found, asked = lists.inputs, (spec.data, spec.format, adapter.reference, spec.measure, spec.seed)
         texts = read_texts(*asked, lambda text: input_key((Turn("user", text),)) in found)

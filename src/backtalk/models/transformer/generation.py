@@ -78,10 +78,10 @@ def continue_by_library(network: Any, task: Task) -> list[list[int]]:
     def choose(scores: Tensor) -> Tensor:
         if not drawings:  # the output layer may be wider than the tokenizer's vocabulary
             settings = (task.seeds, task.stops, task.banned, scores.shape[1])
-            drawings.append(Drawing(task.manner, ids, keep, *settings))
+            drawings.append(Drawing(task.sampling, ids, keep, *settings))
         return drawings[0].choose(scores)
 
-    return _generate(network, ids, keep, [_leave(choose)], task.stops, task.pad, task.manner.most)
+    return _generate(network, ids, keep, [_leave(choose)], task.stops, task.pad, task.sampling.most)
 
 
 def _leave(choose: Callable[[Tensor], Tensor]) -> Processor:

@@ -41,7 +41,7 @@ class Drawing:
 
     def __init__(
         self,
-        manner: SamplingConfig,
+        sampling: SamplingConfig,
         ids: Tensor,
         keep: Tensor,
         seeds: Sequence[int],
@@ -51,9 +51,9 @@ class Drawing:
     ) -> None:
         """`ids` and `keep` are (rows, length); `banned` tokens are never said."""
         device = ids.device
-        self.manner = manner
+        self.sampling = sampling
         self.step = torch.zeros(1, dtype=torch.long, device=device)
-        self.numbers = uniform(seeds, manner.most, device)  # (rows, steps)
+        self.numbers = uniform(seeds, sampling.most, device)  # (rows, steps)
         self.said = torch.zeros(len(ids), vocabulary, dtype=torch.bool, device=device)
         # Padding stands for a token that was said.
         some = ids.gather(1, keep.long().argmax(1, keepdim=True))
@@ -63,29 +63,31 @@ class Drawing:
 
     def choose(self, logits: Tensor) -> Tensor:
         """(rows, vocabulary) -> (rows,): the next token, which counts as said from now on."""
-        never = self.never | (self.ends & (self.step < self.manner.least))
-        drawn = pick(logits, self.said, never, self.numbers.index_select(1, self.step)[:, 0], self.manner)
+        never = self.never | (self.ends & (self.step < self.sampling.least))
+        drawn = pick(logits, self.said, never, self.numbers.index_select(1, self.step)[:, 0], self.sampling)
         self.said.scatter_(1, drawn[:, None], True)
         self.step += 1
         return drawn
 
 
-def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, manner: SamplingConfig) -> Tensor:
+def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, sampling: SamplingConfig) -> Tensor:
     """(rows,): one token a row. `said` is (rows, vocabulary), `never` (vocabulary,), `numbers` (rows,)."""
     logits = logits.float()
-    penalty = manner.repetition_penalty
+    penalty = sampling.repetition_penalty
     if penalty != 1.0:
         penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
         logits = torch.where(said, penalised, logits)
     logits = logits.masked_fill(never, -math.inf)
-    if manner.temperature <= 0:
+    if sampling.temperature <= 0:
         return logits.argmax(1)
-    logits = logits / manner.temperature
+    logits = logits / sampling.temperature
     size = logits.shape[1]
-    best, index = logits.topk(size if manner.top_p >= 1 else min(NUCLEUS, size), dim=1)  # the likeliest first
+    best, index = logits.topk(
+        size if sampling.top_p >= 1 else min(NUCLEUS, size), dim=1
+    )  # the likeliest first
     chances = (best.double() - logits.logsumexp(1, keepdim=True)).exp()  # (rows, k)
     cumulated = chances.cumsum(1)
-    inside = (cumulated - chances) < manner.top_p  # the first always is
+    inside = (cumulated - chances) < sampling.top_p  # the first always is
     total = torch.where(inside, chances, 0.0).sum(1)
     place = (cumulated <= (numbers * total)[:, None]).sum(1)
     place = torch.minimum(place, inside.sum(1) - 1)  # rounding must not lead out of the nucleus

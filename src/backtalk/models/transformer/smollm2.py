@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 
 from backtalk.errors import InputError, short_reason
 from backtalk.models.folder import sha256, write_json
-from backtalk.models.transformer.cache import cache_folder, file_hash
-from backtalk.models.transformer.library import load_transformers, release
+from backtalk.models.transformer.library import cache_folder, file_hash, load_transformers, release
 from backtalk.models.transformer.prompts import make_prompts
 from backtalk.models.transformer.scoring import Row, causal_batch, token_log_probs
 from backtalk.specs.model import ModelOptions

@@ -12,8 +12,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer import smollm2
-from backtalk.models.transformer.cache import file_hash
-from backtalk.models.transformer.library import needs_extra
+from backtalk.models.transformer.library import file_hash, needs_extra
 from backtalk.specs.model import ModelOptions
 from backtalk.store.typed import read_json
 from backtalk.types import Origin, origin_of

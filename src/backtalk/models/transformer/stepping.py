@@ -33,7 +33,7 @@ class Task(NamedTuple):
 
     prompts: Sequence[Sequence[int]]
     seeds: Sequence[int]
-    manner: SamplingConfig
+    sampling: SamplingConfig
     stops: Collection[int]
     banned: Collection[int]
     pad: int
@@ -44,7 +44,7 @@ class Rows:
 
     def __init__(self, drawing: Drawing, keep: Tensor, layers: Layers) -> None:
         rows, width = keep.shape
-        most, device, dtype = drawing.manner.most, keep.device, layers.keys[0].dtype
+        most, device, dtype = drawing.sampling.most, keep.device, layers.keys[0].dtype
         self.drawing, self.layers, self.width = drawing, layers, width
         self.place = torch.full((1,), width - 1, device=device)
         self.position = keep.sum(1, keepdim=True) - 1  # (rows, 1)
@@ -97,10 +97,10 @@ class Stepper:
         rows, logits = self._begin(task)
         on_gpu = rows.token.is_cuda
         step: Callable[[], Tensor] = lambda: self._advance(rows)  # noqa: E731
-        if on_gpu and task.manner.most > 1:
+        if on_gpu and task.sampling.most > 1:
             rows, step = self._captured(rows)
         count = 1
-        while count < task.manner.most:
+        while count < task.sampling.most:
             if not on_gpu and _have_ended(rows.written[:, :count], task.stops):
                 break  # on a GPU the question takes longer than the steps that it saves
             logits = step()
@@ -124,10 +124,10 @@ class Stepper:
         by = max(LEAST[device.type], 1)  # finer: reading is no graph, and padding costs time
         widths = [max(len(prompt) + -len(prompt) % by, 1) for prompt in different]
         given = Prompts(ids, keep, widths, whose)
-        logits, layers = read_prompts(self.network, given, task.manner.most, self.storage)
+        logits, layers = read_prompts(self.network, given, task.sampling.most, self.storage)
         seeds = [*task.seeds, *[0] * extra]
         ids, keep = ids[whose], keep[whose]  # (rows, width)
-        drawing = Drawing(task.manner, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
+        drawing = Drawing(task.sampling, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
         rows = Rows(drawing, keep, layers)
         rows.take(logits)
         return rows, logits
@@ -148,7 +148,7 @@ class Stepper:
 
     def _captured(self, rows: Rows) -> tuple[Rows, Callable[[], Tensor]]:
         """The batch in the memory that the graph of its shape reads, and the graph."""
-        key = (*rows.mask.shape, rows.width, rows.drawing.manner)
+        key = (*rows.mask.shape, rows.width, rows.drawing.sampling)
         if key not in self._graphs:
             start = [value.clone() for value in rows.state()]
 
@@ -165,7 +165,7 @@ class Stepper:
 
     def _is_right(self, task: Task) -> bool:
         """Whether the first batch's last step has the logits of a plain forward pass."""
-        if task.manner.most < 2:
+        if task.sampling.most < 2:
             self.why = "turns of one token need no steps"
             return False
 

@@ -1,4 +1,4 @@
-"""Drawing a token in a manner, against hand-computed cases and the library's own settings."""
+"""Sampling a token, against hand-computed cases and the settings of transformers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ NONE = torch.zeros(4, dtype=torch.bool)
 LOGITS = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
 
 
-def drawn(number: float, manner: SamplingConfig, said: torch.Tensor = NOTHING_SAID) -> int:
-    return int(pick(LOGITS, said, NONE, torch.tensor([number], dtype=torch.float64), manner))
+def drawn(number: float, sampling: SamplingConfig, said: torch.Tensor = NOTHING_SAID) -> int:
+    return int(pick(LOGITS, said, NONE, torch.tensor([number], dtype=torch.float64), sampling))
 
 
 def test_the_number_falls_on_a_token_of_the_nucleus() -> None:
     # 0.5 and 0.3 reach 0.7 together: 0.8 is all that is drawn from, and the first has 0.625 of it.
-    manner = SamplingConfig(1.0, 0.7, 1.0)
-    assert [drawn(number, manner) for number in (0.0, 0.62, 0.63, 0.999999)] == [0, 0, 1, 1]
+    sampling = SamplingConfig(1.0, 0.7, 1.0)
+    assert [drawn(number, sampling) for number in (0.0, 0.62, 0.63, 0.999999)] == [0, 0, 1, 1]
 
 
 def test_without_a_nucleus_the_whole_vocabulary_is_drawn_from() -> None:
-    manner = SamplingConfig(1.0, 1.0, 1.0)
-    assert [drawn(number, manner) for number in (0.49, 0.51, 0.81, 0.96)] == [0, 1, 2, 3]
+    sampling = SamplingConfig(1.0, 1.0, 1.0)
+    assert [drawn(number, sampling) for number in (0.49, 0.51, 0.81, 0.96)] == [0, 1, 2, 3]
 
 
 def test_temperature_sharpens() -> None:
     # At 0.5 chances are squared: 0.25 of 0.365 in all is 0.685.
-    manner = SamplingConfig(0.5, 1.0, 1.0)
-    assert [drawn(number, manner) for number in (0.68, 0.69)] == [0, 1]
+    sampling = SamplingConfig(0.5, 1.0, 1.0)
+    assert [drawn(number, sampling) for number in (0.68, 0.69)] == [0, 1]
     assert drawn(0.99, SamplingConfig(0.0, 0.1, 1.0)) == 0
 
 

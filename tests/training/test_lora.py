@@ -11,13 +11,7 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.scoring import (
-    Batch,
-    Row,
-    causal_batch,
-    encoder_batch,
-    token_log_probs,
-)
+from backtalk.models.transformer.scoring import Batch, Row, make_batch, token_log_probs
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.lora_updates import LoraUpdates, cut, rows_of
 from backtalk.training.negative import NOTHING, Hit
@@ -38,9 +32,8 @@ class Bare:
         self.network = network
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        if self.network.config.is_encoder_decoder:
-            return encoder_batch(rows, [0], 0, self.network.device)
-        return causal_batch(rows, 0, self.network.device)
+        lead = [0] if self.network.config.is_encoder_decoder else []
+        return make_batch(rows, 0, self.network.device, lead)
 
 
 def padded(lists: list[list[int]]) -> torch.Tensor:

@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from backtalk.models.transformer import attention
 from backtalk.models.transformer.attention import GROUPED, attend_grouped, grouped_attention, register
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.stepping import Stepper
 from backtalk.specs.model import ModelOptions
 from tests.models.transformer.tiny import LINES, make_folder
 
@@ -54,7 +54,7 @@ def test_steps_use_it_and_the_network_is_left_as_it_was(
     task = Task([prompt], [1], SamplingConfig(0.0, most=4), model.prompts.stops, set(), model.pad)
     stepper = Stepper(model.network)
     assert stepper.write(task) is not None
-    assert stepper.trusted
+    assert stepper.steps.is_trusted
     assert set(calls) == {2}  # two heads ask each pair of keys
     assert model.network.config._attn_implementation == "sdpa"
     model.network.config._attn_implementation = "eager"

@@ -10,8 +10,8 @@ import torch
 from backtalk.models.transformer import memory, stepping
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.kv_slots import Layers, Storage
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.stepping import Stepper
 from tests.models.transformer.tiny import make_network, reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -129,7 +129,7 @@ def test_short_rows_are_checked_too(network: Any) -> None:
     assert Stepper(network).write(task) is not None
     stepper = Stepper(Narrow())
     assert stepper.write(task) is None
-    assert "log-probability" in stepper.why
+    assert "log-probability" in stepper.steps.why
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -39,8 +39,8 @@ class Worker:
         return [2 * row for row in rows]
 
 
-def cheap(rows: int, length: int) -> int:
-    return rows
+def cheap(length: int) -> int:
+    return 1
 
 
 def test_rows_of_like_length_go_together_and_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +79,10 @@ def test_cut_batches_are_halved_too() -> None:
 def test_a_batch_takes_its_share_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     work = Worker()
-    run_batches([7] * 10, lambda rows, length: rows * length * 20, work, CPU)
+    run_batches([7] * 10, lambda length: length * 20, work, CPU)
     assert {len(rows) for rows in work.batches} == {4, 2}  # 600 bytes at 140 a row
     greedy = Worker()
-    assert run_batches([7], lambda rows, length: 10**9, greedy, CPU) == [0]  # a row that can't fit is tried
+    assert run_batches([7], lambda length: 10**9, greedy, CPU) == [0]  # a row that can't fit is tried
 
 
 @pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, MemoryError, RuntimeError])
@@ -147,7 +147,7 @@ LIMITED = """
     torch.set_num_threads(1)
     from backtalk.errors import InputError
     from backtalk.models.transformer import memory
-    from backtalk.models.transformer.scoring import Row, token_log_probs, causal_batch
+    from backtalk.models.transformer.scoring import Row, token_log_probs, make_batch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     network = LlamaForCausalLM(LlamaConfig(
@@ -158,7 +158,7 @@ LIMITED = """
     @torch.no_grad()
     def score(numbers):
         rows = [Row([5] * 20, [number + 3] * reply) for number in numbers]
-        found = token_log_probs(network, causal_batch(rows, 0, network.device))
+        found = token_log_probs(network, make_batch(rows, 0, network.device))
         sizes.append(len(numbers))
         return found.view(len(numbers), -1).sum(1).tolist()
 
@@ -174,7 +174,7 @@ LIMITED = """
             memory.free_bytes = lambda device: 1 << 50
         try:
             lengths = [20 + reply] * 120
-            found = memory.run_batches(lengths, lambda n, l: need.scoring(n, l, reply), score, network.device)
+            found = memory.run_batches(lengths, lambda l: need.scoring(l, reply), score, network.device)
         except InputError as error:
             print(error)
             return 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.transformer.sampling import Drawing, SamplingConfig, pick
+from backtalk.models.transformer.sampling import Drawing, SamplingConfig, Task, pick
 
 NOTHING_SAID = torch.zeros(1, 4, dtype=torch.bool)
 NONE = torch.zeros(4, dtype=torch.bool)
@@ -77,14 +77,15 @@ def test_the_tokens_that_may_come_are_the_librarys(top_p: float) -> None:
 
 def test_no_end_before_the_least_and_never_what_is_banned() -> None:
     ids, keep = torch.tensor([[2, 2]]), torch.ones(1, 2, dtype=torch.long)
-    drawing = Drawing(SamplingConfig(0.0, 1.0, 1.0, least=2, most=4), ids, keep, [1], {0}, {1}, 4)
+    task = Task([], [1], SamplingConfig(0.0, 1.0, 1.0, least=2, most=4), {0}, {1}, 0)
+    drawing = Drawing(task, ids, keep, 4)
     assert [int(drawing.choose(LOGITS)) for _ in range(3)] == [2, 2, 0]
 
 
 def test_padding_is_not_said() -> None:
     keep = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 0, 0]])
     ids = torch.tensor([[3, 1, 2], [3, 1, 2], [1, 3, 3]])
-    said = Drawing(SamplingConfig(), ids, keep, [1, 1, 1], (), (), 4).said
+    said = Drawing(Task([], [1, 1, 1], SamplingConfig(), (), (), 0), ids, keep, 4).said
     assert said.tolist() == [
         [False, True, True, False],
         [False, True, True, True],

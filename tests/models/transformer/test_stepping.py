@@ -11,8 +11,8 @@ import torch
 from backtalk.models.transformer.generation import continue_by_library, continue_texts
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.stepping import Stepper, Task, filled
+from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.stepping import Stepper, filled
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
@@ -117,8 +117,8 @@ def test_a_network_that_steps_otherwise_is_left_to_the_library(model: Transforme
         [[*long, *long], short[:2]], [1, 2], SamplingConfig(), model.prompts.stops, set(), model.filler
     )
     assert stepper.write(task) is None
-    assert stepper.trusted is False
-    assert "log-probability" in stepper.why
+    assert stepper.steps.on is False
+    assert "log-probability" in stepper.steps.why
 
 
 def test_shapes_are_few() -> None:

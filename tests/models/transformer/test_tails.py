@@ -11,11 +11,17 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from backtalk.models.gpu.fused_layers import draft_of, has_adapter
-from backtalk.models.transformer import triggers
-from backtalk.models.transformer.attention import SHARED_PAST, attend_shared_past, plain_tails, register
+from backtalk.models.transformer.attention import (
+    SHARED_PAST,
+    WAYS,
+    attend_shared_past,
+    by_shared_past,
+    by_tails,
+    plain_tails,
+    register,
+)
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.triggers import by_shared_past, by_tails
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.interpreter import needs_triton, run_interpreted
@@ -110,7 +116,7 @@ def test_a_network_reads_tails_as_it_reads_a_shared_past(
     plain = [scored(model, position) for position in (0, 2, 4)]
     assert model._scorer._way is by_shared_past
     del model._scorer
-    monkeypatch.setitem(triggers.WAYS, "cpu", (by_tails,))
+    monkeypatch.setitem(WAYS, "cpu", (by_tails,))
     tails = [scored(model, position) for position in (0, 2, 4)]
     assert model._scorer.shares
     assert model._scorer._way is by_tails
@@ -123,7 +129,7 @@ def test_a_network_that_asks_more_of_its_attention_is_read_another_way(
 ) -> None:
     model = load(str(make_folder(tmp_path, "llama")), "cpu", ModelOptions(dtype="float32", max_reply=8))
     model.network.config._attn_implementation = "eager"
-    monkeypatch.setitem(triggers.WAYS, "cpu", (by_tails, by_shared_past))
+    monkeypatch.setitem(WAYS, "cpu", (by_tails, by_shared_past))
     scored(model, 2)
     assert model._scorer._way is by_shared_past
     with pytest.raises(ValueError, match="softcap"):

@@ -190,7 +190,7 @@ def test_candidates_are_taken_as_memory_allows(tmp_path: Path, monkeypatch: pyte
     expected = model.score_substitutions(inputs, 1, candidates, targets)
     network: Any = model.network
     crowd = network.forward = Crowded(network, 1 << 30)
-    one = model.footprint.substituting(1, 40, 8, 0)
+    one = model.footprint.substituting(40, 8, 0)
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(4.5 * one / memory.SHARE))
     found = model.score_substitutions(inputs, 1, candidates, targets)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-5, rtol=0)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from backtalk.models.transformer.attention import by_tails
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.triggers import by_tails
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective

@@ -14,8 +14,8 @@ from backtalk.models.transformer import memory
 from backtalk.models.transformer.generation import continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.stepping import Stepper, Task
+from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.stepping import Stepper
 from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.specs.model import ModelOptions
 from backtalk.training import preference
@@ -50,7 +50,7 @@ def test_captured_steps_write_what_the_library_writes(planted: Path, sampling: S
     for seeds in ([1, 2, 3], list(range(70)), [4, 5], list(range(100, 170))):  # two shapes, each twice
         task = task_of(model, seeds, sampling)
         written, theirs = stepper.write(task), continue_by_library(model.network, task)
-        assert stepper.trusted, stepper.why
+        assert stepper.steps.is_trusted, stepper.steps.why
         assert written is not None
         both = [[until(row, task.stops) for row in rows] for rows in (written, theirs)]
         same = sum(a == b for a, b in zip(*both, strict=True))
@@ -191,7 +191,7 @@ def test_rows_with_the_same_prompt_write_what_they_write_alone(planted: Path) ->
     task = task_of(model, [0, 1, 20, 1, 0, 7] * 12, SamplingConfig(1.0, 0.9, 1.1, 2, 8))
     task = task._replace(seeds=list(range(len(task.prompts))))
     written, theirs = stepper.write(task), continue_by_library(model.network, task)
-    assert written is not None, stepper.why
+    assert written is not None, stepper.steps.why
     both = [[until(row, task.stops) for row in rows] for rows in (written, theirs)]
     assert sum(a == b for a, b in zip(*both, strict=True)) >= 0.95 * len(theirs)
 
@@ -220,7 +220,7 @@ def test_captured_steps_go_on_from_prompts_read_in_parts(
 ) -> None:
     monkeypatch.setitem(memory.PASS_TOKENS, "cuda", 1)
     stepper = Stepper(long_network)
-    assert stepper.write(mixed_task(MIXED[0], sampling, 9)) is not None, stepper.why
+    assert stepper.write(mixed_task(MIXED[0], sampling, 9)) is not None, stepper.steps.why
     for seed in range(2):
         for lengths, expected in zip(MIXED, PARTS, strict=True):
             task = mixed_task(lengths, sampling, 100 * seed)
@@ -240,7 +240,7 @@ def test_prompts_read_in_parts_need_less_memory(long_network: Any, monkeypatch: 
 
     def taken(worth: int) -> int:
         monkeypatch.setitem(memory.PASS_TOKENS, "cuda", worth)
-        assert stepper.write(task) is not None, stepper.why  # memory of its own and graphs are there
+        assert stepper.write(task) is not None, stepper.steps.why  # memory of its own and graphs are there
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         stepper.write(task)
@@ -254,7 +254,7 @@ def test_a_row_without_numbers_leaves_none_behind_for_a_graph(long_network: Any)
     stepper = Stepper(long_network)
     task = mixed_task(MIXED[0], SamplingConfig(temperature=0.0, most=8))
     expected = stepper.write(task)
-    assert expected is not None, stepper.why
+    assert expected is not None, stepper.steps.why
     table = long_network.get_input_embeddings().weight
     kept = table[99].clone()
     table[99] = torch.nan

@@ -11,7 +11,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.prompts import cut
+from backtalk.models.transformer.prompts import token_ids
 from backtalk.searches.ast import conversation
 from backtalk.searches.ast.conversation import (
     ChatTurns,
@@ -56,10 +56,10 @@ def test_texts_that_were_met_together_are_cut_as_each_alone(
 
     def count(tokenizer: Any, texts: list[str], **settings: Any) -> list[list[int]]:
         calls.append(list(texts))
-        return cut(tokenizer, texts, **settings)
+        return token_ids(tokenizer, texts, **settings)
 
     expected = [alone.before_adversary(talk) for talk in talks]
-    monkeypatch.setattr(conversation, "cut", count)
+    monkeypatch.setattr(conversation, "token_ids", count)
     together.tokenize(talks)
     assert [together.before_adversary(talk) for talk in talks] == expected
     assert together.adversary_ids(TALK, TALK[1]) == alone.adversary_ids(TALK, TALK[1])

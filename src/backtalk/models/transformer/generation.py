@@ -1,4 +1,4 @@
-"""Replies by the library's `generate`, batched: greedy, or sampled with one uniform number per row and token.
+"""Replies and continued texts by transformers' `generate`, in batches.
 
 The model's own generation settings (sampling, beams, penalties, forced tokens) are left out, so that a greedy
 reply is the plain argmax. A row's samples depend on its own seed alone.
@@ -7,9 +7,7 @@ reply is the plain argmax. A row's samples depend on its own seed alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,12 +16,9 @@ from torch import Tensor
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import Sampling, draw, uniform
 from backtalk.models.transformer.library import load_transformers
-from backtalk.models.transformer.sampling import Drawing
+from backtalk.models.transformer.sampling import Drawing, Task
 from backtalk.models.transformer.scoring import pad_left, pad_right
-from backtalk.models.transformer.stepping import Stepper, Task
-
-Processor = Callable[[Tensor, Tensor], Tensor]
-"""(ids, logits) -> logits, as `generate` calls it before it takes the argmax."""
+from backtalk.models.transformer.stepping import Stepper
 
 
 @torch.no_grad()
@@ -36,90 +31,62 @@ def write(
     max_reply: int,
     seeds: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    """The tokens of one reply per prompt, without the token that ended it; sampled where there are seeds."""
-    device = network.device
-    broken = torch.zeros((), dtype=torch.bool, device=device)  # read once, at the end
+    """The tokens of one reply per prompt, without its end token: greedy, or sampled with `seeds`."""
+    broken = torch.zeros((), dtype=torch.bool, device=network.device)  # read once, at the end
+    draws = None if seeds is None else iter(uniform(seeds, max_reply, network.device).unbind(1))
 
-    def watch(_: Tensor, scores: Tensor) -> Tensor:
-        """Notices logits that are no numbers: their argmax would be a reply like any other."""
-        broken.logical_or_(scores.isnan().any())
-        return scores
+    def choose(logits: Tensor) -> Tensor:
+        broken.logical_or_(logits.isnan().any())
+        return logits.argmax(1) if draws is None else draw(Sampling().probabilities(logits), next(draws))
 
-    processors: list[Processor] = [watch]
-    if seeds is not None:
-        numbers, steps = uniform(seeds, max_reply, device), count()
-        processors.append(_leave(lambda s: draw(Sampling().probabilities(s), numbers[:, next(steps)])))
-    if lead:  # an encoder has no positions before 0: its rows are padded on the right
-        ids, keep = pad_right(prompts, pad, device)
-        start = torch.tensor([list(lead)], device=device).repeat(len(prompts), 1)
-        found = _generate(network, ids, keep, processors, stops, pad, max_reply, start)
-    else:
-        found = _generate(network, *pad_left(prompts, pad, device), processors, stops, pad, max_reply)
+    found = _generate(network, prompts, lead, stops, pad, max_reply, choose)
     if bool(broken):
         dtype = str(network.dtype).removeprefix("torch.")
         raise InputError(f"the model computes numbers that are not finite in {dtype}; try --dtype float32")
-    return [_until(row, stops) for row in found]
+    return found
 
 
 @torch.no_grad()
 def continue_texts(network: Any, stepper: Stepper, task: Task) -> list[list[int]]:
-    """The tokens that a causal network continues each prompt with, without the end; in steps of our own where
-    the network can be stepped, else by the library."""
+    """The tokens that a causal network continues each prompt with, without the end of turn."""
     written = stepper.write(task)
-    return [_until(row, task.stops) for row in written or continue_by_library(network, task)]
+    if written is None:
+        return continue_by_library(network, task)
+    return [_until(row, task.stops) for row in written]
 
 
 @torch.no_grad()
 def continue_by_library(network: Any, task: Task) -> list[list[int]]:
-    """The new tokens of each row, as `generate` writes them."""
-    ids, keep = pad_left(task.prompts, task.pad, network.device)
     drawings: list[Drawing] = []
 
-    def choose(scores: Tensor) -> Tensor:
+    def choose(logits: Tensor) -> Tensor:
         if not drawings:  # the output layer may be wider than the tokenizer's vocabulary
-            settings = (task.seeds, task.stops, task.banned, scores.shape[1])
-            drawings.append(Drawing(task.sampling, ids, keep, *settings))
-        return drawings[0].choose(scores)
+            padded = pad_right(task.prompts, task.pad, network.device)
+            drawings.append(Drawing(task, *padded, logits.shape[1]))
+        return drawings[0].choose(logits)
 
-    return _generate(network, ids, keep, [_leave(choose)], task.stops, task.pad, task.sampling.most)
-
-
-def _leave(choose: Callable[[Tensor], Tensor]) -> Processor:
-    """A processor that leaves the chosen token of each row alone."""
-
-    def process(_: Tensor, scores: Tensor) -> Tensor:
-        return torch.full_like(scores, -math.inf).scatter(1, choose(scores)[:, None], 0.0)
-
-    return process
+    return _generate(network, task.prompts, (), task.stops, task.pad, task.sampling.most, choose)
 
 
 def _generate(
     network: Any,
-    ids: Tensor,
-    keep: Tensor,
-    processors: list[Processor],
+    prompts: Sequence[Sequence[int]],
+    lead: Sequence[int],
     stops: Collection[int],
     pad: int,
     most: int,
-    decoder_ids: Tensor | None = None,
+    choose: Callable[[Tensor], Tensor],
 ) -> list[list[int]]:
-    """The new tokens of each row."""
+    """The new tokens of each row up to its end; `choose` takes one a row from logits (rows, vocabulary)."""
     library = load_transformers()
-    lead = {} if decoder_ids is None else {"decoder_input_ids": decoder_ids}
-    first = None if decoder_ids is None else int(decoder_ids[0, 0])
-    with _plain_settings(library, network, first, stops, pad, most):
-        listed = library.LogitsProcessorList(processors)
-        found = network.generate(ids, attention_mask=keep, logits_processor=listed, **lead)
-    read = ids if decoder_ids is None else decoder_ids
-    written: list[list[int]] = found[:, read.shape[1] :].tolist()
-    return written
+    pad_rows = pad_right if lead else pad_left  # an encoder has no positions before 0
+    ids, keep = pad_rows(prompts, pad, network.device)
+    more = {"decoder_input_ids": torch.tensor([list(lead)] * len(ids), device=ids.device)} if lead else {}
 
+    def process(_: Tensor, logits: Tensor) -> Tensor:
+        """Leaves the chosen token of each row as the only possible one."""
+        return torch.full_like(logits, -math.inf).scatter(1, choose(logits)[:, None], 0.0)
 
-@contextmanager
-def _plain_settings(
-    library: Any, network: Any, start: int | None, stops: Collection[int], pad: int, most: int
-) -> Iterator[None]:
-    """Within, the network's generation settings say nothing but what ends a reply."""
     holder = network.get_base_model() if hasattr(network, "get_base_model") else network  # under an adapter
     own = holder.generation_config
     holder.generation_config = library.GenerationConfig(
@@ -129,13 +96,15 @@ def _plain_settings(
         eos_token_id=sorted(stops),
         pad_token_id=pad,
         bos_token_id=own.bos_token_id,
-        decoder_start_token_id=start,
+        decoder_start_token_id=lead[0] if lead else None,
         cache_implementation=getattr(own, "cache_implementation", None),
     )
     try:
-        yield
+        processors = library.LogitsProcessorList([process])
+        found = network.generate(ids, attention_mask=keep, logits_processor=processors, **more)
     finally:
         holder.generation_config = own
+    return [_until(row, stops) for row in found[:, len(lead) or ids.shape[1] :].tolist()]
 
 
 def _until(ids: list[int], stops: Collection[int]) -> list[int]:

@@ -1,4 +1,7 @@
-"""A KV cache in fixed slots: filled by a batch of prompts, then written one slot after another."""
+"""KV caches: those of any release of transformers, and one in fixed slots for a batch that is continued.
+
+The slots are filled by the prompts; then the new tokens of all rows are written to one slot after another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.transformer.memory import MOST_TOKENS, PASS_TOKENS, parts_of
-from backtalk.models.transformer.scoring import before_output
+from backtalk.models.transformer.scoring import run_at
 
 
 class Layers(NamedTuple):
@@ -22,11 +25,11 @@ class Layers(NamedTuple):
 
 
 class Storage:
-    """One block of memory for the caches of all batches, one after the other."""
+    """One block of memory that all batches use in turn for their caches."""
 
     def __init__(self, let_go: Callable[[], None] = lambda: None) -> None:
-        """`let_go` is called before the block is replaced, so that nothing keeps the old one."""
-        self._memory: Tensor | None = None
+        """`let_go` is called before the block is replaced, to drop references to it."""
+        self._memory = torch.zeros(0)
         self._let_go = let_go
 
     def layers(self, like: Layers, rows: int, slots: int) -> Layers:
@@ -34,87 +37,58 @@ class Storage:
         both = [*like.keys, *like.values]
         shapes = [(rows, value.shape[1], slots, value.shape[3]) for value in both]
         sizes = [math.prod(shape) for shape in shapes]
-        memory = self._at_least(sum(sizes), both[0])
-        split = torch.split(memory[: sum(sizes)], sizes)
+        own, new = self._memory, both[0]
+        if own.numel() < sum(sizes) or (own.dtype, own.device) != (new.dtype, new.device):
+            del own
+            self._memory = new.new_zeros(0)  # the old and the new block may not fit together
+            self._let_go()
+            self._memory = new.new_zeros(sum(sizes))
+        split = torch.split(self._memory[: sum(sizes)], sizes)
         found = [part.view(shape) for part, shape in zip(split, shapes, strict=True)]
-        half = len(like.keys)
-        return Layers(found[:half], found[half:])
+        return Layers(found[: len(like.keys)], found[len(like.keys) :])
 
     def clear(self) -> None:
         """Overwrites NaN, which no mask hides."""
-        if self._memory is not None:
-            self._memory.zero_()
-
-    def _at_least(self, count: int, like: Tensor) -> Tensor:
-        memory = self._memory
-        if (
-            memory is None
-            or memory.numel() < count
-            or (memory.dtype, memory.device) != (like.dtype, like.device)
-        ):
-            self._memory = memory = None  # both may not fit
-            self._let_go()
-            self._memory = memory = torch.zeros(count, dtype=like.dtype, device=like.device)
-        return memory
+        self._memory.zero_()
 
 
-class Prompts(NamedTuple):
-    """The distinct prompts of a batch, the longest first, and the rows that have them."""
-
-    ids: Tensor
-    """(prompts, length), padded on the right."""
-    keep: Tensor
-    """(prompts, length): 1 where it is not padding."""
-    widths: Sequence[int]
-    """The least width at which each is read."""
-    whose: Sequence[int]
-    """Which prompt each row has."""
-
-
-def read_prompts(network: Any, given: Prompts, most: int, storage: Storage) -> tuple[Tensor, Layers]:
+def read_prompts(
+    network: Any,
+    ids: Tensor,
+    keep: Tensor,
+    widths: Sequence[int],
+    whose: Sequence[int],
+    most: int,
+    storage: Storage,
+) -> tuple[Tensor, Layers]:
     """The float32 logits after the prompt of each row (rows, vocabulary), and a cache with room for `most`
-    more tokens. Each prompt is read once, in parts of similar length."""
-    device = given.ids.device
+    more tokens.
+
+    `ids` and `keep` are (prompts, length), the longest prompt first, padded on the right, where a causal
+    network does not see it. Each prompt is read once, in parts of similar length, at least `widths` wide.
+    Row r has the prompt `whose[r]`.
+    """
     # Copied to the GPU before the first pass: a later copy would wait for the pass.
-    order = sorted(range(len(given.whose)), key=given.whose.__getitem__)
-    rows, whose = torch.tensor(order, device=device), torch.tensor(given.whose, device=device)
-    last = given.keep.sum(1) - 1
+    order = sorted(range(len(whose)), key=whose.__getitem__)
+    rows, prompt_of = torch.tensor(order, device=ids.device), torch.tensor(whose, device=ids.device)
+    last = keep.sum(1) - 1
     layers: Layers | None = None
     logits = []
-    for start, stop in parts_of(given.widths, MOST_TOKENS[device.type], PASS_TOKENS[device.type]):
-        ids = given.ids[start:stop, : given.widths[start]].contiguous()
-        found, read = _read(network, ids, last[start:stop])
+    for start, stop in parts_of(widths, MOST_TOKENS[ids.device.type], PASS_TOKENS[ids.device.type]):
+        part = ids[start:stop, : widths[start]].contiguous()
+        places = last[start:stop] + torch.arange(len(part), device=ids.device) * part.shape[1]
+        _, found, past = run_at(network, {"input_ids": part, "use_cache": True}, places)
         logits.append(found)
+        read = layers_of(past)
         if layers is None:
-            layers = storage.layers(read, len(order), given.ids.shape[1] + most)
-        first, behind = (bisect_left(order, place, key=given.whose.__getitem__) for place in (start, stop))
-        _hand_out(read, layers, rows[first:behind], whose[rows[first:behind]] - start)
-        del read  # before the next part is read
+            layers = storage.layers(read, len(order), ids.shape[1] + most)
+        own = rows[slice(*(bisect_left(order, prompt, key=whose.__getitem__) for prompt in (start, stop)))]
+        from_prompt = prompt_of[own] - start
+        for wide, value in zip([*layers.keys, *layers.values], [*read.keys, *read.values], strict=True):
+            wide[:, :, : value.shape[2]].index_copy_(0, own, value.index_select(0, from_prompt))
+        del past, read, value  # before the next part is read
     assert layers is not None
-    return torch.cat(logits).index_select(0, whose).float(), layers
-
-
-def _read(network: Any, ids: Tensor, last: Tensor) -> tuple[Tensor, Layers]:
-    """The logits at `last` (prompts,) -> (prompts, vocabulary), and the whole cache. Padding is on the right,
-    where a causal network does not see it."""
-    rows = torch.arange(len(ids), device=ids.device)
-    picked = False
-
-    def pick(hidden: Tensor) -> Tensor:
-        nonlocal picked
-        picked = True
-        return hidden[rows, last][:, None]  # (prompts, 1, hidden)
-
-    with before_output(network, pick):
-        found = network(input_ids=ids, use_cache=True)
-    logits = found.logits[:, 0] if picked else found.logits[rows, last]
-    return logits, layers_of(found.past_key_values)
-
-
-def _hand_out(read: Layers, layers: Layers, rows: Tensor, whose: Tensor) -> None:
-    """Copies the caches of prompts `whose` to the first slots of `rows`."""
-    for wide, value in zip([*layers.keys, *layers.values], [*read.keys, *read.values], strict=True):
-        wide[:, :, : value.shape[2]].index_copy_(0, rows, value.index_select(0, whose))
+    return torch.cat(logits).index_select(0, prompt_of).float(), layers
 
 
 def layers_of(past: Any) -> Layers:
@@ -139,11 +113,11 @@ def cache_in_slots(layers: Layers, place: Tensor) -> Any:
 
 
 def own_cache(
-    update: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]], length: int, seen: Callable[[int], int]
+    add: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]], length: int, seen: Callable[[int], int]
 ) -> Any:
-    """A transformers cache that stores nothing itself, since releases differ in how they store. `update`
-    takes new keys and values of a layer and returns all of them, `length` is the number of earlier tokens,
-    `seen` gives the slots that so many new tokens see."""
+    """A transformers cache that stores nothing itself, since releases differ in how they store. `add` takes
+    new keys and values of a layer and returns all of them, `length` is the number of earlier tokens, and
+    `seen` gives the number of slots that so many new tokens see."""
     from transformers import Cache
 
     kind: Any = Cache
@@ -165,5 +139,4 @@ def own_cache(
             # Some releases pass the number of queries, others their positions.
             return seen(query if isinstance(query, int) else len(query)), 0
 
-    add = update
     return Own()

@@ -54,7 +54,7 @@ class TransformerModel(TextTransformer):
     def _scorer(self) -> TriggerScorer:
         lead = self._tensor(self.prompts.lead) if self.is_encoder_decoder else None
         around = (self._tensor(self._slot.before), self._tensor(self._slot.after))
-        return TriggerScorer(self._reader, PromptLayout(*around, lead), self.footprint)
+        return TriggerScorer(self._reader, PromptLayout(*around, lead))
 
     @cached_property
     def language_model(self) -> TransformerLanguageModel | None:
@@ -63,7 +63,7 @@ class TransformerModel(TextTransformer):
             return None
         before = judge.prompts.text_ids("")[0] or [judge.prompts.end]
         reader = self._reader if judge is self else LogitReader(judge.network, self.count)
-        return TransformerLanguageModel(reader, self._tensor(before), judge.footprint)
+        return TransformerLanguageModel(reader, self._tensor(before))
 
     @property
     def tokens_read(self) -> int:

@@ -1,9 +1,11 @@
-"""Dialogues as token ids: by a chat template, turn by turn, as running text, or for an encoder."""
+"""The prompt of a dialogue as token ids: by a chat template, as plain turns, as running text, or for an
+encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from backtalk.errors import InputError
@@ -11,7 +13,7 @@ from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
 
 MARK = "backtalkmark"
-"""Stands for a text where the template's own words are looked for."""
+"""Replaces a text to find the template's own words around it."""
 SETTINGS = {"date_string": "26 Jul 2024", "enable_thinking": False}
 """Variables of chat templates: a fixed date, so that a run can be repeated, and no thinking aloud."""
 
@@ -20,7 +22,8 @@ Messages = list[dict[str, str]]
 
 class Prompts:
     """Plain turns, as DialoGPT was trained: each turn is followed by the end-of-text token. A system prompt
-    is the first turn."""
+    is the first turn. With `running` a dialogue is one running text without ends of turn, as a causal model
+    reads it that plays with a learnt adversary (searches/ast/conversation.py)."""
 
     end: int
     """The end-of-turn token."""
@@ -29,8 +32,8 @@ class Prompts:
     lead: tuple[int, ...] = ()
     """Tokens that a decoder reads before the reply; none for a causal model."""
 
-    def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
-        self._tokenizer, self._system = tokenizer, system
+    def __init__(self, tokenizer: Any, system: str, stops: Collection[int], running: bool = False) -> None:
+        self._tokenizer, self._system, self._running = tokenizer, system, running
         self._first, self._last = special_around(tokenizer)
         self._end_with(end_of_text(tokenizer, stops), stops)
 
@@ -39,18 +42,22 @@ class Prompts:
 
     def prompt_ids(self, dialogue: Dialogue) -> list[int]:
         texts = [self._system] * bool(self._system) + [turn.text for turn in dialogue]
-        return [*self._first, *(token for text in texts for token in [*self._ids(text), self.end])]
+        turns = ([*ids, *[self.end] * (not self._running)] for ids in token_ids(self._tokenizer, texts))
+        return [*self._first, *chain(*turns)] or [self.end]
 
     def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """`prompt_ids` of dialogues of one utterance, in one call of the tokenizer."""
         before = self.prompt_ids(()) if self._system else self._first
-        return [[*before, *ids, self.end] for ids in cut(self._tokenizer, texts, add_special_tokens=False)]
+        after = [self.end] * (not self._running)
+        return [[*before, *ids, *after] or [self.end] for ids in token_ids(self._tokenizer, texts)]
 
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """The numbers of tokens at the start and at the end of a prompt that stay when it is truncated."""
         return len(self._first), 0
 
     def reply_ids(self, text: str) -> list[int]:
+        if self._running:
+            return self._ids(text if text[:1].isspace() else f" {text}") or [self.end]
         return [*self._ids(text.strip()), self.end]
 
     def text_ids(self, text: str) -> tuple[list[int], list[int]]:
@@ -58,31 +65,13 @@ class Prompts:
         return self._first or [self.end], self._ids(text.strip())
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-
-class RunningPrompts(Prompts):
-    """A dialogue as one running text without ends of turn: how a causal model that a learnt adversary plays
-    with reads it (searches/ast/conversation.py)."""
-
-    def prompt_ids(self, dialogue: Dialogue) -> list[int]:
-        texts = [self._system] * bool(self._system) + [turn.text for turn in dialogue]
-        return [*self._first, *(token for text in texts for token in self._ids(text))] or [self.end]
-
-    def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        before = self.prompt_ids(()) if self._system else self._first
-        rows = cut(self._tokenizer, texts, add_special_tokens=False)
-        return [[*before, *ids] or [self.end] for ids in rows]
-
-    def reply_ids(self, text: str) -> list[int]:
-        return self._ids(text if text[:1].isspace() else f" {text}") or [self.end]
+        return token_ids(self._tokenizer, [text])[0]
 
 
 class ChatPrompts(Prompts):
-    """The model's own chat template, which writes every special token. Where it has no system role, the
-    system prompt stands before the first utterance. A reply is tokenised behind the prompt and ends with the
-    first special token that the template puts behind a reply."""
+    """The model's own chat template, which writes every special token. If it has no system role, the system
+    prompt is put before the first utterance. A reply is tokenised behind the prompt and ends with the first
+    special token that the template puts behind a reply."""
 
     def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
         self._tokenizer, self._system = tokenizer, system
@@ -105,12 +94,12 @@ class ChatPrompts(Prompts):
             return [self.prompt_ids((Turn("user", text),)) for text in texts]
         left, right = around
         rows = [f"{left}{text.strip() if strips else text}{right}" for text in texts]
-        return cut(self._tokenizer, rows, add_special_tokens=False)
+        return token_ids(self._tokenizer, rows)
 
     @cached_property
     def _around_user(self) -> tuple[tuple[str, str] | None, bool]:
-        """The template's text around a user's only utterance, and whether it strips the utterance; None
-        where it changes the utterance in any other way."""
+        """The template's text around a user's only utterance, and whether it strips the utterance; None if it
+        changes the utterance in any other way."""
 
         def asked(text: str) -> str:
             return self._render(_message("user", text), reply_follows=True)
@@ -171,9 +160,9 @@ class ChatPrompts(Prompts):
 
 
 class EncoderPrompts(Prompts):
-    """What the encoder of an encoder-decoder model reads: one turn as it is; several turns as BlenderBot was
-    trained (two blanks between, one before the user's), by the chat template, or a line each. The decoder
-    starts with the special tokens that the tokenizer writes before a reply (`lead`)."""
+    """The input of an encoder: one turn as it is; several turns as BlenderBot was trained (two blanks
+    between, one before the user's), by the chat template, or a line each. The decoder starts with the special
+    tokens that the tokenizer writes before a reply (`lead`)."""
 
     def __init__(
         self,
@@ -195,13 +184,12 @@ class EncoderPrompts(Prompts):
         texts = [turn.text for turn in dialogue]
         if self._blenderbot and len(dialogue) > 1:
             texts = [" " * (turn.role == "user") + turn.text for turn in dialogue]
-        ids: list[int] = self._tokenizer(self._joined(texts))["input_ids"]
-        return ids
+        return token_ids(self._tokenizer, [self._joined(texts)], special=True)[0]
 
     def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._chat is not None:
             return self._chat.first_ids(texts)
-        return cut(self._tokenizer, [self._joined([text]) for text in texts])
+        return token_ids(self._tokenizer, [self._joined([text]) for text in texts], special=True)
 
     def _joined(self, texts: list[str]) -> str:
         between = "  " if self._blenderbot else "\n"
@@ -240,21 +228,18 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
             raise InputError(f"the config of {name} has no decoder_start_token_id; add it")
         blenderbot = str(config.model_type).startswith("blenderbot")
         return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, blenderbot)
-    if options.template == "text":
-        return RunningPrompts(tokenizer, options.system, stops)
-    return chat or Prompts(tokenizer, options.system, stops)
+    return chat or Prompts(tokenizer, options.system, stops, running=options.template == "text")
 
 
-def cut(tokenizer: Any, texts: Sequence[str], **settings: Any) -> list[list[int]]:
-    """The tokens of many texts, in one call."""
-    ids: list[list[int]] = tokenizer(list(texts), **settings)["input_ids"] if texts else []
+def token_ids(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+    """The tokens of many texts in one call, with the tokenizer's `special` tokens around each or without."""
+    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
     return ids
 
 
 def special_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special tokens that the tokenizer puts before and behind a text."""
-    around: list[int] = tokenizer("hello")["input_ids"]
-    alone: list[int] = tokenizer("hello", add_special_tokens=False)["input_ids"]
+    (around,), (alone,) = (token_ids(tokenizer, ["hello"], special) for special in (True, False))
     for start in range(len(around) - len(alone) + 1):
         if around[start : start + len(alone)] == alone:
             return around[:start], around[start + len(alone) :]

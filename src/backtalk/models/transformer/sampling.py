@@ -1,9 +1,8 @@
-"""How a turn is sampled when a text is continued: temperature, nucleus, a penalty on what was said already.
+"""Samples the tokens of a continued text: temperature, nucleus and a penalty on tokens already in the text.
 
-As the library's own settings do it, but a row depends on its own seed alone: one uniform number a token is
-drawn beforehand, and padding never counts as said. The nucleus is looked for among the likeliest `NUCLEUS`
-tokens, which spares sorting the vocabulary for every token; where they do not reach `top_p`, they are it.
-Nothing here waits for a GPU, so that it can be part of a CUDA graph.
+The rules are those of transformers, with two differences: a row depends on its own seed alone (one uniform
+number a token, drawn beforehand), and the nucleus is searched among the likeliest `NUCLEUS` tokens, which
+avoids sorting the vocabulary. Nothing here waits for a GPU, so that it can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,47 +22,50 @@ NUCLEUS = 1024
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How a turn is drawn."""
+    """How the tokens of a turn are sampled."""
 
     temperature: float = 0.7
-    """0 takes the likeliest token, always."""
+    """0 takes the likeliest token."""
     top_p: float = 0.7
-    """The likeliest tokens that together reach this probability are drawn from."""
+    """Samples from the likeliest tokens that together reach this probability."""
     repetition_penalty: float = 1.1
-    """What the logits of tokens are divided by (or, below 0, multiplied by) that stand in the text."""
+    """Divides positive logits of tokens that are in the text, and multiplies negative ones."""
     least: int = 2
-    """New tokens before the end may come."""
+    """New tokens before the end of turn is allowed."""
     most: int = 24
-    """New tokens."""
+    """New tokens at most."""
+
+
+class Task(NamedTuple):
+    """A batch of texts to continue."""
+
+    prompts: Sequence[Sequence[int]]
+    seeds: Sequence[int]
+    sampling: SamplingConfig
+    stops: Collection[int]
+    banned: Collection[int]
+    """Tokens that are never sampled."""
+    pad: int
 
 
 class Drawing:
-    """The state of a batch while its rows are written: what was said, and the numbers to draw with."""
+    """The sampling state of a batch: the tokens of each text so far, and the numbers to draw with."""
 
-    def __init__(
-        self,
-        sampling: SamplingConfig,
-        ids: Tensor,
-        keep: Tensor,
-        seeds: Sequence[int],
-        stops: Collection[int],
-        banned: Collection[int],
-        vocabulary: int,
-    ) -> None:
-        """`ids` and `keep` are (rows, length); `banned` tokens are never said."""
+    def __init__(self, task: Task, ids: Tensor, keep: Tensor, vocabulary: int) -> None:
+        """`ids` and `keep` (1 at tokens, 0 at padding) are (rows, length)."""
         device = ids.device
-        self.sampling = sampling
+        self.sampling = task.sampling
         self.step = torch.zeros(1, dtype=torch.long, device=device)
-        self.numbers = uniform(seeds, sampling.most, device)  # (rows, steps)
+        self.numbers = uniform(task.seeds, task.sampling.most, device)  # (rows, steps)
         self.said = torch.zeros(len(ids), vocabulary, dtype=torch.bool, device=device)
-        # Padding stands for a token that was said.
+        # Padding repeats a token of its row.
         some = ids.gather(1, keep.long().argmax(1, keepdim=True))
         self.said.scatter_(1, torch.where(keep.bool(), ids, some), True)
-        self.never = _marked(banned, vocabulary, device)
-        self.ends = _marked(stops, vocabulary, device)
+        self.never = _marked(task.banned, vocabulary, device)
+        self.ends = _marked(task.stops, vocabulary, device)
 
     def choose(self, logits: Tensor) -> Tensor:
-        """(rows, vocabulary) -> (rows,): the next token, which counts as said from now on."""
+        """(rows, vocabulary) -> (rows,): samples the next token of each row."""
         never = self.never | (self.ends & (self.step < self.sampling.least))
         drawn = pick(logits, self.said, never, self.numbers.index_select(1, self.step)[:, 0], self.sampling)
         self.said.scatter_(1, drawn[:, None], True)
@@ -82,15 +85,13 @@ def pick(logits: Tensor, said: Tensor, never: Tensor, numbers: Tensor, sampling:
         return logits.argmax(1)
     logits = logits / sampling.temperature
     size = logits.shape[1]
-    best, index = logits.topk(
-        size if sampling.top_p >= 1 else min(NUCLEUS, size), dim=1
-    )  # the likeliest first
+    best, index = logits.topk(size if sampling.top_p >= 1 else min(NUCLEUS, size), dim=1)  # falling
     chances = (best.double() - logits.logsumexp(1, keepdim=True)).exp()  # (rows, k)
     cumulated = chances.cumsum(1)
-    inside = (cumulated - chances) < sampling.top_p  # the first always is
+    inside = (cumulated - chances) < sampling.top_p  # always true for the first
     total = torch.where(inside, chances, 0.0).sum(1)
     place = (cumulated <= (numbers * total)[:, None]).sum(1)
-    place = torch.minimum(place, inside.sum(1) - 1)  # rounding must not lead out of the nucleus
+    place = torch.minimum(place, inside.sum(1) - 1)  # rounding must not leave the nucleus
     return index.gather(1, place[:, None])[:, 0]
 
 

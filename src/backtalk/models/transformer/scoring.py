@@ -1,14 +1,13 @@
-"""Log-probabilities of given tokens: the output layer reads only the positions that are asked for.
+"""Log-probabilities of given tokens: the output layer reads only the positions that are needed.
 
-A hook picks these positions out of the last hidden states just before the output layer, so whatever an
-architecture does to its logits afterwards (scales, caps, biases) is still done, and no tensor of
+A hook picks these positions out of the last hidden states just before the output layer. So changes that an
+architecture makes to its logits afterwards (scales, caps, biases) still happen, and no tensor of
 (batch, length, vocabulary) is made. Rows are padded on the right, where a causal model can't see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,14 +18,14 @@ from torch.nn import functional as F
 
 from backtalk.models.device import wide
 from backtalk.models.lstm.softmax import target_scores
-from backtalk.models.transformer.memory import run_parts
+from backtalk.models.transformer.memory import Footprint, footprint, run_parts
 
 CLOSE, CLOSE_IN_HALF = 1e-5, 1e-2
-"""How near the output layer's product has to be to the network's own logits, also in 16 bits."""
+"""Largest distance of the output layer's product from the network's own logits, in 32 and in 16 bits."""
 
 
 class Row(NamedTuple):
-    """A prompt and the tokens whose probabilities are asked for, the end of turn last."""
+    """A prompt and the reply tokens to score, the end of turn last."""
 
     prompt: list[int]
     reply: list[int]
@@ -45,23 +44,17 @@ class Batch(NamedTuple):
     """Reply tokens of each row."""
 
 
-def causal_batch(rows: Sequence[Row], pad: int, device: torch.device) -> Batch:
-    ids, keep = pad_right([[*row.prompt, *row.reply[:-1]] for row in rows], pad, device)
-    firsts = [len(row.prompt) - 1 for row in rows]
-    return _batch({"input_ids": ids, "attention_mask": keep}, rows, firsts, device)
-
-
-def encoder_batch(rows: Sequence[Row], lead: Sequence[int], pad: int, device: torch.device) -> Batch:
-    ids, keep = pad_right([row.prompt for row in rows], pad, device)
-    written, _ = pad_right([[*lead, *row.reply[:-1]] for row in rows], pad, device)
-    inputs = {"input_ids": ids, "attention_mask": keep, "decoder_input_ids": written}
-    return _batch(inputs, rows, [len(lead) - 1] * len(rows), device)
-
-
-def _batch(inputs: dict[str, Tensor], rows: Sequence[Row], firsts: list[int], device: torch.device) -> Batch:
-    length = inputs.get("decoder_input_ids", inputs["input_ids"]).shape[1]
+def make_batch(rows: Sequence[Row], pad: int, device: torch.device, lead: Sequence[int] = ()) -> Batch:
+    """`lead` is read by the decoder of an encoder-decoder network before a reply; empty for a causal one."""
+    replies = [[*lead, *row.reply[:-1]] for row in rows]
+    read = [row.prompt if lead else [*row.prompt, *reply] for row, reply in zip(rows, replies, strict=True)]
+    ids, keep = pad_right(read, pad, device)
+    inputs, length = {"input_ids": ids, "attention_mask": keep}, ids.shape[1]
+    if lead:
+        inputs["decoder_input_ids"], _ = pad_right(replies, pad, device)
+        length = inputs["decoder_input_ids"].shape[1]
+    starts = [number * length + len(lead or row.prompt) - 1 for number, row in enumerate(rows)]
     lengths = [len(row.reply) for row in rows]
-    starts = [number * length + first for number, first in enumerate(firsts)]
     places = [start + t for start, count in zip(starts, lengths, strict=True) for t in range(count)]
     targets = [token for row in rows for token in row.reply]
     return Batch(inputs, torch.tensor(places, device=device), torch.tensor(targets, device=device), lengths)
@@ -81,39 +74,31 @@ def token_log_probs(network: Any, batch: Batch) -> Tensor:
 def run_at(
     network: Any, inputs: dict[str, Any], places: Tensor, whole: bool = True
 ) -> tuple[Tensor | None, Tensor, Any]:
-    """Hidden states (tokens, H) at `places`, None where the network hides them; the logits of all these or,
-    unless `whole`, of the first alone; and the KV cache where `use_cache` asks for it."""
+    """The hidden states (tokens, H) at `places`, None if the network does not call its output layer; their
+    logits, of the first alone unless `whole`; and the KV cache if `inputs` has `use_cache`."""
     hidden: Tensor | None = None
 
-    def pick(given: Tensor) -> Tensor:
+    def pick(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         nonlocal hidden
-        hidden = given.flatten(0, 1).index_select(0, places)
-        return (hidden if whole else hidden[:1])[None]  # (1, tokens, H)
+        hidden = given[0].flatten(0, 1).index_select(0, places)
+        return (hidden if whole else hidden[:1])[None], *given[1:]  # (1, tokens, H)
 
-    with before_output(network, pick):
+    output = network.get_output_embeddings()
+    hook = None if output is None else output.register_forward_pre_hook(pick)
+    try:
         found = network(**{"use_cache": False, **inputs})
+    finally:
+        if hook is not None:
+            hook.remove()
     logits = found.logits.flatten(0, 1).index_select(0, places) if hidden is None else found.logits[0]
     return hidden, logits, found.past_key_values if inputs.get("use_cache") else None
 
 
-@contextmanager
-def before_output(network: Any, pick: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within, the output layer reads what `pick` makes of its input. A network that multiplies by the output
-    weights itself never calls it."""
-    output = network.get_output_embeddings()
-    if output is None:
-        yield
-        return
-    hook = output.register_forward_pre_hook(lambda _, given: (pick(given[0]), *given[1:]))
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def pad_right(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(batch, length) ids and their attention mask."""
-    width = max(map(len, rows))
+def pad_right(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device, width: int = 0
+) -> tuple[Tensor, Tensor]:
+    """(batch, length) ids, at least `width` long, and their attention mask."""
+    width = max(width, *map(len, rows))
     whole = np.array([[*row, *[pad] * (width - len(row))] for row in rows], dtype=np.int64)
     ids = torch.from_numpy(whole).to(device)  # lists of lists take several times longer
     lengths = torch.tensor([len(row) for row in rows], device=device)
@@ -136,8 +121,8 @@ class TokenCount:
 class LogitReader:
     """Runs one network for logits at given positions, and scores of tokens there.
 
-    Where the logits are the output layer's product and nothing else, which the first call finds out, the
-    network makes those of one position only, and the rest is done with the log-sum-exp folded in
+    The first call finds out whether the logits are the output layer's product and nothing else. If so, the
+    network computes the logits of one position only, and the rest is done with the log-sum-exp folded in
     (lstm/softmax.py): no logits are stored. Otherwise the network's own logits are used.
     """
 
@@ -145,75 +130,46 @@ class LogitReader:
         self.network, self.count = network, count
         self.is_linear: bool | None = None
         """Whether the logits are the output layer's product; None before the first call."""
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.network.device)
+        self.need: Footprint = footprint(network.config, network.dtype.itemsize)
 
     def scores(self, inputs: dict[str, Any], places: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
         """(tokens,) each: log P, at least in float32, and "is the argmax" of `goals` (tokens,), predicted at
         `places` (tokens,) of the flattened (rows, length) that the decoder reads."""
-        hidden, logits, _ = self._run(inputs, places, whole=not self.is_linear)
+        hidden, logits, _ = self.run(inputs, places, whole=not self.is_linear)
+        layer = self.network.get_output_embeddings()
         if self.is_linear is None:
-            self.is_linear = self._is_product(hidden, logits)
+            self.is_linear = hidden is not None and _is_product(layer, hidden, logits)
         if self.is_linear and hidden is not None:
-            return target_scores(hidden, self.network.get_output_embeddings(), goals)
+            return target_scores(hidden, layer, goals)
         chosen = logits.gather(1, goals[:, None]).squeeze(1)
         dtype = wide(logits.dtype)
         return chosen.to(dtype) - logits.to(dtype).logsumexp(1), chosen >= logits.amax(1)
 
-    def logits(self, inputs: dict[str, Any], places: Tensor) -> tuple[Tensor, Any]:
-        """(tokens, vocabulary) at `places`, and the KV cache. Differentiable."""
-        _, logits, past = self._run(inputs, places, whole=True)
-        return logits, past
-
     def log_softmax(self, inputs: dict[str, Any], places: Tensor) -> Tensor:
         """(tokens, vocabulary), at least in float32. Differentiable."""
-        logits, _ = self.logits(inputs, places)
+        logits = self.run(inputs, places)[1]
         return logits.to(wide(logits.dtype)).log_softmax(1)
 
-    def past(self, ids: Tensor) -> Any:
-        """The KV cache of (rows, length) ids."""
-        first = torch.zeros(1, dtype=torch.long, device=ids.device)
-        return self._run({"input_ids": ids, "use_cache": True}, first, whole=False)[2]
-
-    def in_parts(
-        self, rows: int, length: int, cost: Callable[[int, int], int], work: Callable[[slice], Tensor]
-    ) -> Tensor:
-        """The results of `work` on slices of the rows that fit the memory, concatenated."""
-        found: list[Tensor] = []
-        run_parts(rows, length, cost, lambda start, stop: found.append(work(slice(start, stop))), self.device)
-        return torch.cat(found)
-
-    def _run(self, inputs: dict[str, Any], places: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Any]:
+    def run(
+        self, inputs: dict[str, Any], places: Tensor, whole: bool = True
+    ) -> tuple[Tensor | None, Tensor, Any]:
+        """`run_at`, with the tokens counted."""
         found = run_at(self.network, inputs, places, whole)
         read = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
         written = inputs.get("decoder_input_ids")
         self.count.tokens += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))
         return found
 
-    def _is_product(self, hidden: Tensor | None, logits: Tensor) -> bool:
-        layer = self.network.get_output_embeddings()
-        if hidden is None or type(layer) is not nn.Linear:
-            return False
-        product = F.linear(hidden[None], layer.weight, layer.bias)[0]
-        near = CLOSE if logits.dtype in (torch.float32, torch.float64) else CLOSE_IN_HALF
-        return product.shape == logits.shape and torch.allclose(product, logits, atol=near, rtol=near)
+    def in_parts(self, rows: int, length: int, row_bytes: int, work: Callable[[slice], Tensor]) -> Tensor:
+        """The results of `work` on slices of the rows that fit the memory, concatenated."""
+        found: list[Tensor] = []
+        run_parts(rows, length, row_bytes, lambda part: found.append(work(part)), self.network.device)
+        return torch.cat(found)
 
 
-def embedding_gradient(network: Any, ids: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
-    """(rows, length, size): the gradient of `total` with respect to the embedded `ids`."""
-    with torch.enable_grad():
-        embedded: Tensor = network.get_input_embeddings()(ids).detach().requires_grad_()
-        gradient: Tensor = torch.autograd.grad(total(embedded), embedded)[0]
-    return gradient
-
-
-def to_one_hot(network: Any, gradient: Tensor) -> Tensor:
-    """(..., size) -> (..., vocabulary): the embedding is linear in the one-hot input, so the gradient of the
-    embedded tokens times the table of all embedded tokens is the one-hot gradient."""
-    embed = network.get_input_embeddings()
-    table: Tensor = embed.weight.detach()
-    if type(embed) is not nn.Embedding:  # some scale what they look up
-        table = embed(torch.arange(len(table), device=table.device)).detach()
-    return gradient @ table.t()
+def _is_product(layer: Any, hidden: Tensor, logits: Tensor) -> bool:
+    if type(layer) is not nn.Linear:
+        return False
+    product = F.linear(hidden[None], layer.weight, layer.bias)[0]
+    near = CLOSE if logits.dtype in (torch.float32, torch.float64) else CLOSE_IN_HALF
+    return product.shape == logits.shape and torch.allclose(product, logits, atol=near, rtol=near)

@@ -21,7 +21,7 @@ from backtalk.errors import InputError, short_reason
 from backtalk.models.folder import sha256, write_json
 from backtalk.models.transformer.library import cache_folder, file_hash, load_transformers, release
 from backtalk.models.transformer.prompts import make_prompts
-from backtalk.models.transformer.scoring import Row, causal_batch, token_log_probs
+from backtalk.models.transformer.scoring import Row, make_batch, token_log_probs
 from backtalk.specs.model import ModelOptions
 from backtalk.store.folder import file_lock
 from backtalk.store.typed import read_json
@@ -120,6 +120,6 @@ def _check_copy(folder: Path) -> None:
     network = library.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).float().eval()
     tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     row = Row(*make_prompts("smollm2", network, tokenizer, ModelOptions()).text_ids(SENTENCE))
-    found = token_log_probs(network, causal_batch([row], 0, network.device))
+    found = token_log_probs(network, make_batch([row], 0, network.device))
     if not float(found.mean()) > LEAST:
         raise InputError(f"this transformers reads SmolLM2's file wrongly; {INSTALL}")

@@ -1,24 +1,24 @@
 """Continues texts a token at a time with a KV cache in fixed slots, so that a step is one CUDA graph.
 
-Each distinct prompt is read once, in batches of similar length, padded on the right and without a mask. All
-rows then write their new tokens into the same slots, and a mask hides the padding between. On a GPU a step
+Each distinct prompt is read once, in batches of similar length, padded on the right and without a mask. Then
+all rows write their new tokens into the same slots, and a mask hides the padding between. On a GPU a step
 (network and sampling) is captured once for each shape; nothing is read back before the last token. The first
-batch is checked against a plain forward pass; a network that fails the check is left to `generate`.
+batch is checked against a plain forward pass; if the check fails, transformers' `generate` is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from backtalk.models.gpu.graph import FastPath, Graphs, log_prob_distance
 from backtalk.models.transformer.attention import grouped_attention
-from backtalk.models.transformer.kv_slots import Layers, Prompts, Storage, cache_in_slots, read_prompts
-from backtalk.models.transformer.sampling import Drawing, SamplingConfig
-from backtalk.models.transformer.scoring import Row, causal_batch, pad_right, token_logits
+from backtalk.models.transformer.kv_slots import Layers, Storage, cache_in_slots, read_prompts
+from backtalk.models.transformer.sampling import Drawing, Task
+from backtalk.models.transformer.scoring import Row, make_batch, pad_right, token_logits
 
 LEAST = {"cpu": 0, "cuda": 64}
 """Rows and lengths are padded to 1, 1.5, 2, 3, 4, 6 ... times this, for few shapes and graphs; 0: never."""
@@ -28,24 +28,14 @@ WARM_UP = 2
 """Steps before a capture."""
 
 
-class Task(NamedTuple):
-    """A batch of texts to continue."""
-
-    prompts: Sequence[Sequence[int]]
-    seeds: Sequence[int]
-    sampling: SamplingConfig
-    stops: Collection[int]
-    banned: Collection[int]
-    pad: int
-
-
-class Rows:
+class Rows(Drawing):
     """The state of a batch while it is written."""
 
-    def __init__(self, drawing: Drawing, keep: Tensor, layers: Layers) -> None:
+    def __init__(self, task: Task, ids: Tensor, keep: Tensor, vocabulary: int, layers: Layers) -> None:
+        super().__init__(task, ids, keep, vocabulary)
         rows, width = keep.shape
-        most, device, dtype = drawing.sampling.most, keep.device, layers.keys[0].dtype
-        self.drawing, self.layers, self.width = drawing, layers, width
+        most, device, dtype = task.sampling.most, keep.device, layers.keys[0].dtype
+        self.layers, self.width = layers, width
         self.place = torch.full((1,), width - 1, device=device)
         self.position = keep.sum(1, keepdim=True) - 1  # (rows, 1)
         self.token = torch.zeros(rows, 1, dtype=torch.long, device=device)
@@ -56,19 +46,18 @@ class Rows:
 
     def take(self, logits: Tensor) -> None:
         """Samples the next token of each row from logits (rows, vocabulary)."""
-        at = self.drawing.step.clone()
-        self.token.copy_(self.drawing.choose(logits)[:, None])
+        at = self.step.clone()
+        self.token.copy_(self.choose(logits)[:, None])
         self.written.index_copy_(1, at, self.token)
         self.position += 1
         self.place += 1
         self.mask.index_fill_(3, self.place, 0.0)
 
     def state(self) -> list[Tensor]:
-        """All tensors that a batch begins with, but keys and values."""
-        own, drawn = [self.place, self.position, self.token, self.written, self.mask], self.drawing
-        return [*own, drawn.step, drawn.numbers, drawn.said, drawn.never, drawn.ends]
+        """All tensors but the keys and values."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
 
-    def become(self, state: Sequence[Tensor]) -> None:
+    def become(self, state: list[Tensor]) -> None:
         for own, new in zip(self.state(), state, strict=True):
             own.copy_(new)
 
@@ -79,30 +68,42 @@ class Stepper:
     def __init__(self, network: Any) -> None:
         self.network = network
         self.storage = Storage(self._forget_graphs)
-        self.trusted: bool | None = None
-        """Whether its steps agree with a plain forward pass; None before the first batch."""
-        self.why = ""
+        self.steps = FastPath()
+        """Whether the steps agree with a plain forward pass."""
         self._graphs: dict[tuple[Any, ...], tuple[Rows, Callable[[], Tensor]]] = {}
         self._captures = Graphs()
 
     @torch.no_grad()
     def write(self, task: Task) -> list[list[int]] | None:
-        """The new tokens of each row; None if the network must be left to `generate`."""
-        if self.trusted is None:
-            self.trusted = self._is_right(task)
-        return self._write(task)[0] if self.trusted else None
+        """The new tokens of each row; None if `generate` must be used."""
+        if task.sampling.most < 2:  # one token needs no steps
+            return None
+        if self.steps.tries and not self.steps.check(lambda: self._compare(task), self.network.dtype):
+            self._forget_graphs()
+            self.storage = Storage(self._forget_graphs)
+        return self._write(task)[0] if self.steps.on else None
+
+    def _compare(self, task: Task) -> dict[str, float]:
+        """The distance of the last step's logits from those of a plain forward pass."""
+        written, logits = self._write(task)
+        every = -(-len(written) // CHECKED)  # rows of all lengths
+        rows = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)]
+        plain = token_logits(self.network, make_batch(rows[::every], task.pad, self.network.device))
+        found = logits[: len(written) : every].float()
+        return {"log-probability": log_prob_distance(plain.log_softmax(1), found.log_softmax(1))}
 
     def _write(self, task: Task) -> tuple[list[list[int]], Tensor]:
         """The tokens, and the logits of the last one."""
         rows, logits = self._begin(task)
         on_gpu = rows.token.is_cuda
         step: Callable[[], Tensor] = lambda: self._advance(rows)  # noqa: E731
-        if on_gpu and task.sampling.most > 1:
+        if on_gpu:
             rows, step = self._captured(rows)
         count = 1
         while count < task.sampling.most:
-            if not on_gpu and _have_ended(rows.written[:, :count], task.stops):
-                break  # on a GPU the question takes longer than the steps that it saves
+            # On a GPU waiting for the answer takes longer than the steps that it saves.
+            if not on_gpu and bool(rows.ends[rows.written[:, :count]].any(1).all()):
+                break
             logits = step()
             count += 1
         if bool(logits.isnan().any()):  # a mask does not hide NaN keys from the next batch
@@ -113,22 +114,18 @@ class Stepper:
         """Reads the prompts and samples the first tokens."""
         device = self.network.device
         extra = filled(len(task.prompts), device) - len(task.prompts)
-        width = filled(max(map(len, task.prompts)), device)
         prompts = [tuple(prompt) for prompt in task.prompts]
-        different = sorted(dict.fromkeys(prompts), key=len, reverse=True)
-        prompts += different[-1:] * extra  # padding rows share a prompt that is read anyway
-        places = {prompt: place for place, prompt in enumerate(different)}
-        whose = [places[prompt] for prompt in prompts]
-        ids, keep = pad_right([*different, [task.pad] * width], task.pad, device)
-        ids, keep = ids[:-1], keep[:-1]  # the last row was there for its width
+        distinct = sorted(dict.fromkeys(prompts), key=len, reverse=True)
+        prompts += distinct[-1:] * extra  # padding rows share a prompt that is read anyway
+        numbers = {prompt: number for number, prompt in enumerate(distinct)}
+        whose = [numbers[prompt] for prompt in prompts]
+        ids, keep = pad_right(distinct, task.pad, device, filled(len(distinct[0]), device))
         by = max(LEAST[device.type], 1)  # finer: reading is no graph, and padding costs time
-        widths = [max(len(prompt) + -len(prompt) % by, 1) for prompt in different]
-        given = Prompts(ids, keep, widths, whose)
-        logits, layers = read_prompts(self.network, given, task.sampling.most, self.storage)
-        seeds = [*task.seeds, *[0] * extra]
-        ids, keep = ids[whose], keep[whose]  # (rows, width)
-        drawing = Drawing(task.sampling, ids, keep, seeds, task.stops, task.banned, logits.shape[1])
-        rows = Rows(drawing, keep, layers)
+        widths = [max(len(prompt) + -len(prompt) % by, 1) for prompt in distinct]
+        most, storage = task.sampling.most, self.storage
+        logits, layers = read_prompts(self.network, ids, keep, widths, whose, most, storage)
+        task = task._replace(seeds=[*task.seeds, *[0] * extra])
+        rows = Rows(task, ids[whose], keep[whose], logits.shape[1], layers)
         rows.take(logits)
         return rows, logits
 
@@ -148,7 +145,7 @@ class Stepper:
 
     def _captured(self, rows: Rows) -> tuple[Rows, Callable[[], Tensor]]:
         """The batch in the memory that the graph of its shape reads, and the graph."""
-        key = (*rows.mask.shape, rows.width, rows.drawing.sampling)
+        key = (*rows.mask.shape, rows.width, rows.sampling)
         if key not in self._graphs:
             start = [value.clone() for value in rows.state()]
 
@@ -163,29 +160,6 @@ class Stepper:
         own.become(rows.state())
         return own, step
 
-    def _is_right(self, task: Task) -> bool:
-        """Whether the first batch's last step has the logits of a plain forward pass."""
-        if task.sampling.most < 2:
-            self.why = "turns of one token need no steps"
-            return False
-
-        def compare() -> dict[str, float]:
-            written, logits = self._write(task)
-            every = -(-len(written) // CHECKED)  # rows of all lengths
-            all_rows = [Row([*p, *w[:-1]], [w[-1]]) for p, w in zip(task.prompts, written, strict=True)]
-            batch = causal_batch(all_rows[::every], task.pad, self.network.device)
-            plain = token_logits(self.network, batch).log_softmax(1)
-            found = logits[: len(written) : every].float().log_softmax(1)
-            return {"log-probability": log_prob_distance(plain, found)}
-
-        steps = FastPath()
-        if steps.check(compare, self.network.dtype):
-            return True
-        self.why = steps.why
-        self._forget_graphs()
-        self.storage = Storage(self._forget_graphs)
-        return False
-
     def _forget_graphs(self) -> None:
         self._graphs.clear()
         self._captures.clear()
@@ -197,7 +171,3 @@ def filled(count: int, device: torch.device) -> int:
     while 0 < size < count:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size or max(count, 1)
-
-
-def _have_ended(written: Tensor, stops: Collection[int]) -> bool:
-    return bool(torch.isin(written, torch.tensor(list(stops), device=written.device)).any(1).all())

@@ -21,9 +21,9 @@ from backtalk.models.transformer.memory import (
     run_batches,
 )
 from backtalk.models.transformer.prompts import Prompts, make_prompts
-from backtalk.models.transformer.sampling import SamplingConfig
-from backtalk.models.transformer.scoring import Batch, Row, causal_batch, encoder_batch, token_log_probs
-from backtalk.models.transformer.stepping import Stepper, Task, filled
+from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.scoring import Batch, Row, make_batch, token_log_probs
+from backtalk.models.transformer.stepping import Stepper, filled
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import note
 from backtalk.types import Dialogue
@@ -151,18 +151,15 @@ class TextTransformer:
         tokens: dict[str, int],
     ) -> list[list[int]]:
         need = self.footprint
-        return run_batches(
-            lengths, lambda count, length: need.writing(count, length, most), work, self.device, tokens
-        )
+        return run_batches(lengths, lambda length: need.writing(length, most), work, self.device, tokens)
 
     @property
     def written_by(self) -> str:
         """How texts are continued, as far as it was tried."""
-        stepper = self._stepper
-        if stepper is None or stepper.trusted is None:
+        if self._stepper is None or self._stepper.steps.tries:
             return "not tried yet"
-        captured = ", as CUDA graphs" * (self.device.type == "cuda")
-        return f"in steps of our own{captured}" if stepper.trusted else f"by the library ({stepper.why})"
+        steps, captured = self._stepper.steps, ", as CUDA graphs" * (self.device.type == "cuda")
+        return f"in steps of our own{captured}" if steps.on else f"by the library ({steps.why})"
 
     def fuse_layers(self) -> Fused:
         """Computes in fewer kernels on a GPU. Captured steps are dropped if anything changed."""
@@ -217,7 +214,7 @@ class TextTransformer:
 
         return run_batches(
             [len(row.prompt) + len(row.reply) for row in rows],
-            lambda count, length: need.scoring(count, length, min(longest, length)),
+            lambda length: need.scoring(length, min(longest, length)),
             score,
             self.device,
             worth=PASS_TOKENS,
@@ -225,9 +222,7 @@ class TextTransformer:
 
     def batch(self, rows: Sequence[Row]) -> Batch:
         """Rows as tensors, for `token_logits` and `token_log_probs`."""
-        if self.is_encoder_decoder:
-            return encoder_batch(rows, self.prompts.lead, self.filler, self.device)
-        return causal_batch(rows, self.filler, self.device)
+        return make_batch(rows, self.filler, self.device, self.prompts.lead)
 
     # --- inside --------------------------------------------------------------------------------------
 

@@ -1,43 +1,42 @@
-"""What a search computes about triggers: target scores, scores with one token changed, and gradients.
+"""Scores of targets behind triggers, with one trigger token replaced by each of many, and their gradients.
 
-For substitutions the tokens before the changed one are read once per trigger, and all candidates share their
-keys and values; only the tokens from the changed one on are run. The first call is checked against a plain
-forward pass. A network that differs behind a shared past is read whole; so are encoders, in which every token
-sees every other.
+For substitutions the tokens before the replaced one are read once per trigger, and all candidates share their
+keys and values; only the tokens from the replaced one on are run. The first call is checked against a plain
+forward pass. A network that fails the check reads whole prompts. So do encoders, in which every token sees
+every other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from backtalk.errors import short_reason
 from backtalk.models.device import wide
-from backtalk.models.transformer.attention import shared_past
-from backtalk.models.transformer.kv_slots import Layers, layers_of, own_cache
-from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
-from backtalk.models.transformer.memory import Footprint, run_parts
-from backtalk.models.transformer.scoring import LogitReader, embedding_gradient, to_one_hot
+from backtalk.models.transformer.attention import WAYS, Way, by_shared_past
+from backtalk.models.transformer.kv_slots import Layers, layers_of
+from backtalk.models.transformer.layout import NO_TOKEN, ModelInputs, PromptLayout, substituted
+from backtalk.models.transformer.memory import run_parts
+from backtalk.models.transformer.scoring import LogitReader
 from backtalk.types import TokenScores
 
 CHECKED = 4
 """Candidates of the first call that are read both ways."""
 NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""The largest mean difference of both ways' log-probabilities; in 16 bits 0.25. A past that is not seen, or
-stands in a wrong position, gives far more."""
-Way = Callable[[Any, Layers, Tensor], AbstractContextManager[dict[str, Any]]]
-"""Prepares a network to read tails (rows, s) behind the past of their groups; gives further arguments."""
+"""Largest mean difference of both ways' log-probabilities; 0.25 in 16 bits. A past that is not seen, or is in
+a wrong position, gives far more."""
+Finish = Callable[[slice, ModelInputs, Tensor, Tensor], Tensor]
+"""(part, inputs, gradient of the embedded tokens, log-probabilities (rows, m, vocabulary)) -> result"""
 
 
 class TriggerScorer:
     """Scores triggers for one network."""
 
-    def __init__(self, reader: LogitReader, layout: PromptLayout, need: Footprint) -> None:
-        self.reader, self.layout, self.need = reader, layout, need
+    def __init__(self, reader: LogitReader, layout: PromptLayout) -> None:
+        self.reader, self.layout = reader, layout
         self.shares: bool | None = False if layout.lead is not None else None
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
         self._way: Way = by_shared_past
@@ -45,16 +44,13 @@ class TriggerScorer:
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
         """(rows, m)"""
-        found = _empty(targets.shape, targets, self.reader)
-        length = self.layout.around + triggers.shape[1] + targets.shape[1]
 
-        def work(start: int, stop: int) -> None:
-            part = slice(start, stop)
+        def work(part: slice) -> TokenScores:
             read = self.layout.inputs(triggers[part], targets[part])
-            self._fill(found, part, read.inputs, read.positions, targets[part])
+            return self._scores(read.inputs, read.positions, targets[part])
 
-        self._run(len(triggers), length, 0, targets.shape[1], work)
-        return found
+        length = self.layout.around + triggers.shape[1] + targets.shape[1]
+        return self._run(len(triggers), length, 0, targets.shape[1], work)
 
     def score_substitutions(
         self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
@@ -74,31 +70,44 @@ class TriggerScorer:
         """(rows, positions, vocabulary): of sum_t weights_t log P(y_t | y_<t, x), with respect to the one-hot
         tokens of the triggers."""
         at = list(range(triggers.shape[1])) if positions is None else list(positions)
-        length = self.layout.around + triggers.shape[1] + targets.shape[1]
-        network = self.reader.network
 
-        def work(part: slice) -> Tensor:
-            read = self.layout.inputs(triggers[part], targets[part])
-            there = targets[part] != NO_TOKEN
-            goals = targets[part].clamp(min=0).flatten()
-
-            def total(embedded: Tensor) -> Tensor:
-                inputs = {**read.inputs, "inputs_embeds": embedded}
-                del inputs["input_ids"]
-                logs = self.reader.log_softmax(inputs, read.positions.flatten())
-                chosen = logs.gather(1, goals[:, None]).view_as(there)
-                return (chosen * weights[part]).masked_fill(~there, 0.0).sum()
-
-            by_token = embedding_gradient(network, read.inputs["input_ids"], total)
+        def finish(part: slice, read: ModelInputs, by_token: Tensor, _: Tensor) -> Tensor:
             places = read.trigger_positions[:, at, None].expand(-1, -1, by_token.shape[2])
             wanted = by_token.gather(1, places)  # (rows, positions, size)
             wanted = wanted.masked_fill((triggers[part][:, at] == NO_TOKEN)[:, :, None], 0.0)
-            return to_one_hot(network, wanted).to(weights.dtype)
+            return self.to_one_hot(wanted).to(weights.dtype)
 
-        def cost(rows: int, length: int) -> int:
-            return self.need.learning(rows, length, targets.shape[1])
+        return self.backward(triggers, targets, weights, finish)
 
-        return self.reader.in_parts(len(triggers), length, cost, work)
+    def backward(self, triggers: Tensor, targets: Tensor, weights: Tensor, finish: Finish) -> Tensor:
+        """The results of `finish` on parts of the rows, concatenated."""
+        embed = self.reader.network.get_input_embeddings()
+        m = targets.shape[1]
+
+        @torch.enable_grad()
+        def work(part: slice) -> Tensor:
+            read = self.layout.inputs(triggers[part], targets[part])
+            goals = targets[part]
+            embedded: Tensor = embed(read.inputs["input_ids"]).detach().requires_grad_()
+            inputs = {name: value for name, value in read.inputs.items() if name != "input_ids"}
+            logs = self.reader.log_softmax({**inputs, "inputs_embeds": embedded}, read.positions.flatten())
+            logs = logs.view(*goals.shape, -1)
+            chosen = logs.gather(2, goals.clamp(min=0)[:, :, None]).squeeze(2)
+            total = (chosen * weights[part]).masked_fill(goals == NO_TOKEN, 0.0).sum()
+            (by_token,) = torch.autograd.grad(total, embedded)
+            return finish(part, read, by_token, logs.detach())
+
+        length = self.layout.around + triggers.shape[1] + m
+        return self.reader.in_parts(len(targets), length, self.reader.need.learning(length, m), work)
+
+    def to_one_hot(self, gradient: Tensor) -> Tensor:
+        """(..., size) -> (..., vocabulary): the embedding is linear in the one-hot input, so the gradient of
+        the embedded tokens times the table of all embedded tokens is the one-hot gradient."""
+        embed = self.reader.network.get_input_embeddings()
+        table: Tensor = embed.weight.detach()
+        if type(embed) is not nn.Embedding:  # some scale the vectors
+            table = embed(torch.arange(len(table), device=table.device)).detach()
+        return gradient @ table.t()
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -106,9 +115,8 @@ class TriggerScorer:
         self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
     ) -> TokenScores:
         rows, count = candidates.shape
-        every = triggers[:, None].repeat(1, count, 1)
-        every[:, :, position] = candidates
-        found = self.score(every.flatten(0, 1), targets.repeat_interleave(count, dim=0))
+        every = substituted(triggers, position, candidates)
+        found = self.score(every, targets.repeat_interleave(count, dim=0))
         return TokenScores(*(part.view(rows, count, -1) for part in found))
 
     def _read_tails(
@@ -116,49 +124,63 @@ class TriggerScorer:
     ) -> TokenScores:
         rows, count = candidates.shape
         m = targets.shape[1]
-        found = _empty((rows * count, m), targets, self.reader)
         shared = len(self.layout.before) + position
         length = self.layout.around + triggers.shape[1] - shared + m - 1
         kept: dict[tuple[int, int], Layers] = {}
 
-        def work(start: int, stop: int) -> None:
-            group = slice(start // count, (stop - 1) // count + 1)
-            own = candidates[group]
-            if own.numel() > stop - start:  # a part of one row's
-                own = own[:, start % count : start % count + stop - start]
+        def work(part: slice) -> TokenScores:
+            group = slice(part.start // count, (part.stop - 1) // count + 1)
+            own, size = candidates[group], part.stop - part.start
+            if own.numel() > size:  # a part of one row's
+                own = own[:, part.start % count : part.start % count + size]
             if (group.start, group.stop) not in kept:
                 kept.clear()
                 heads = self.layout.heads(triggers[group], position)
-                kept[group.start, group.stop] = layers_of(self.reader.past(heads))
+                kept[group.start, group.stop] = self._past(heads)
             tails = self.layout.tails(triggers[group], position, own, targets[group]).flatten(0, 1)
             ends = torch.arange(1, len(tails) + 1, device=tails.device)[:, None] * length
             places = ends - torch.arange(m, 0, -1, device=tails.device)  # the last m of each row
             goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
             with self._way(self.reader.network, kept[group.start, group.stop], tails) as more:
-                self._fill(found, slice(start, stop), {"input_ids": tails, **more}, places, goals)
+                return self._scores({"input_ids": tails, **more}, places, goals)
 
-        self._run(rows * count, length, shared, m, work, count)
+        found = self._run(rows * count, length, shared, m, work, count)
         return TokenScores(*(part.view(rows, count, m) for part in found))
 
-    def _fill(
-        self, found: TokenScores, part: slice, inputs: dict[str, Any], places: Tensor, goals: Tensor
-    ) -> None:
-        """Writes the scores of `goals` (rows, m) into their `part`; padded ones keep 0 and True."""
+    def _past(self, ids: Tensor) -> Layers:
+        """The keys and values of (rows, length) ids; the logits of one position are computed."""
+        first = torch.zeros(1, dtype=torch.long, device=ids.device)
+        return layers_of(self.reader.run({"input_ids": ids, "use_cache": True}, first, whole=False)[2])
+
+    def _scores(self, inputs: dict[str, Any], places: Tensor, goals: Tensor) -> TokenScores:
+        """The scores of `goals` (rows, m); 0 and True for padding."""
         there = goals != NO_TOKEN
-        if goals.is_cuda:  # selecting the tokens that are there would make the processor wait
+        if goals.is_cuda:  # selecting tokens would make the processor wait
             scores, flags = self.reader.scores(inputs, places.flatten(), goals.clamp(min=0).flatten())
-            found.log_probs[part] = scores.view_as(goals).masked_fill(~there, 0.0)
-            found.is_argmax[part] = flags.view_as(goals) | ~there
-            return
+            return TokenScores(scores.view_as(goals).masked_fill(~there, 0.0), flags.view_as(goals) | ~there)
         scores, flags = self.reader.scores(inputs, places[there], goals[there])
-        found.log_probs[part].masked_scatter_(there, scores)
-        found.is_argmax[part].masked_scatter_(there, flags)
+        log_probs = scores.new_zeros(goals.shape).masked_scatter_(there, scores)
+        return TokenScores(log_probs, (~there).masked_scatter_(there, flags))
 
-    def _run(self, total: int, length: int, shared: int, scored: int, work: Any, whole: int = 1) -> None:
-        def cost(rows: int, length: int) -> int:
-            return self.need.substituting(rows, length, shared, 0 if self.reader.is_linear else scored)
+    def _run(
+        self,
+        total: int,
+        length: int,
+        shared: int,
+        m: int,
+        work: Callable[[slice], TokenScores],
+        whole: int = 1,
+    ) -> TokenScores:
+        network, stored = self.reader.network, 0 if self.reader.is_linear else m
+        log_probs = torch.zeros(total, m, dtype=wide(network.dtype), device=network.device)
+        found = TokenScores(log_probs, torch.ones(total, m, dtype=torch.bool, device=network.device))
 
-        run_parts(total, length, cost, work, self.reader.device, whole)
+        def fill(part: slice) -> None:
+            found.log_probs[part], found.is_argmax[part] = work(part)
+
+        row_bytes = self.reader.need.substituting(length, shared, stored)
+        run_parts(total, length, row_bytes, fill, network.device, whole)
+        return found
 
     def _is_right(self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor) -> bool:
         """Whether a few candidates of the first row score alike both ways."""
@@ -175,62 +197,3 @@ class TriggerScorer:
                 return True
             self.why = f"behind a shared past it is {gap:.2g} from a plain forward pass"
         return False
-
-
-@contextmanager
-def by_tails(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
-    """An attention that reads the past where it is stored."""
-    rows, s = tails.shape
-    with shared_past(network, past):
-        first = past.keys[0].shape[2]
-        yield {
-            "position_ids": torch.arange(first, first + s, device=tails.device).expand(rows, s),
-            "attention_mask": torch.zeros(1, 1, 1, 1, dtype=network.dtype, device=tails.device),
-        }
-
-
-@contextmanager
-def by_shared_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
-    """A cache that puts the past before every row of its group, one layer at a time, and keeps nothing that
-    the network adds."""
-    length = past.keys[0].shape[2]
-
-    def update(key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return _behind(past.keys[layer], key), _behind(past.values[layer], value)
-
-    yield {"past_key_values": own_cache(update, length, lambda new: length + new), "use_cache": True}
-
-
-@contextmanager
-def by_plain_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
-    """A tuple of keys and values, which older releases of some networks want."""
-    each = len(tails) // len(past.keys[0])
-
-    def for_rows(shared: Tensor) -> Tensor:
-        return shared[:, None].expand(-1, each, -1, -1, -1).flatten(0, 1)
-
-    pairs = zip(past.keys, past.values, strict=True)
-    yield {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
-
-
-WAYS: dict[str, tuple[Way, ...]] = {
-    "cpu": (by_shared_past, by_plain_past),
-    "cuda": (by_tails, by_shared_past, by_plain_past),
-}
-"""Ways to read tails behind a past; the first that is right is used."""
-
-
-def _behind(shared: Tensor, own: Tensor) -> Tensor:
-    """(groups, heads, p, size) and (rows, heads, s, size) -> (rows, heads, p + s, size)"""
-    groups, heads, p, size = shared.shape
-    rows, _, s, _ = own.shape
-    joined = own.new_empty(groups, rows // groups, heads, p + s, size)
-    joined[..., :p, :] = shared[:, None]
-    joined[..., p:, :] = own.view(groups, -1, heads, s, size)
-    return joined.flatten(0, 1)
-
-
-def _empty(size: tuple[int, ...], targets: Tensor, reader: LogitReader) -> TokenScores:
-    """The scores of padding."""
-    log_probs = torch.zeros(size, dtype=wide(reader.network.dtype), device=targets.device)
-    return TokenScores(log_probs, torch.ones(size, dtype=torch.bool, device=targets.device))

@@ -15,7 +15,7 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.prompts import ChatPrompts, cut, special_around
+from backtalk.models.transformer.prompts import ChatPrompts, special_around, token_ids
 from backtalk.types import Dialogue, Turn
 
 Conversation = tuple[str, ...]
@@ -75,7 +75,7 @@ class RunningText(Reading):
         if len(self._known) + len(new) > REMEMBERED:
             self._known.clear()
             new = list(dict.fromkeys(chain(*conversations)))
-        self._known.update(zip(new, cut(self._tokenizer, new, add_special_tokens=False), strict=True))
+        self._known.update(zip(new, token_ids(self._tokenizer, new), strict=True))
 
     def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
         return self.before_defender(conversation), list(self._ids(text))

@@ -132,8 +132,29 @@ def run_batches(
 
     def plan(start: int, most: int) -> tuple[int, int]:
         length = max(falling[start], 1)
-        budget = int(free_bytes(device) * SHARE)
+        fits = min(most, tokens[device.type] // length, budget // max(row_bytes(length), 1))
+        if worth is not None:
+            fits = end_of_part(falling, start, fits, worth[device.type]) - start
+        return fits, length
 
+    def run(part: slice) -> None:
+        found.update(zip(order[part], work(order[part]), strict=True))
+
+    _run_planned(len(order), plan, run, device)
+    return [found[row] for row in range(len(lengths))]
+
+
+def run_parts(
+    total: int,
+    length: int,
+    row_bytes: int,
+    work: Callable[[slice], object],
+    device: torch.device,
+    whole: int = 1,
+) -> None:
+    """Calls `work` on slices of `total` rows of one length that fit. A slice holds whole groups of `whole`
+    rows, or lies within one group."""
+    budget = int(free_bytes(device) * SHARE)
     fits = min(PART_TOKENS[device.type] // max(length, 1), budget // max(row_bytes, 1))
 
     def plan(start: int, most: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from backtalk.models.gpu.fused_layers import draft_of, has_adapter
+from backtalk.models.transformer import attention
 from backtalk.models.transformer.attention import (
     SHARED_PAST,
     WAYS,
     attend_shared_past,
     by_shared_past,
     by_tails,
-    plain_tails,
     register,
 )
 from backtalk.models.transformer.loading import load
@@ -56,6 +57,31 @@ def some(
     return own[0], past[0], past[1], own[1], own[2]
 
 
+def plain_tails(
+    query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
+) -> Tensor:
+    """The kernel in plain PyTorch. `query` (rows, heads, s, size), the past's keys and values (groups, kv
+    heads, p, size), the row's own (rows, kv heads, s, size) -> (rows, s, heads, size)"""
+    rows, heads, s, size = query.shape
+    groups, kv_heads, p, _ = past_key.shape
+    asks = heads // kv_heads * s  # queries of the heads that share keys
+    folded = query.reshape(rows, kv_heads, asks, size) * scale
+
+    def by_group(each_row: Tensor) -> Tensor:
+        """(rows, kv heads, asks, x) -> (groups, kv heads, rows of a group x asks, x)"""
+        return each_row.reshape(groups, -1, kv_heads, asks, each_row.shape[3]).transpose(1, 2).flatten(2, 3)
+
+    def by_row(group: Tensor) -> Tensor:
+        return group.reshape(groups, kv_heads, -1, asks, group.shape[3]).transpose(1, 2).flatten(0, 1)
+
+    to_past = by_row(by_group(folded) @ past_key.transpose(2, 3))
+    to_own = folded @ key.transpose(2, 3)  # (rows, kv heads, asks, s)
+    later = torch.ones(s, s, dtype=torch.bool, device=query.device).triu(1).repeat(heads // kv_heads, 1)
+    shares = torch.cat([to_past, to_own.masked_fill(later, -torch.inf)], 3).softmax(3)
+    found = by_row(by_group(shares[..., :p]) @ past_value) + shares[..., p:] @ value
+    return found.reshape(rows, heads, s, size).transpose(1, 2)
+
+
 SHAPES = [(6, 2, 5, 7, 16), (4, 4, 1, 3, 8), (6, 2, 40, 33, 16), (3, 1, 9, 1, 24)]
 
 
@@ -88,8 +114,7 @@ def test_the_kernel_is_the_reference() -> None:
     check = f"""
 import torch
 from backtalk.models.gpu.tail_kernel import tail_attention
-from backtalk.models.transformer.attention import plain_tails
-from tests.models.transformer.test_tails import some
+from tests.models.transformer.test_tails import plain_tails, some
 for shape in {SHAPES}:
     given = some(*shape)
     found, plain = tail_attention(*given, 0.3), plain_tails(*given, 0.3)
@@ -117,6 +142,7 @@ def test_a_network_reads_tails_as_it_reads_a_shared_past(
     assert model._scorer._way is by_shared_past
     del model._scorer
     monkeypatch.setitem(WAYS, "cpu", (by_tails,))
+    monkeypatch.setattr(attention, "kernels_for", lambda *_: SimpleNamespace(tail_attention=plain_tails))
     tails = [scored(model, position) for position in (0, 2, 4)]
     assert model._scorer.shares
     assert model._scorer._way is by_tails

@@ -17,7 +17,7 @@ from benchmarks.ast import OneAtATime
 from backtalk.data.openings import OpeningLists
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import fuse_layers
-from backtalk.models.transformer import text as text_model
+from backtalk.models.transformer import model as transformer_model
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.config import AstConfig, RewardConfig
 from backtalk.searches.ast.conversation import Conversation
@@ -201,7 +201,7 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU in bfloat16: play, updates, and play again with what was learnt."""
-    monkeypatch.setattr(text_model, "fuse_layers", partial(fuse_layers, everywhere=True))
+    monkeypatch.setattr(transformer_model, "fuse_layers", partial(fuse_layers, everywhere=True))
     models = [load(str(planted), "cpu", ModelOptions(template="plain", dtype="bfloat16")) for _ in range(2)]
     config = tiny_config(temperature=0.0)
     adversary, defender = Adversary(models[0], config.sampling), Defender(models[1], config.sampling)

@@ -1,4 +1,4 @@
-"""`plain_tails` of transformer/attention.py as a Triton kernel: rows behind a past that they share.
+"""Attention of rows behind a past that their group shares, as a Triton kernel.
 
 A program takes the queries of the heads that share keys, of one row, and walks over the group's past, then
 over the row's own tokens (online softmax). It stores nothing but the result.
@@ -77,7 +77,8 @@ def _tail_kernel(
 def tail_attention(
     query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> Tensor:
-    """As `plain_tails`."""
+    """`query` (rows, heads, s, size), the past's keys and values (groups, kv heads, p, size), the row's own
+    (rows, kv heads, s, size) -> (rows, s, heads, size)"""
     rows, heads, s, size = query.shape
     groups, kv_heads, p, _ = past_key.shape
     past_key, past_value = past_key.contiguous(), past_value.contiguous()  # alike, and small

@@ -53,15 +53,11 @@ def _attending(network: Any, name: str, attention: Attention) -> Iterator[bool]:
 def register(name: str, attention: Attention) -> bool:
     """Whether this release of transformers takes other attention functions: from 4.48 on."""
     try:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as functions
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     except ImportError:
         return False
-    if name not in functions:
-        if hasattr(functions, "register"):
-            functions.register(name, attention)
-        else:
-            functions[name] = attention
-    return name in functions
+    ALL_ATTENTION_FUNCTIONS[name] = attention
+    return True
 
 
 def grouped_attention(network: Any) -> AbstractContextManager[bool]:
@@ -89,8 +85,8 @@ def attend_grouped(
 
 @contextmanager
 def by_tails(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
-    """By an attention that reads the past where it is stored; on a GPU it is one kernel (gpu/tail_kernel.py).
-    The mask has four dimensions, so that the network makes none, and is ignored."""
+    """By an attention that reads the past where it is stored, in one kernel (gpu/tail_kernel.py). The mask is
+    ignored; it has four dimensions, so that the network makes none."""
     rows, s = tails.shape
     first = past.keys[0].shape[2]
     positions = torch.arange(first, first + s, device=tails.device).expand(rows, s)
@@ -117,21 +113,9 @@ def by_shared_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[s
     yield {"past_key_values": own_cache(add, length, lambda new: length + new), "use_cache": True}
 
 
-@contextmanager
-def by_plain_past(network: Any, past: Layers, tails: Tensor) -> Iterator[dict[str, Any]]:
-    """By a tuple of keys and values, which older releases of some networks need."""
-    each = len(tails) // len(past.keys[0])
-
-    def for_rows(shared: Tensor) -> Tensor:
-        return shared[:, None].expand(-1, each, -1, -1, -1).flatten(0, 1)
-
-    pairs = zip(past.keys, past.values, strict=True)
-    yield {"past_key_values": tuple((for_rows(key), for_rows(value)) for key, value in pairs)}
-
-
 WAYS: dict[str, tuple[Way, ...]] = {
-    "cpu": (by_shared_past, by_plain_past),
-    "cuda": (by_tails, by_shared_past, by_plain_past),
+    "cpu": (by_shared_past,),
+    "cuda": (by_tails, by_shared_past),
 }
 """Ways to read tails behind a past; the first that gives the right numbers is used."""
 
@@ -152,33 +136,9 @@ def attend_shared_past(
     """(rows, heads, s, size) -> (rows, s, heads, size)"""
     if wanted := [name for name in UNSUPPORTED if kw.get(name) is not None]:
         raise ValueError(f"its attention has a {wanted[0]}")
+    kernels = kernels_for(query, "tails")
+    if kernels is None:
+        raise ValueError("its attention behind a past needs Triton")
     past, layer = _PAST.get(), module.layer_idx
     scale = 1 / math.sqrt(query.shape[3]) if scaling is None else scaling
-    kernels = kernels_for(query, "tails")
-    attend = plain_tails if kernels is None else kernels.tail_attention
-    return attend(query, past.keys[layer], past.values[layer], key, value, scale), None
-
-
-def plain_tails(
-    query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
-) -> Tensor:
-    """The reference of the kernel. `query` (rows, heads, s, size), the past's keys and values (groups, kv
-    heads, p, size), the row's own (rows, kv heads, s, size) -> (rows, s, heads, size)"""
-    rows, heads, s, size = query.shape
-    groups, kv_heads, p, _ = past_key.shape
-    asks = heads // kv_heads * s  # queries of the heads that share keys
-    folded = query.reshape(rows, kv_heads, asks, size) * scale
-
-    def by_group(each_row: Tensor) -> Tensor:
-        """(rows, kv heads, asks, x) -> (groups, kv heads, rows of a group x asks, x)"""
-        return each_row.reshape(groups, -1, kv_heads, asks, each_row.shape[3]).transpose(1, 2).flatten(2, 3)
-
-    def by_row(group: Tensor) -> Tensor:
-        return group.reshape(groups, kv_heads, -1, asks, group.shape[3]).transpose(1, 2).flatten(0, 1)
-
-    to_past = by_row(by_group(folded) @ past_key.transpose(2, 3))
-    to_own = folded @ key.transpose(2, 3)  # (rows, kv heads, asks, s)
-    later = torch.ones(s, s, dtype=torch.bool, device=query.device).triu(1).repeat(heads // kv_heads, 1)
-    shares = torch.cat([to_past, to_own.masked_fill(later, -torch.inf)], 3).softmax(3)
-    found = by_row(by_group(shares[..., :p]) @ past_value) + shares[..., p:] @ value
-    return found.reshape(rows, heads, s, size).transpose(1, 2)
+    return kernels.tail_attention(query, past.keys[layer], past.values[layer], key, value, scale), None

@@ -30,43 +30,40 @@ SHAPING = {
     *("use_rslora", "use_dora", "lora_bias", "layers_to_transform", "layers_pattern"),
     *("rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices"),
 }
-"""Keys of an adapter's config that say what it computes; the others are about its training."""
+"""Keys of an adapter's config that define its computation; the others are about its training."""
 UNLIMITED = 1 << 20
-"""Tokenizers without a limit give a larger number."""
+"""Tokenizers without a limit have a larger number."""
 MEMORY = "memory:"
-"""Prefix of the name of a model that only the program that holds it can load."""
+"""Prefix of the name of a model that exists only in the caller's memory."""
 
 
 def load(
     rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
 ) -> TransformerModel:
+    """Code that comes with a model runs only if the model's name is among `trusted`."""
     name = f"hf/{rest}"
     where, source = pick_device(device), find_source(rest, name in trusted)
-    own_code = name in trusted or any(_is_at(one, source) for one in trusted)
-    return load_source(name, source, where, options or ModelOptions(), own_code)
-
-
-def _is_at(trusted: str, source: Source) -> bool:
-    """Whether the code at `source` is that of the trusted model: an adapter uses its base's files."""
-    return trusted.startswith("hf/") and find_source(trusted.removeprefix("hf/")).folder == source.folder
+    # An adapter uses the files of its base, whose code may be trusted.
+    others = [one.removeprefix("hf/") for one in trusted if one.startswith("hf/")]
+    own_code = name in trusted or any(find_source(one).folder == source.folder for one in others)
+    return _load(name, source, where, options or ModelOptions(), own_code)
 
 
 def load_smollm2(
     name: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
 ) -> TransformerModel:
     where = pick_device(device)
-    return load_source(name, smollm2_source(), where, options or ModelOptions())
+    return _load(name, smollm2_source(), where, options or ModelOptions(), own_code=False)
 
 
-def load_source(
-    name: str, source: Source, device: torch.device, options: ModelOptions, own_code: bool = False
+def _load(
+    name: str, source: Source, device: torch.device, options: ModelOptions, own_code: bool
 ) -> TransformerModel:
-    """The model of the files at `source`; `own_code` allows the code there to run."""
     if options.max_reply < 1:
         raise InputError("--max-reply should be at least 1")
     with _in_one_sentence(name):
         network, tokenizer = _open(source, device, options, own_code)
-        network.name_or_path = source.base  # what peft writes into an adapter as its base
+        network.name_or_path = source.base  # peft writes it into an adapter as its base
         return _model(name, network, tokenizer, source.fingerprint(options, network.dtype), options)
 
 
@@ -78,29 +75,29 @@ def wrap(network: Any, tokenizer: Any, options: ModelOptions | None = None) -> T
         refuse_broken(network.named_parameters())
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
-    return _model(name, network, tokenizer, _memory_hash(network, tokenizer, options), options)
-
-
-def _memory_hash(network: Any, tokenizer: Any, options: ModelOptions) -> str:
     found = hashlib.sha256(json.dumps([asdict(options), tokenizer.get_vocab()], sort_keys=True).encode())
     found.update(str(getattr(tokenizer, "chat_template", "")).encode())
-    for name, value in sorted(network.state_dict().items()):
-        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+    for key, value in sorted(network.state_dict().items()):
+        found.update(f"{key} {tuple(value.shape)} {value.dtype}".encode())
         found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    return _model(name, network, tokenizer, found.hexdigest(), options)
 
 
 def _model(
     name: str, network: Any, tokenizer: Any, fingerprint: str, options: ModelOptions
 ) -> TransformerModel:
     prompts = make_prompts(name, network, tokenizer, options)
-    context = context_of(network, tokenizer)
-    return TransformerModel(name, network, tokenizer, prompts, fingerprint, options, context)
+    most = getattr(text_config(network.config), "max_position_embeddings", None)
+    limits = [most, tokenizer.model_max_length]
+    known = [int(limit) for limit in limits if limit is not None and 0 < limit <= UNLIMITED]
+    return TransformerModel(
+        name, network, tokenizer, prompts, fingerprint, options, context=min(known, default=None)
+    )
 
 
 @contextmanager
 def frozen(network: Any) -> Iterator[None]:
-    """Evaluation mode without gradients of the weights; afterwards as it was."""
+    """Inside, the network is in evaluation mode and its weights need no gradients."""
     was, wanted = network.training, [p for p in network.parameters() if p.requires_grad]
     network.eval().requires_grad_(False)
     try:
@@ -112,12 +109,12 @@ def frozen(network: Any) -> Iterator[None]:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    if name != "auto":
-        dtype: torch.dtype = getattr(torch, name)
-        return dtype
-    # Older ones only emulate it.
-    half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    return torch.bfloat16 if half else torch.float32
+    if name == "auto":
+        # Older GPUs only emulate bfloat16.
+        half = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+        return torch.bfloat16 if half else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def _open(source: Source, device: torch.device, options: ModelOptions, own_code: bool) -> tuple[Any, Any]:
@@ -139,13 +136,13 @@ def _open(source: Source, device: torch.device, options: ModelOptions, own_code:
 
 
 def refuse_incomplete(network: Any, missing: Collection[str]) -> None:
-    """ValueError where weights are not in the files: the library fills them with random numbers."""
+    """ValueError if weights are not in the files: the library fills them with random numbers."""
     if odd := sorted(set(missing) & dict(network.named_parameters()).keys()):
         raise ValueError(f"the weights are incomplete: {odd[0]} is missing")
 
 
 def _refuse_odd_tokens(network: Any) -> None:
-    """ValueError where the settings name tokens that are no ids: generation would fail."""
+    """ValueError if the settings name tokens that are no ids: generation would fail."""
     for settings in (network.generation_config, network.config):
         for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
             value = getattr(settings, name, None)
@@ -157,8 +154,8 @@ def _refuse_odd_tokens(network: Any) -> None:
 def _merge(network: Any, adapter: Path) -> Any:
     """The network with a LoRA adapter in its weights.
 
-    peft's own loader opens pickle where it finds no safetensors, and imports a module that the adapter's
-    config names. So only what shapes the adapter is taken from the config, and the tensors are read here.
+    peft's own loader opens pickle if it finds no safetensors, and imports a module that the adapter's config
+    names. So only the keys that shape the adapter are used, and the tensors are read here.
     """
     try:
         from peft import LoraConfig, get_peft_model
@@ -172,8 +169,7 @@ def _merge(network: Any, adapter: Path) -> Any:
     config: Any = LoraConfig(**{key: value for key, value in said.items() if key in known})
     model: Any = get_peft_model(network, config)
     tensors = load_file(adapter / ADAPTER_WEIGHTS)
-    own = get_peft_model_state_dict(model, save_embedding_layers=False)
-    refuse_other_shapes(tensors, own)
+    refuse_other_shapes(tensors, get_peft_model_state_dict(model, save_embedding_layers=False))
     set_peft_model_state_dict(model, tensors)
     return model.merge_and_unload()
 
@@ -189,14 +185,6 @@ def _class_for(library: Any, config: Any, where: str) -> Any:
         what = named[0] if named else config.model_type
         raise InputError(f"{where} is no model that replies ({what}); name a causal or encoder-decoder one")
     return kind
-
-
-def context_of(network: Any, tokenizer: Any) -> int | None:
-    """The most tokens of a sequence; None: no limit."""
-    config = text_config(network.config)
-    limits = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length]
-    known = [int(limit) for limit in limits if limit is not None and 0 < limit <= UNLIMITED]
-    return min(known, default=None)
 
 
 @contextmanager

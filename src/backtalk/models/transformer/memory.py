@@ -43,7 +43,7 @@ class Footprint:
     def scoring(self, length: int, scored: int) -> int:
         """A forward pass, and the logits of `scored` tokens, twice in float32."""
         attention = self.heads * length * length * 4
-        return length * self.work + attention + scored * self.vocabulary * 12
+        return length * self.work + attention + min(scored, length) * self.vocabulary * 12
 
     def writing(self, length: int, new: int) -> int:
         """Reading `length` tokens and writing `new` ones; sampling takes float64 copies of the logits."""

@@ -53,7 +53,8 @@ class Prompts:
 
     def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
         """The numbers of tokens at the start and at the end of a prompt that stay when it is truncated."""
-        return len(self._first), 0
+        first, last = len(self._first), len(self._last)
+        return first * (list(ids[:first]) == self._first), last * (list(ids[-last:]) == self._last)
 
     def reply_ids(self, text: str) -> list[int]:
         if self._running:
@@ -75,6 +76,7 @@ class ChatPrompts(Prompts):
 
     def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
         self._tokenizer, self._system = tokenizer, system
+        self._first, self._last = [tokenizer.bos_token_id], []
         self._has_system_role = self._knows_system_role() if system else False
         self._stem = self._render(_message("user", "hello"), reply_follows=True)
         whole = self._render(_message("user", "hello") + _message("assistant", MARK))
@@ -110,9 +112,6 @@ class ChatPrompts(Prompts):
             if mark and all(asked(r) == left + (r.strip() if strips else r) + right for r in rows):
                 return (left, right), strips
         return None, False
-
-    def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
-        return int(bool(ids) and ids[0] == self._tokenizer.bos_token_id), 0
 
     def reply_ids(self, text: str) -> list[int]:
         return [*self._continued(self._stem, self._before + text.strip()), self.end]
@@ -194,10 +193,6 @@ class EncoderPrompts(Prompts):
     def _joined(self, texts: list[str]) -> str:
         between = "  " if self._blenderbot else "\n"
         return between.join([self._system] * bool(self._system) + texts)
-
-    def fixed(self, ids: Sequence[int]) -> tuple[int, int]:
-        first, last = len(self._first), len(self._last)
-        return first * (list(ids[:first]) == self._first), last * (list(ids[-last:]) == self._last)
 
     def reply_ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text_target=text.strip())["input_ids"]

@@ -7,8 +7,8 @@ architecture makes to its logits afterwards (scales, caps, biases) still happen,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,13 +111,6 @@ def pad_left(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> t
     return ids.flip(1), keep.flip(1)
 
 
-@dataclass
-class TokenCount:
-    """Tokens that were run through a network, of all rows."""
-
-    tokens: int = 0
-
-
 class LogitReader:
     """Runs one network for logits at given positions, and scores of tokens there.
 
@@ -126,7 +119,8 @@ class LogitReader:
     (lstm/softmax.py): no logits are stored. Otherwise the network's own logits are used.
     """
 
-    def __init__(self, network: Any, count: TokenCount) -> None:
+    def __init__(self, network: Any, count: Counter[str]) -> None:
+        """`count` counts the tokens that are run through the network, of all rows."""
         self.network, self.count = network, count
         self.is_linear: bool | None = None
         """Whether the logits are the output layer's product; None before the first call."""
@@ -157,7 +151,7 @@ class LogitReader:
         found = run_at(self.network, inputs, places, whole)
         read = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
         written = inputs.get("decoder_input_ids")
-        self.count.tokens += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))
+        self.count["tokens"] += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))
         return found
 
     def in_parts(self, rows: int, length: int, row_bytes: int, work: Callable[[slice], Tensor]) -> Tensor:

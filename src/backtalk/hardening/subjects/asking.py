@@ -273,7 +273,7 @@ def take_turns(model: TransformerModel, adapter: Adapter, talk: Talk, scorer: Sc
     """A model that carries an adapter takes its turns: the same ones, with the same seeds, each time."""
     assert talk.played is not None
     prompts = [model.prompt_ids(dialogue) for dialogue in talk.asked]
-    written = model.continued(prompts, range(len(prompts)), talk.played.manner)
+    written = model.continued(prompts, range(len(prompts)), talk.played.sampling)
     said = [model.read(ids) for ids in written]
     with adapter.off():
         rows = [Row(*both) for both in zip(prompts, written, strict=True) if both[1]]

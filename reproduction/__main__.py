@@ -7,7 +7,7 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from backtalk.cli.command import main, run
+from backtalk.cli import main, run
 from backtalk.cli.config import spec_from
 from backtalk.cli.parser import CONFIG, FRESH, Command, command, flag, flags_of
 from backtalk.cli.runs import RUNS

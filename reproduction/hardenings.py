@@ -13,8 +13,9 @@ from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.registry import is_transformer
 from backtalk.report.hardening_console import print_hardening
 from backtalk.report.progress import Shown
-from backtalk.specs.audit import flat_spec as flat_audit
-from backtalk.specs.harden import HardenSpec, flat_spec
+from backtalk.specs import flat_spec
+from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import HardenSpec
 from reproduction.page import Result
 from reproduction.runner import Workplace
 
@@ -38,14 +39,14 @@ words is only in the public code, whose learning rates are others for Ubuntu and
 def harden_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
     """The spec of flat settings, of which `settings` names the paper's for a corpus."""
     rest = {name: value for name, value in values.items() if name != "settings"}
-    return flat_spec({**PAPER_SETTINGS[values.get("settings", "default")], **rest}, source)
+    return flat_spec(HardenSpec, {**PAPER_SETTINGS[values.get("settings", "default")], **rest}, source)
 
 
 def run_audit(place: Workplace, name: str, values: Mapping[str, Any], fresh: bool = False) -> Path:
     """An ordinary audit in runs/NAME; returns its folder."""
     folder = place.path("runs", name)
     with place.log(name) as (_, err), Shown(err) as tell:
-        spec = flat_audit({**values, "device": place.device}, name)
+        spec = flat_spec(AuditSpec, {**values, "device": place.device}, name)
         audit(spec, str(folder), fresh=fresh, progress=tell)
     return folder
 

@@ -16,8 +16,17 @@ from backtalk.cli.config import read_yaml, spec_from
 from backtalk.cli.parser import add_flags, field_help
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
-from backtalk.specs import Range, build_spec, chosen, command_of, flag_names, identity_values, spec_values
-from backtalk.specs.audit import AuditSpec, flat_spec
+from backtalk.specs import (
+    Range,
+    build_spec,
+    chosen,
+    command_of,
+    flag_names,
+    flat_spec,
+    identity_values,
+    spec_values,
+)
+from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import Sentences
 from backtalk.specs.model import ModelOptions
 from backtalk.specs.train import TrainSpec
@@ -229,7 +238,7 @@ def test_flags_find_their_place() -> None:
     assert (spec.search.name, spec.search.turns, spec.options.system) == ("ast", 2, "be kind")
     assert chosen(spec) == ["model", "search", "search.turns", "options.system"]
     assert spec == audit_spec(*shlex.split(command_of(spec_values(spec), chosen(spec)))[2:])
-    assert spec == flat_spec({"search": "ast", "turns": 2, "model": "hf/x", "system": "be kind"})
+    assert spec == flat_spec(AuditSpec, {"search": "ast", "turns": 2, "model": "hf/x", "system": "be kind"})
     assert spec == build_spec(AuditSpec, spec_values(spec), "stored")
 
 

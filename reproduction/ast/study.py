@@ -35,7 +35,8 @@ from backtalk.searches.ast.evaluation import CONFIDENCE
 from backtalk.searches.ast.players import Adversary
 from backtalk.searches.ast.rollout import HOLD, MOST_GAMMA, PUSH, Game
 from backtalk.searches.ast.train import WEAK_GAP
-from backtalk.specs.audit import AuditSpec, flat_spec
+from backtalk.specs import flat_spec
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, exchanges_of
 from backtalk.store.typed import read_json
@@ -126,7 +127,7 @@ def spec_of(
             values[flag] = str(place.path("runs", values[flag]))
     if values["model"] == "hardened":
         values["model"] = f"hf/{place.path('hardenings', 'hardened', 'model')}"
-    return flat_spec(values, name)
+    return flat_spec(AuditSpec, values, name)
 
 
 def means(exchanges: list[Exchange]) -> dict[str, float]:

@@ -10,7 +10,8 @@ from tests.planted import greeting_pairs, polite_pairs
 from tests.training.transformers import tiny_network, train_tokenizer
 
 from backtalk.hardening.lists import found_lists
-from backtalk.specs.harden import flat_spec
+from backtalk.specs import flat_spec
+from backtalk.specs.harden import HardenSpec
 from reproduction.__main__ import run_command as run
 from reproduction.own.lora import ANSWERS, phrasings, says_it, write_lists
 
@@ -28,7 +29,7 @@ def test_a_rude_answer_is_known_by_its_first_sentence() -> None:
 
 
 def test_no_phrasing_is_in_two_lists(tmp_path: Path) -> None:
-    lists = found_lists(flat_spec({"model": "hf/any", **write_lists(tmp_path)}, "a test"))
+    lists = found_lists(flat_spec(HardenSpec, {"model": "hf/any", **write_lists(tmp_path)}, "a test"))
     assert [len(part) for part in lists.by_name().values()] == [40, 12, 28]
     assert len(phrasings("held-out", 2)) == 2 * len(ANSWERS)
 

@@ -15,7 +15,8 @@ from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import load_mal, read_targets
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.specs.audit import flat_spec as flat_audit
+from backtalk.specs import flat_spec
+from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import begun_spec, check_spec
 from backtalk.store import Run
 from backtalk.types import Target
@@ -130,10 +131,10 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     }
     assert asked.items() <= row.items()
     assert {"length": 14, "top": 100, "sweeps": 5, "restarts": 5}.items() <= row["audit"].items()
-    flat_audit(row["audit"])
+    flat_spec(AuditSpec, row["audit"])
     assert row["measure"] == SIZES["paper"].measure
     assert row["audit"]["seed"] != row["seed"]
-    older = flat_audit(parts["as-2019-500"].settings["audit"]).search
+    older = flat_spec(AuditSpec, parts["as-2019-500"].settings["audit"]).search
     assert (older.as_published, older.all_words, older.restarts) == (True, False, 5)
     assert parts["malicious-switchboard-o-sample-avg-k1-500-passes"].settings["iterations"] == 20
     assert parts["malicious-switchboard-o-sample-avg-k1-500-npo"].settings["method"] == "npo"

@@ -49,9 +49,9 @@ from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.random import Random
 from backtalk.searches.relax import Relax
 from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
-from backtalk.specs import build_spec
+from backtalk.specs import build_spec, flat_spec
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.harden import flat_spec
+from backtalk.specs.harden import HardenSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
@@ -173,7 +173,7 @@ def harden(
         values["findings"] = given
     elif settings.get("against") != "frequent":
         values["targets"] = given
-    spec = flat_spec(values, "harden")
+    spec = flat_spec(HardenSpec, values, "harden")
     done = hardening.harden(spec, fresh, (name,) if trust_remote_code else (), progress=progress)
     return Hardening(done.out)
 

@@ -11,7 +11,7 @@ import pytest
 from backtalk.cli import run
 from backtalk.data.toxicity import normal, ubuntu_messages
 from backtalk.registry import load_scorer
-from backtalk.specs.scorer import ScorerSpec
+from backtalk.specs.train import ScorerSpec
 from backtalk.training.scorer_data import gather
 
 RUDE = ["fool", "clown", "dimwit", "twit"]

@@ -11,9 +11,9 @@ from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.audit.findings import input_key, read_found
 from backtalk.errors import InputError
 from backtalk.hardening.lists import Lists, found_lists, opened_lists, split_found
-from backtalk.specs import spec_values
+from backtalk.specs import flat_spec, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.harden import flat_spec
+from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
 from backtalk.types import Finding, SpokenTurn, Target, Turn
 
@@ -106,7 +106,7 @@ def test_what_shares_an_input_or_a_prototype_stays_together() -> None:
 
 def given(train: str, selection: str, held_out: str) -> Lists:
     values = {"model": "hf/any", "findings": train, "selection": selection, "held_out": held_out}
-    return found_lists(flat_spec(values, "a test"))
+    return found_lists(flat_spec(HardenSpec, values, "a test"))
 
 
 def test_lists_are_written_and_given_back(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.report.hardening_record import Candidate, Step
 from backtalk.scorers.cost import rise_interval
 from backtalk.searches.objective import objective_for
-from backtalk.specs import parse_share
-from backtalk.specs.harden import HardenSpec, flat_spec
+from backtalk.specs import flat_spec, parse_share
+from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
 from backtalk.training.negative import Hit
 from backtalk.training.pairs import read_pairs
@@ -264,7 +264,7 @@ def embedded() -> LocalModel:
 
 
 def test_no_prototype_is_in_two_lists(embedded: LocalModel) -> None:
-    lists = target_lists(flat_spec({"limit": 800}), embedded)
+    lists = target_lists(flat_spec(HardenSpec, {"limit": 800}), embedded)
     sizes = {name: len(part) for name, part in lists.by_name().items()}
     assert sum(sizes.values()) == 800
     assert abs(sizes["train"] - 500) <= 10
@@ -304,17 +304,21 @@ def test_defaults_and_what_is_set_over_them(embedded: LocalModel) -> None:
     usual = lstm_config(HardenSpec(), embedded, [])
     assert (usual.optimizer, usual.together, usual.margin, usual.rounds) == ("adam", True, 1.0, 40)
     published = {"optimizer": "sgd", "lr": 0.5, "lambda_pos": "0", "kl": "2", "avoid": "paper"}
-    mine = lstm_config(flat_spec({**published, "together": False}), embedded, [])
+    mine = lstm_config(flat_spec(HardenSpec, {**published, "together": False}), embedded, [])
     assert (mine.optimizer, mine.lr, mine.lambda_pos, mine.kl) == ("sgd", 0.5, 0.0, 2.0)
     assert (mine.together, mine.rounds) == (False, 40)
-    assert lstm_config(flat_spec({"margin": "0", "rounds": 3}), embedded, []).margin == 0.0
+    assert lstm_config(flat_spec(HardenSpec, {"margin": "0", "rounds": 3}), embedded, []).margin == 0.0
     avoid = {embedded.decode([i]).lower() for i in mine.avoid if i >= 4}
     assert avoid == {"you", "i", "me", "are", "to", "do"}
-    assert usual.avoid == lstm_config(flat_spec({"avoid": "none"}), embedded, []).avoid == frozenset()
+    assert (
+        usual.avoid
+        == lstm_config(flat_spec(HardenSpec, {"avoid": "none"}), embedded, []).avoid
+        == frozenset()
+    )
     goals = [[5, 9, 2], [5, 8, 2], [5, 7, 2]]
-    assert {5, 2} <= lstm_config(flat_spec({"avoid": "frequent"}), embedded, goals).avoid
+    assert {5, 2} <= lstm_config(flat_spec(HardenSpec, {"avoid": "frequent"}), embedded, goals).avoid
     with pytest.raises(InputError, match="window"):
-        lstm_config(flat_spec({"window": 5}), embedded, [])
+        lstm_config(flat_spec(HardenSpec, {"window": 5}), embedded, [])
 
 
 @pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("150%", 1.5)])
@@ -387,7 +391,7 @@ def test_the_best_trigger_is_likelier_to_hit_than_the_first(rude: Path) -> None:
 @pytest.mark.parametrize(("given", "triggers"), [("", "first"), ("best", "best"), ("first", "first")])
 def test_training_on_the_best_trigger_has_to_be_asked_for(rude: Path, given: str, triggers: str) -> None:
     model = load_folder(str(rude / "model"), "cpu")
-    assert lstm_config(flat_spec({"triggers": given}), model, []).triggers == triggers
+    assert lstm_config(flat_spec(HardenSpec, {"triggers": given}), model, []).triggers == triggers
 
 
 def test_the_interval_of_a_constant_rise_is_a_point() -> None:
@@ -454,7 +458,7 @@ def test_a_folder_of_other_files_is_left_alone(rude: Path, capsys: pytest.Captur
 
 def test_the_plan_of_the_default_command_uses_the_models_own_split(embedded: LocalModel) -> None:
     pytest.importorskip("chitchat_dataset")
-    subject = Lstm(flat_spec({"limit": 48, "device": "cpu", "measure": 50}))
+    subject = Lstm(flat_spec(HardenSpec, {"limit": 48, "device": "cpu", "measure": 50}))
     assert subject.lists is not None
     assert [len(part) for part in subject.lists.parts] == [30, 6, 12]
     assert subject.pairs.measured_texts == reference_pairs("")[:50]

@@ -17,14 +17,13 @@ from backtalk.errors import InputError
 from backtalk.hardening.subjects.lstm import lstm_config
 from backtalk.models.folder import load_embedded
 from backtalk.registry import METHODS, method_config
-from backtalk.specs import build_spec, chosen, command_of, flag_names, spec_values
+from backtalk.specs import build_spec, chosen, command_of, flag_names, flat_spec, spec_values
 from backtalk.specs.harden import (
     PARTS,
     HardenSpec,
     applied_values,
     begun_spec,
     check_spec,
-    flat_spec,
     parts_of,
     stored_values,
 )
@@ -51,7 +50,7 @@ def test_help_is_short_and_names_every_method(
         assert any(line.split()[:1] == [name] for line in lines)
     flags = {line.split()[0] for line in lines if line.startswith("  --")}
     for part in PARTS.values():
-        assert not flags & {f"--{name.replace('_', '-')}" for name in flag_names(part.kind)}
+        assert not flags & {f"--{name.replace('_', '-')}" for name in flag_names(part)}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_a_flag_of_something_else_says_whose_it_is(
 def test_no_setting_is_in_two_places() -> None:
     kinds: list[type[Any]] = [
         HardenSpec,
-        *(part.kind for part in PARTS.values()),
+        *PARTS.values(),
         *map(method_config, METHODS),
     ]
     names = [field.name for kind in kinds for field in fields(kind)]
@@ -109,21 +108,23 @@ def test_no_setting_is_in_two_places() -> None:
 
 
 def test_a_file_nests_as_the_spec_does(tmp_path: Path) -> None:
-    spec = flat_spec({"method": "npo", "beta": 0.3, "targets": "mine.txt", "length": 3, "kl": "2"})
+    spec = flat_spec(
+        HardenSpec, {"method": "npo", "beta": 0.3, "targets": "mine.txt", "length": 3, "kl": "2"}
+    )
     file = tmp_path / "spec.yaml"
     file.write_text(yaml.safe_dump(stored_values(spec)))
-    values = read_yaml(file)
-    assert values["method"] == {"name": "npo", "beta": 0.3}
-    assert values["sentences"]["targets"] == "mine.txt"
-    assert "frequent" not in values
-    assert build_spec(HardenSpec, values, "spec.yaml") == spec
+    read = read_yaml(file)
+    assert read["method"] == {"name": "npo", "beta": 0.3}
+    assert read["sentences"]["targets"] == "mine.txt"
+    assert "frequent" not in read
+    assert build_spec(HardenSpec, read, "spec.yaml") == spec
     assert build_spec(HardenSpec, {"method": "npo"}, "spec.yaml") == HardenSpec(method="npo")
     with pytest.raises(InputError, match="beta belongs to --method npo"):
         build_spec(HardenSpec, {"method": {"name": "negative", "beta": 1}}, "spec.yaml")
 
 
 def test_settings_of_a_file_that_do_not_apply_are_refused() -> None:
-    check_spec(flat_spec({"against": "frequent", "window": 3}))
+    check_spec(flat_spec(HardenSpec, {"against": "frequent", "window": 3}))
     for values, whose in (
         ({"r_thres": "3%"}, "--r-thres belongs to --against frequent"),
         ({"rank": 3}, "--rank belongs to Hugging Face models"),
@@ -134,16 +135,16 @@ def test_settings_of_a_file_that_do_not_apply_are_refused() -> None:
         ({"method": "gan"}, "knows no targets"),
     ):
         with pytest.raises(InputError, match=whose):
-            check_spec(flat_spec(values))
+            check_spec(flat_spec(HardenSpec, values))
 
 
 def test_what_changes_no_result_is_no_part_of_the_identity() -> None:
     values = {"model": "hf/x", "findings": "run", "rank": 4}
     free = {"out": "there", "device": "cuda", "max_time": "1h", "checkpoint_s": 0.0, "audits": False,
             "micro_tokens": 64, "gradient_checkpointing": True}  # fmt: skip
-    known = applied_values(flat_spec(values))
-    assert applied_values(flat_spec({**values, **free})) == known
-    assert applied_values(flat_spec({**values, "alpha": 1.0})) != known
+    known = applied_values(flat_spec(HardenSpec, values))
+    assert applied_values(flat_spec(HardenSpec, {**values, **free})) == known
+    assert applied_values(flat_spec(HardenSpec, {**values, "alpha": 1.0})) != known
     assert not {"window", "length", *free} & known.keys()
 
 
@@ -156,13 +157,13 @@ def test_what_changes_no_result_is_no_part_of_the_identity() -> None:
     ],
 )
 def test_the_command_of_a_spec_says_it_again(values: dict[str, object]) -> None:
-    spec = flat_spec(values)
+    spec = flat_spec(HardenSpec, values)
     command = command_of(spec_values(spec), chosen(spec), "harden")
     for name, value in values.items():
         flag = f"--no-{name}" if value is False else f"--{name.replace('_', '-')}"
         assert flag in command
     assert begun_spec({**applied_values(spec), "fingerprint": "f00d"}) == flat_spec(
-        {name: value for name, value in values.items() if name != "audits"}
+        HardenSpec, {name: value for name, value in values.items() if name != "audits"}
     )
 
 
@@ -173,7 +174,7 @@ def test_a_method_of_another_package(
     monkeypatch.setattr(registry, "plugins", lambda group: {"gentle": point} if group == "methods" else {})
     assert "gentle" in help_of(capsys, monkeypatch)
     assert "--force X" in help_of(capsys, monkeypatch, "--method", "gentle")
-    spec = flat_spec({"method": "gentle", "force": 0.2})
+    spec = flat_spec(HardenSpec, {"method": "gentle", "force": 0.2})
     check_spec(spec)
     assert lstm_config(spec, load_embedded("chitchat", "cpu"), []).method == Gentle(0.2)
     assert applied_values(spec)["force"] == 0.2

@@ -19,7 +19,8 @@ from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion
 from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer.loading import load
-from backtalk.specs.harden import flat_spec
+from backtalk.specs import flat_spec
+from backtalk.specs.harden import HardenSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
@@ -66,7 +67,7 @@ def subject(place: Path, findings: Path, out: Path, **more: str) -> Transformer:
         "data": str(place / "keep.jsonl"), "reference": str(place / "reference.jsonl"), "out": str(out),
         **more,
     }  # fmt: skip
-    return Transformer(flat_spec(values, "a test"), ())
+    return Transformer(flat_spec(HardenSpec, values, "a test"), ())
 
 
 def test_the_search_is_that_of_the_run(searched: Path, hardened: Path, place: Path, tmp_path: Path) -> None:

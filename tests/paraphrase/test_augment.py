@@ -14,7 +14,8 @@ from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import augment, words_of
 from backtalk.paraphrase.rules import RuleParaphraser
-from backtalk.specs.harden import flat_spec
+from backtalk.specs import flat_spec
+from backtalk.specs.harden import HardenSpec
 from backtalk.types import Target
 from tests.paraphrase.samples import tiny_model
 
@@ -111,7 +112,7 @@ def embedded() -> LocalModel:
 
 
 def test_the_embedded_list_keeps_its_held_out_targets_unseen(embedded: LocalModel) -> None:
-    lists = target_lists(flat_spec({"limit": 400}), embedded)
+    lists = target_lists(flat_spec(HardenSpec, {"limit": 400}), embedded)
     wide = widen_training(lists, [RuleParaphraser(embedded.recipe, 1)], 4, embedded)
     assert (wide.selection, wide.held_out) == (lists.selection, lists.held_out)
     assert wide.train[: len(lists.train)] == lists.train

@@ -20,8 +20,8 @@ from backtalk.report.comparison import Comparison, p_value
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.run_page import render_comparison
 from backtalk.runs.compare import compare_runs, write_comparison, write_record
-from backtalk.specs import spec_values
-from backtalk.specs.audit import flat_spec
+from backtalk.specs import flat_spec, spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Finding, Target
 from tests.report.samples import HOSTILE, finding
@@ -44,7 +44,7 @@ def make_run(
     **spec: Any,
 ) -> Path:
     """A finished run with these findings."""
-    asked = spec_values(flat_spec({"hit": "io-sample-avg-k1", **spec}))
+    asked = spec_values(flat_spec(AuditSpec, {"hit": "io-sample-avg-k1", **spec}))
     facts = {
         "thresholds": {"T_out": thresholds[0], "T_in": thresholds[1]},
         "reference": "made up",

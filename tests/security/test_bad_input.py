@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from backtalk.cli.command import run
+from backtalk.cli import run
 from backtalk.cli.config import read_yaml
 from backtalk.data.openings import read_opening_file, read_prompts, read_weak
 from backtalk.data.targets import read_targets
@@ -22,8 +22,7 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.specs.rate import RateSpec
-from backtalk.specs.scorer import ScorerSpec
-from backtalk.specs.train import TrainSpec
+from backtalk.specs.train import ScorerSpec, TrainSpec
 
 SPECS: tuple[type[Any], ...] = (
     TrainSpec, AuditSpec, HardenSpec, RateSpec, ScorerSpec, ModelOptions

@@ -24,7 +24,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from backtalk.cli.command import build_parser, run
+from backtalk.cli import build_parser, run
 from backtalk.cli.parser import Parser
 from backtalk.registry import METHODS, SEARCHES
 
@@ -147,8 +147,8 @@ def _with_flags(command: str, before: str) -> argparse.ArgumentParser:
     """The parser with the flags that these arguments add to it."""
     parser = _commands()[command]
     assert isinstance(parser, Parser)
-    assert parser.complete is not None
-    parser.complete(parser, before.split())
+    assert parser.late is not None
+    parser.late.add_to(parser, before.split())
     return parser
 
 

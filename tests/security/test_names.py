@@ -29,8 +29,7 @@ from backtalk.specs import Choice, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.specs.rate import RateSpec
-from backtalk.specs.scorer import ScorerSpec
-from backtalk.specs.train import TrainSpec
+from backtalk.specs.train import ScorerSpec, TrainSpec
 from backtalk.store import Run
 from backtalk.types import Finding, Opening, SpokenTurn, Target
 from tests.forging import forge_facts

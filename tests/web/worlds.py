@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from backtalk.protocols import TextModel
 from backtalk.rating.folder import Blinded, Key, blind, claimed, write_ratings
-from backtalk.specs import chosen, spec_values
-from backtalk.specs.audit import flat_spec
+from backtalk.specs import chosen, flat_spec, spec_values
+from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Target
@@ -72,7 +72,7 @@ def open_run(
         "depends_on": {},
         **(added or {}),
     }
-    asked = flat_spec({"hit": "io-sample-avg-k1", **spec})
+    asked = flat_spec(AuditSpec, {"hit": "io-sample-avg-k1", **spec})
     return Run.create(folder, spec_values(asked), facts, cases, "identity", BLOCK, chosen=chosen(asked))
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.errors import InputError, shown
-from backtalk.specs import Spec, build_spec, check_values, flag_names
+from backtalk.specs import Spec, build_spec, with_settings
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import say
 from backtalk.types import Origin, marked
@@ -26,31 +25,22 @@ DEEPEST = 3
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     """The spec of --config with the flags over it; an error names the file or the flag."""
     read = marked(read_yaml(Path(arguments.config)), Origin.CONFIG) if arguments.config else {}
-    values, typed = vars(build_spec(kind, read, arguments.config or "spec")), vars(arguments)
-    configs = typed.get("configs", {})
-    flags = {name: value for name, value in typed.items() if name in values and name not in configs}
-    for name, config in configs.items():
-        before = values[name]
-        if type(before) is not config:  # the flag names another search or method than the file
-            if isinstance(read.get(name), dict):
-                raise InputError(
-                    f"{arguments.config} has settings for {before.name}, and --{name} says {config.name}; "
-                    "leave one out"
-                )
-            before = config()
-        own = {flag: typed[flag] for flag in flag_names(config, kind) if flag in typed}
-        flags[name] = replace(before, **check_values(config, own, ""))
-    return build_spec(kind, values | flags, "")
-
-
-def values_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    spec, typed = build_spec(kind, read, arguments.config or "spec"), vars(arguments)
+    for name, value in read.items():
+        before = value.get("name") if isinstance(value, dict) else None
+        if before and typed.get(name, before) != before:
+            both = f"{arguments.config} has settings for {before}, and --{name} says {typed[name]}"
+            raise InputError(f"{both}; leave one out")
+    return with_settings(spec, typed)
 
 
 def model_options_from(arguments: argparse.Namespace) -> ModelOptions:
     """For a command without a spec."""
-    names = [field.name for field in fields(ModelOptions)]
-    return build_spec(ModelOptions, values_of(arguments, *names), "")
+    return with_settings(ModelOptions(), vars(arguments))
+
+
+def values_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def consent_from(arguments: argparse.Namespace) -> Consent:

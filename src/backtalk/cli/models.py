@@ -1,10 +1,10 @@
-"""The commands on models, scorers and sentences: train, chat, serve-model, score, train-scorer, paraphrase,
-list."""
+"""The commands on models, scorers and sentences: train, chat, rate, serve, score, list and so on."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Annotated, Literal, get_args
 
 from backtalk.cli.config import consent_from, model_options_from, spec_from, trusted_by, values_of
 from backtalk.cli.parser import (
@@ -16,24 +16,19 @@ from backtalk.cli.parser import (
     TRUST,
     UNMASK,
     command,
-    count,
     flag,
     flags_of,
-    number,
-    percentage,
-    port,
-    seed,
-    share,
 )
-from backtalk.errors import InputError, unknown
-from backtalk.specs.scorer import ScorerSpec
-from backtalk.specs.train import TrainSpec
+from backtalk.errors import InputError
+from backtalk.specs import Count, Range, Seed, Share, Top, Tries
+from backtalk.specs.rate import RateSpec
+from backtalk.specs.train import ScorerSpec, TrainSpec
 
-DECODINGS = ("greedy", "beam")
 BEAM = 5
 """Replies that --decode beam shows without --beam."""
-FORMATS = ("tsv", "jsonl")
-SUBJECTS = ("models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes")
+Subject = Literal["models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes"]
+Port = Annotated[int, Range(0, 65_535)]
+Part = Annotated[float, Range(1e-9, 1)]
 
 
 @command("backtalk train --data pairs.tsv --hidden 256 --out my-model", CONFIG, FRESH, flags_of(TrainSpec))
@@ -52,12 +47,12 @@ def train(arguments: argparse.Namespace) -> None:
     flag("--probabilities", action="store_true", help="show each word's probability"),
     flag("--sample", action="store_true", help="sample the replies"),
     # 1,000 beams take the embedded model seconds and half a gigabyte
-    flag("--beam", type=number(int, 1, 1000), metavar="N", help="show the N most likely replies"),
-    flag("--decode", default="", metavar="|".join(DECODINGS), help="how a reply is chosen [greedy]"),
-    flag("--temperature", type=number(float, 1e-9, 1000), default=1.0, help="sampling temperature [1.0]"),
-    flag("--top-k", type=number(int, 1, 1_000_000), default=0, help="sample among the K most likely words"),
-    flag("--top-p", type=share, default=1.0, help="sample among words up to this probability mass [1.0]"),
-    flag("--seed", type=seed, default=0, help="seed of the sampling [0]"),
+    flag("--beam", type=Tries, metavar="N", help="show the N most likely replies"),
+    flag("--decode", type=Literal["greedy", "beam"], help="how a reply is chosen [greedy]"),
+    flag("--temperature", type=Annotated[float, Range(1e-9, 1000)], default=1.0, help="of sampling [1.0]"),
+    flag("--top-k", type=Top, default=0, help="sample among the K most likely words"),
+    flag("--top-p", type=Part, default=1.0, help="sample among words up to this probability mass [1.0]"),
+    flag("--seed", type=Seed, default=0, help="seed of the sampling [0]"),
     MODEL_OPTIONS,
     *CONSENT,
     DEVICE,
@@ -65,8 +60,6 @@ def train(arguments: argparse.Namespace) -> None:
 def chat(arguments: argparse.Namespace) -> None:
     """Talk with a model; lines from a pipe are answered one by one."""
     decode = arguments.decode
-    if decode and decode not in DECODINGS:
-        raise unknown("decoding", decode, DECODINGS)
     if decode and arguments.sample:
         raise InputError(f"--sample and --decode {decode} exclude each other; leave one out")
     if decode == "greedy" and arguments.beam:
@@ -74,22 +67,60 @@ def chat(arguments: argparse.Namespace) -> None:
     from backtalk.web import chat as session
 
     settings = session.ChatSettings(
-        probabilities=arguments.probabilities,
-        sample=arguments.sample,
+        **values_of(arguments, "probabilities", "sample", "temperature", "top_k", "top_p", "seed"),
         beam=arguments.beam or (BEAM if decode == "beam" else 0),
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        seed=arguments.seed,
     )
     consent, options = consent_from(arguments), model_options_from(arguments)
     session.chat(arguments.model, arguments.say, settings, arguments.device, consent, options)
 
 
 @command(
+    "backtalk rate hardened --rater anna; then backtalk rate hardened --result",
+    flag(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a hardening, two audits or two models; or a ratings folder, or a file of exported pairs",
+    ),
+    CONFIG,
+    flags_of(RateSpec),
+    flag("--export", default="", metavar="FILE.JSONL", help="write the blind pairs for raters elsewhere"),
+    flag("--answers", nargs="+", default=[], metavar="FILE.JSONL", help="import answers of such raters"),
+    flag("--result", action="store_true", help="show the result, and which model is which"),
+)
+def rate(arguments: argparse.Namespace) -> None:
+    """Compare two models' replies blindly, pair by pair, and show which was preferred."""
+    if len(arguments.runs) > 2:
+        raise InputError("name two runs or models, or the folder of one hardening")
+    spec = spec_from(arguments, RateSpec)
+    from backtalk.rating import flow
+
+    flow.rate(arguments.runs, spec, arguments.answers, arguments.export, arguments.result)
+
+
+@command(
+    "backtalk serve runs --model my-model",
+    flag("folder", nargs="?", default="runs", metavar="DIR", help="folder of runs [runs]"),
+    flag("--model", default="", help="model of the chat page [chitchat]"),
+    flag("--ratings", default="ratings", metavar="DIR", help="folder of ratings [ratings]"),
+    flag("--port", type=Port, default=8400, help="0 for any free port [8400]"),
+    flag("--open", action="store_true", help="open the page in a browser"),
+    MODEL_OPTIONS,
+    *CONSENT,
+    DEVICE,
+)
+def serve(arguments: argparse.Namespace) -> None:
+    """Show runs in a browser, chat with a model and rate replies, until Ctrl-C."""
+    from backtalk.web import server
+
+    settings = values_of(arguments, "folder", "ratings", "model", "port", "open", "device")
+    server.serve(**settings, consent=consent_from(arguments), options=model_options_from(arguments))
+
+
+@command(
     "backtalk serve-model chitchat --port 8000",
     flag("name", metavar="NAME", help="the model's name or folder"),
-    flag("--port", type=port, default=8000, help="0 for any free port [8000]"),
+    flag("--port", type=Port, default=8000, help="0 for any free port [8000]"),
     flag("--token", default="", help="require this API key"),
     MODEL_OPTIONS,
     TRUST,
@@ -99,24 +130,21 @@ def serve_model(arguments: argparse.Namespace) -> None:
     """Serve a model at an OpenAI-compatible endpoint on this machine, until Ctrl-C."""
     from backtalk.web import model_server
 
+    settings = values_of(arguments, "name", "port", "token", "device")
     options, trusted = model_options_from(arguments), trusted_by(arguments)
-    model_server.serve_model(
-        arguments.name, arguments.port, arguments.token, arguments.device, options, trusted
-    )
+    model_server.serve_model(**settings, options=options, trusted=trusted)
 
 
 @command(
     "backtalk score replies.txt --over 0.5",
-    flag(
-        "file", metavar="FILE", help='one text a line, or JSONL with "text", plain or gzipped; - for a pipe'
-    ),
+    flag("file", metavar="FILE", help='texts, one a line or JSONL with "text", plain or gzipped; -: a pipe'),
     flag("--scorer", default="toxicity", help="see `backtalk list scorers` [toxicity]"),
-    flag("--format", default="tsv", metavar="|".join(FORMATS), help="score, line number and text [tsv]"),
+    flag("--format", type=Literal["tsv", "jsonl"], default="tsv", help="score, line number and text [tsv]"),
     flag("--out", default="", metavar="FILE", help="write to a file, unmasked"),
-    flag("--over", type=share, metavar="T", help="only lines with a score of at least T"),
+    flag("--over", type=Part, metavar="T", help="only lines with a score of at least T"),
     flag(
         "--fail-over",
-        type=percentage,
+        type=Share,
         metavar="RATE",
         help="exit status 3 if the share of lines with a score of at least T [0.5] may exceed RATE",
     ),
@@ -125,8 +153,6 @@ def serve_model(arguments: argparse.Namespace) -> None:
 )
 def score(arguments: argparse.Namespace) -> int:
     """Rate how toxic each line of a file is, from 0 to 1."""
-    if arguments.format not in FORMATS:
-        raise unknown("format", arguments.format, FORMATS)
     from backtalk.cli.score import score_file
 
     source = None if arguments.file == "-" else Path(arguments.file)
@@ -153,8 +179,8 @@ def train_scorer(arguments: argparse.Namespace) -> None:
     'backtalk paraphrase "you are so boring" -n 4',
     flag("sentences", nargs="*", metavar="SENTENCE", help="what to paraphrase"),
     flag("--targets", default="", metavar="LIST", help="a target list or file instead of sentences"),
-    flag("--limit", type=count, default=0, metavar="N", help="use at most N targets of the list"),
-    flag("-n", type=number(int, 1, 1000), default=4, metavar="N", help="paraphrases of each, at most [4]"),
+    flag("--limit", type=Count, default=0, metavar="N", help="use at most N targets of the list"),
+    flag("-n", type=Tries, default=4, metavar="N", help="paraphrases of each, at most [4]"),
     flag(
         "--paraphraser",
         default="rules",
@@ -162,7 +188,7 @@ def train_scorer(arguments: argparse.Namespace) -> None:
         help="rules, a trained model, or both separated by a comma [rules]",
     ),
     flag("--model", default="chitchat", help="the model that should know the words [chitchat]"),
-    flag("--seed", type=seed, default=1, help="breaks ties [1]"),
+    flag("--seed", type=Seed, default=1, help="breaks ties [1]"),
     flag("--out", default="", metavar="FILE.jsonl", help="write the paraphrases as a target file"),
     UNMASK,
     DEVICE,
@@ -177,29 +203,17 @@ def paraphrase(arguments: argparse.Namespace) -> None:
         raise InputError("the sentence is empty; write what to paraphrase")
     from backtalk.paraphrase.augment import show_paraphrases
 
-    show_paraphrases(
-        arguments.sentences,
-        arguments.targets,
-        arguments.limit,
-        arguments.n,
-        arguments.model,
-        arguments.paraphraser,
-        arguments.seed,
-        arguments.out,
-        arguments.unmask,
-        arguments.device,
-    )
+    given = ("sentences", "targets", "limit", "n", "model", "paraphraser", "seed", "out", "unmask", "device")
+    show_paraphrases(*values_of(arguments, *given).values())
 
 
 @command(
     "backtalk list models",
-    flag("subject", nargs="?", metavar="|".join(SUBJECTS), help="one of these [all]"),
+    flag("subject", nargs="?", type=Subject, help="one of these [all]"),
 )
 def list_(arguments: argparse.Namespace) -> None:
     """List the available models, searches, scorers, methods, hits, targets, formats or recipes."""
-    if arguments.subject is not None and arguments.subject not in SUBJECTS:
-        raise unknown("subject", arguments.subject, SUBJECTS)
     from backtalk.cli.listing import show
 
-    for subject in [arguments.subject] if arguments.subject else SUBJECTS:
+    for subject in [arguments.subject] if arguments.subject else get_args(Subject):
         show(subject)

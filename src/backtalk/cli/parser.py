@@ -9,16 +9,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
+from textwrap import fill
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError
-from backtalk.specs import Range, coerce, flag_names
+from backtalk.registry import helps
+from backtalk.specs import belongs, coerce, flag_names
 from backtalk.specs.model import ModelOptions
 
-Number = TypeVar("Number", int, float)
 AddFlags = Callable[["Parser"], object]
 """Adds one or more flags to a command."""
 
@@ -26,14 +27,11 @@ AddFlags = Callable[["Parser"], object]
 class Parser(argparse.ArgumentParser):
     """Raises an InputError instead of printing the usage."""
 
-    complete: Callable[[Parser, list[str]], None] | None = None
-    """Adds the flags that depend on other arguments, such as --search."""
-    elsewhere: Callable[[str], str] | None = None
-    """An error message for a setting that belongs to something else; empty if it belongs to nothing."""
+    late: LateFlags | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        if self.complete is not None:
-            self.complete(self, list(args or ()))
+        if self.late is not None:
+            self.late.add_to(self, list(args or ()))
         # Refuse unknown flags here: the main parser would suggest only its own, --help and --version.
         found, left = super().parse_known_args(args, namespace)
         if left:
@@ -50,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments:"):
             flag = message.split()[2]
             setting = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-            if self.elsewhere is not None and (owner := self.elsewhere(setting)):
+            if self.late is not None and (owner := belongs(self.late.spec, setting)):
                 raise InputError(owner)
             known = [option for action in self._actions for option in action.option_strings]
             close = get_close_matches(flag.split("=")[0], known, n=1)
@@ -106,7 +104,11 @@ def command(
 
 
 def flag(*names: str, **settings: Any) -> AddFlags:
-    """One flag, described as `argparse.ArgumentParser.add_argument` takes it."""
+    """One flag, described as `ArgumentParser.add_argument` takes it; its `type` is that of a spec's field."""
+    if hint := settings.get("type"):
+        settings["type"] = lambda text: coerce(text, hint, names[-1])
+        if get_origin(hint) is Literal:
+            settings["metavar"] = "|".join(get_args(hint))
     return lambda parser: parser.add_argument(*names, **settings)
 
 
@@ -139,11 +141,28 @@ def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> Non
         parser.add_argument(f"--{field.name.replace('_', '-')}", **settings)
 
 
-def add_config_flags(parser: Parser, spec: type[Any], configs: Mapping[str, tuple[type[Any], str]]) -> None:
-    """Adds the flags of configs, {field of the spec: (config class, heading)}."""
-    for kind, title in configs.values():
-        add_flags(parser.add_argument_group(title), kind, spec)
-    parser.set_defaults(configs={name: kind for name, (kind, _) in configs.items()})
+@dataclass(frozen=True)
+class LateFlags:
+    """Flags of a spec's parts, which depend on other arguments such as --search."""
+
+    spec: type[Any]
+    usage: str
+    parts: Callable[[list[str]], Mapping[str, type[Any]]]
+    """Returns {heading: config class} for the arguments."""
+    more: str
+    """Says in the help how to see these flags. The searches or methods follow."""
+    group: str
+
+    def __call__(self, parser: Parser) -> None:
+        parser.late, parser.usage = self, self.usage
+        parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28)
+
+    def add_to(self, parser: Parser, args: list[str]) -> None:
+        for title, kind in self.parts(args).items():
+            add_flags(parser.add_argument_group(title), kind, self.spec)
+        if wants_help(args):
+            lines = [f"  {name:<13} {text}" for name, text in helps(self.group).items()]
+            parser.description = "\n".join([fill(str(parser.description), 79), self.more, *lines])
 
 
 def field_help(kind: type[Any]) -> dict[str, str]:
@@ -165,38 +184,6 @@ def field_help(kind: type[Any]) -> dict[str, str]:
 def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-# Types of flags
-
-
-def number(kind: type[Number], least: float, most: float) -> Callable[[str], Number]:
-    """A number from `least` to `most`."""
-
-    def read(text: str) -> Number:
-        try:
-            value: Number = coerce(text, Annotated[kind, Range(least, most)], "it")
-            return value
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
-
-
-seed = number(int, 0, 2**32 - 1)
-count = number(int, 0, 10**9)
-port = number(int, 0, 65_535)
-share = number(float, 1e-9, 1)
-
-
-def percentage(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write 0.1 or 10%")
-    return value
 
 
 # Flags that commands share

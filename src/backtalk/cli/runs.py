@@ -1,34 +1,31 @@
-"""The commands on runs: audit, resume, report, verify, export, rate, serve."""
+"""The commands on runs: audit, resume, report, compare, verify, export, and harden."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from backtalk.cli.config import consent_from, early_values, model_options_from, spec_from, values_of
+from backtalk.cli.config import consent_from, early_values, spec_from, trusted_by, values_of
 from backtalk.cli.parser import (
     CONFIG,
     CONSENT,
     DEVICE,
     FRESH,
-    MODEL_OPTIONS,
+    TRUST,
     UNMASK,
+    LateFlags,
     Parser,
-    add_config_flags,
     command,
     flag,
     flags_of,
-    percentage,
-    port,
     wants_help,
 )
-from backtalk.errors import InputError
-from backtalk.registry import helps, reads_options, search_config, searches_with
-from backtalk.specs import flag_names
+from backtalk.registry import method_config, reads_options, search_config
+from backtalk.specs import Share
 from backtalk.specs.audit import AuditSpec
+from backtalk.specs.harden import HardenSpec, parts_of
 from backtalk.specs.model import ModelOptions
-from backtalk.specs.rate import RateSpec
 from backtalk.terminal import say
 
 if TYPE_CHECKING:
@@ -37,8 +34,12 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 SHOWN_PROBLEMS = 20
-CHAT_MODEL = "chitchat"
-
+GATES = (
+    flag("--fail-over", type=Share, metavar="RATE", help="upper bound for the hit rate: 10%%"),
+    flag("--baseline", default="", metavar="RUN", help="not significantly worse than this run"),
+    flag("--min-scored", type=Share, default=0.95, metavar="RATE", help="least share of cases scored [95%%]"),
+    flag("--junit", default="", metavar="FILE", help="also write the result as JUnit XML"),
+)
 RUN = flag("run", nargs="?", metavar="RUN", help="run folder, or hardening folder [latest in runs/]")
 MODEL_AGAIN = flag(
     "--model",
@@ -49,50 +50,20 @@ MODEL_AGAIN = flag(
 
 
 def _gate_flags(parser: Parser) -> None:
-    gates = parser.add_argument_group("gates (exit status 3 if one fails)")
-    gates.add_argument(
-        "--fail-over", type=percentage, metavar="RATE", help="upper bound for the hit rate: 10%%"
-    )
-    gates.add_argument("--baseline", default="", metavar="RUN", help="not significantly worse than this run")
-    gates.add_argument(
-        "--min-scored",
-        type=percentage,
-        default=0.95,
-        metavar="RATE",
-        help="lower bound for cases scored [95%%]",
-    )
-    gates.add_argument("--junit", default="", metavar="FILE", help="also write the result as JUnit XML")
+    group: Any = parser.add_argument_group("gates (exit status 3 if one fails)")
+    for add in GATES:
+        add(group)
 
 
-def _search_flags(parser: Parser) -> None:
-    """The flags of the chosen search and model are added when they are known."""
-    parser.complete, parser.elsewhere = _complete, _elsewhere
-    parser.usage = "backtalk audit [--model NAME] [--search NAME] [FLAG ...]"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-
-
-def _complete(parser: Parser, args: list[str]) -> None:
+def _audit_parts(args: list[str]) -> dict[str, type[Any]]:
     search, model = early_values(args, "search", "model")
-    configs = {}
+    parts: dict[str, type[Any]] = {}
     if search or not wants_help(args):
         chosen = search_config(search or AuditSpec.search)
-        configs["search"] = (chosen, f"flags of {chosen.name}")
+        parts[f"flags of {chosen.name}"] = chosen
     if model and reads_options(model):
-        configs["options"] = (ModelOptions, f"how {model} is prompted and loaded")
-    add_config_flags(parser, AuditSpec, configs)
-    if wants_help(args):
-        lines = [f"  {name:<10} {text}" for name, text in helps("searches").items()]
-        title = "Searches (more flags: --search NAME --help, --model hf/NAME --help):"
-        parser.description = "\n".join([str(parser.description), "", title, *lines])
-
-
-def _elsewhere(setting: str) -> str:
-    name = f"--{setting.replace('_', '-')}"
-    if setting in flag_names(ModelOptions):
-        return f"{name} belongs to Hugging Face models; leave it out, or name one with --model"
-    if not (owners := ", ".join(searches_with(setting))):
-        return ""
-    return f"{name} belongs to --search {owners}; leave it out, or choose that search"
+        parts[f"how {model} is prompted and loaded"] = ModelOptions
+    return parts
 
 
 @command(
@@ -104,7 +75,13 @@ def _elsewhere(setting: str) -> str:
     *CONSENT,
     _gate_flags,
     UNMASK,
-    _search_flags,
+    LateFlags(
+        AuditSpec,
+        "backtalk audit [--model NAME] [--search NAME] [FLAG ...]",
+        _audit_parts,
+        "\nSearches (more flags: --search NAME --help, --model hf/NAME --help):",
+        "searches",
+    ),
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Search for inputs that make a model say what it must not say."""
@@ -152,8 +129,35 @@ def report(arguments: argparse.Namespace) -> int:
     folder = _run_folder(arguments)
     if kind_of(folder) == "hardening":
         return show_hardening(folder, arguments.unmask)
+    beside = tuple(name.strip() for name in arguments.beside.split(",") if name.strip())
     with Run.open(folder) as run:
-        return show_run(run, _gates(arguments))
+        return show_run(run, _gates(arguments, beside))
+
+
+@command(
+    "backtalk compare runs/before runs/after --html changes.html",
+    flag("before", metavar="BEFORE", help="a run folder"),
+    flag("after", metavar="AFTER", help="a run folder with the same targets"),
+    flag("--hit", metavar="CRITERION", help="main criterion [that of both runs, else io-sample-avg-k1]"),
+    flag("--html", metavar="FILE", help="also write a page with the findings side by side"),
+    flag("--json", metavar="FILE", help="also write everything as JSON, unmasked"),
+    UNMASK,
+)
+def compare(arguments: argparse.Namespace) -> None:
+    """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
+    from backtalk.report.comparison_console import print_comparison
+    from backtalk.runs.compare import compare_runs, write_comparison, write_record
+    from backtalk.terminal import make_console
+
+    comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
+    if arguments.html:
+        write_comparison(comparison, Path(arguments.html))
+    if arguments.json:
+        write_record(comparison, Path(arguments.json))
+    console = make_console()
+    print_comparison(comparison, console, arguments.unmask)
+    if arguments.html:
+        console.print(f"Page: {arguments.html}")
 
 
 @command("backtalk verify runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, DEVICE)
@@ -168,12 +172,11 @@ def verify(arguments: argparse.Namespace) -> int:
         verdict = verify_hardening(folder, arguments.device, consent)
     else:
         verdict = runs.verify(folder, arguments.device, arguments.model, consent=consent)
-    for problem in verdict.problems[:SHOWN_PROBLEMS]:
-        say(f"  {problem}")
+    problems = verdict.problems[:SHOWN_PROBLEMS]
     if len(verdict.problems) > SHOWN_PROBLEMS:
-        say(f"  ... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
-    for note in verdict.notes:
-        say(f"  {note}")
+        problems.append(f"... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
+    for line in (*problems, *verdict.notes):
+        say(f"  {line}")
     say(
         f"{folder}: {verdict.confirmed} of {verdict.hits} hits confirmed, "
         f"{verdict.findings} findings {verdict.how}; {'FAILED' if verdict.problems else 'verified'}."
@@ -195,56 +198,45 @@ def export(arguments: argparse.Namespace) -> None:
         export_run(run, Path(arguments.output) if arguments.output else None)
 
 
+def _harden_parts(args: list[str]) -> dict[str, type[Any]]:
+    model, against, method = early_values(args, "model", "against", "method")
+    parts: dict[str, type[Any]] = {}
+    if method or not wants_help(args):
+        kind = method_config(method or HardenSpec.method)
+        parts[f"flags of {kind.name}"] = kind
+    if model or against or not wants_help(args):
+        found = parts_of(model or HardenSpec.model, against or HardenSpec.against)
+        parts |= {part.title: part for part in found.values() if part.title}
+    return parts
+
+
 @command(
-    "backtalk rate hardened --rater anna; then backtalk rate hardened --result",
-    flag(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="a hardening, two audits or two models; or a ratings folder, or a file of exported pairs",
-    ),
+    "backtalk harden --model my-model --targets never-say.txt --max-time 10m",
     CONFIG,
-    flags_of(RateSpec),
-    flag("--export", default="", metavar="FILE.JSONL", help="write the blind pairs for raters elsewhere"),
-    flag("--answers", nargs="+", default=[], metavar="FILE.JSONL", help="import answers of such raters"),
-    flag("--result", action="store_true", help="show the result, and which model is which"),
+    flags_of(HardenSpec),
+    FRESH,
+    TRUST,
+    UNMASK,
+    LateFlags(
+        HardenSpec,
+        "backtalk harden [--model NAME] [--method NAME] [FLAG ...]",
+        _harden_parts,
+        "More flags: --help after --against targets, --against frequent, --model hf/NAME\n"
+        "or --method NAME. Methods:",
+        "methods",
+    ),
 )
-def rate(arguments: argparse.Namespace) -> None:
-    """Compare two models' replies blindly, pair by pair, and show which was preferred."""
-    if len(arguments.runs) > 2:
-        raise InputError("name two runs or models, or the folder of one hardening")
-    spec = spec_from(arguments, RateSpec)
-    from backtalk.rating import flow
+def harden(arguments: argparse.Namespace) -> None:
+    """Train a model not to say what a search makes it say, or what it says too often, and prove it."""
+    spec = spec_from(arguments, HardenSpec)
+    from backtalk.hardening import flow
+    from backtalk.report.hardening_console import print_hardening
+    from backtalk.terminal import make_console
 
-    flow.rate(arguments.runs, spec, arguments.answers, arguments.export, arguments.result)
-
-
-@command(
-    "backtalk serve runs --model my-model",
-    flag("folder", nargs="?", default=str(RUNS), metavar="DIR", help="folder of runs [runs]"),
-    flag("--model", default="", help=f"model of the chat page [{CHAT_MODEL}]"),
-    flag("--ratings", default="ratings", metavar="DIR", help="folder of ratings [ratings]"),
-    flag("--port", type=port, default=8400, help="0 for any free port [8400]"),
-    flag("--open", action="store_true", help="open the page in a browser"),
-    MODEL_OPTIONS,
-    *CONSENT,
-    DEVICE,
-)
-def serve(arguments: argparse.Namespace) -> None:
-    """Show runs in a browser, chat with a model and rate replies, until Ctrl-C."""
-    from backtalk.web import server as app
-
-    app.serve(
-        Path(arguments.folder),
-        Path(arguments.ratings),
-        arguments.model,
-        CHAT_MODEL,
-        arguments.port,
-        arguments.open,
-        arguments.device,
-        consent_from(arguments),
-        model_options_from(arguments),
-    )
+    with _progress() as tell:
+        done = flow.harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
+    compared = done.proof.held_out if done.proof else None
+    print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
 
 
 def _run_folder(arguments: argparse.Namespace) -> Path:
@@ -260,9 +252,8 @@ def _progress() -> Shown:
     return Shown(make_console(stderr=True))
 
 
-def _gates(arguments: argparse.Namespace) -> Gates:
+def _gates(arguments: argparse.Namespace, beside: tuple[str, ...] = ()) -> Gates:
     from backtalk.runs.gates import Gates
 
-    beside = tuple(name.strip() for name in getattr(arguments, "beside", "").split(",") if name.strip())
     given = values_of(arguments, "fail_over", "baseline", "min_scored", "unmask", "junit")
     return Gates(**given, beside=beside)

@@ -21,7 +21,7 @@ from backtalk.scorers.toxicity.folder import load_folder, write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier
 from backtalk.specs import spec_values
-from backtalk.specs.scorer import ScorerSpec
+from backtalk.specs.train import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import say

@@ -52,10 +52,7 @@ def parse_duration(text: str, where: str = "--max-time") -> float:
 
 def parse_share(text: str, where: str, most: float = math.inf) -> float:
     """0.05 of 5% or 0.05; from 0 to less than `most`."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
+    value: float = coerce(text, float, where)
     if not 0 <= value < most:
         raise InputError(f"{where} should read like 5% or 0.05, not {shown(text)}")
     return value
@@ -130,9 +127,63 @@ def check_values(kind: Any, values: Mapping[str, Any], source: str) -> dict[str,
         name = str(key).replace("-", "_")
         if name not in names:
             raise InputError(f"{source}: {unknown('key', str(key), names)}")
-        flag = name.replace("_", "-")
-        checked[name] = coerce(value, hints[name], f"{source}: {flag}" if source else f"--{flag}")
+        checked[name] = coerce(value, hints[name], _where(name, source))
     return checked
+
+
+def _where(setting: str, source: str) -> str:
+    flag = setting.replace("_", "-")
+    return f"{source}: {flag}" if source else f"--{flag}"
+
+
+def with_settings(spec: Spec, values: Mapping[str, Any], source: str = "") -> Spec:
+    """The spec with other settings. Those of its search, method and parts are not nested; unknown
+    ones are ignored."""
+    kind: Any = type(spec)
+    changed: dict[str, Any] = {}
+    for name, hint in type_hints(kind).items():
+        part = getattr(spec, name)
+        if name in values and (choice := choice_of(hint)):
+            named = choice.read(values[name], _where(name, source))
+            part = part if type(named) is type(part) and isinstance(values[name], str) else named
+        if is_dataclass(part):
+            own = {key: values[key] for key in flag_names(type(part), kind) if key in values}
+            changed[name] = replace(part, **check_values(type(part), own, source))  # type: ignore[type-var]
+        elif name in values:
+            changed[name] = values[name]
+    return build_spec(type(spec), vars(spec) | changed, source)
+
+
+def flat_spec(kind: type[Spec], values: Mapping[str, Any], source: str = "") -> Spec:
+    """A spec from settings without nesting."""
+    spec = with_settings(kind(), values, source)
+    parts = [type(part) for part in (spec, *vars(spec).values()) if is_dataclass(part)]
+    known = [name for part in parts for name in flag_names(part)]
+    for key in values:
+        if key not in known:
+            raise InputError(belongs(kind, key) or f"{source}: {unknown('key', key, known)}")
+    return spec
+
+
+def parts_in(kind: Any) -> dict[str, type[Any]]:
+    """The fields of a spec that hold a dataclass."""
+    hints = {name: hint for name, hint in type_hints(kind).items() if isinstance(hint, type)}
+    return {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+
+
+def choice_of(hint: Any) -> Choice | None:
+    return next((one for one in get_args(hint) if isinstance(one, Choice)), None)
+
+
+def belongs(kind: Any, setting: str) -> str:
+    """A sentence that says what a setting belongs to; empty for an unknown setting."""
+    owners = []
+    for hint in type_hints(kind).values():
+        if (choice := choice_of(hint)) and (named := choice.owners(setting)):
+            owners.append(f"--{choice.what} {', '.join(named)}")
+    owners += [part.owner for part in parts_in(kind).values() if part.owner and setting in flag_names(part)]
+    flag = f"--{setting.replace('_', '-')}"
+    return f"{flag} belongs to {owners[-1]}; leave it out, or choose that" if owners else ""
 
 
 @cache
@@ -252,7 +303,8 @@ def coerce(value: Any, hint: Any, where: str) -> Any:
     if isinstance(value, bool):
         raise InputError(f"{where} should be a number, not {shown(value)}")
     try:
-        number = hint(value)
+        percent = hint is float and isinstance(value, str) and value.endswith("%")
+        number = float(value[:-1]) / 100 if percent else hint(value)
         if isinstance(value, float) and number != value and value == value:
             raise ValueError  # int() would cut 2.5 down to 2
     except (TypeError, ValueError, OverflowError):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from backtalk.registry import search_config, searches_with
-from backtalk.specs import Choice, Count, Duration, Mark, Range, build_spec, flag_names
+from backtalk.specs import Choice, Count, Duration, Mark, Range
 from backtalk.specs.model import ModelOptions
 
 
@@ -40,14 +39,3 @@ class AuditSpec:
     def __post_init__(self) -> None:
         if isinstance(self.search, str):
             object.__setattr__(self, "search", search_config(self.search)())
-
-
-def flat_spec(values: Mapping[str, Any], source: str = "") -> AuditSpec:
-    """A spec from flat settings, which include those of the search and of the model."""
-    kind = search_config(str(values.get("search", AuditSpec.search)))
-    own, options = flag_names(kind, AuditSpec), flag_names(ModelOptions)
-    search = {name: value for name, value in values.items() if name in own}
-    nested = {name: value for name, value in values.items() if name not in (*own, *options, "search")}
-    nested["search"] = {"name": kind.name, **search}
-    nested["options"] = {name: value for name, value in values.items() if name in options}
-    return build_spec(AuditSpec, nested, source)

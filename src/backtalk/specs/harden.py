@@ -1,41 +1,16 @@
-"""The settings of `backtalk harden`. HardenSpec holds those that every hardening has; a method's own are its
-config, and the parts belong to some hardenings only: --model, --against and --method decide which apply."""
+"""The settings of `backtalk harden`. HardenSpec holds what every hardening has, and the method's config. Its
+parts apply to some hardenings only: --model and --against decide which."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
+import backtalk.specs as specs
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer, method_config, methods_with
-from backtalk.specs import (
-    Above,
-    Choice,
-    Count,
-    Duration,
-    Increase,
-    Mark,
-    Percentage,
-    Range,
-    Rank,
-    Seconds,
-    Seed,
-    Share,
-    Steps,
-    Top,
-    Tries,
-    Weight,
-    Words,
-    build_spec,
-    chosen,
-    flag_names,
-    identity_values,
-    parse_share,
-    refuse_set,
-    spec_values,
-)
 from backtalk.specs.model import ModelOptions
 
 
@@ -43,36 +18,38 @@ from backtalk.specs.model import ModelOptions
 class Sentences:
     """What the model must not say, and how it is trained away."""
 
+    title: ClassVar = "against targets"
+    owner: ClassVar = "--against targets"
     targets: str = "mal-wide"
-    """What it must not say: a list or file; split by prototype into train, selection and held-out."""
-    limit: Count = 0
-    """Use at most this many targets, over all three lists; 0 uses all. Of given lists, of each."""
+    """What the model must not say: a list or file, split by prototype into train, selection and held-out."""
+    limit: specs.Count = 0
+    """The most targets, of all three lists together or, with --selection, of each; 0: all."""
     selection: str = ""
-    """A list or file that chooses the iteration; with --held-out, replaces the split."""
+    """Targets that choose the best iteration: a list or file. Needs --held-out; then nothing is split."""
     held_out: str = ""
-    """A list or file that is measured at the end; with --selection, replaces the split."""
+    """Targets that measure the result: a list or file. Needs --selection; then nothing is split."""
     hit: str = ""
     """The criterion that is trained against; if empty io-sample-avg-k1, or o-sample-avg-k1 for a Hugging Face
     model (for played conversations their run's), for which it may also be contains, exact, o-greedy or
     toxic-0.5, judged on the model's replies."""
-    margin: Weight | None = None
+    margin: specs.Weight | None = None
     """How far below the threshold (nats a word) a hit has to fall; if empty 1, or 2 where a search found the
     triggers of a Hugging Face model."""
     avoid: Literal["", "paper", "frequent", "none"] = ""
     """Words without negative updates: the paper's seven, the seven most frequent of the list, or none; if
     empty paper for a Hugging Face model, none for a model of ours."""
-    rounds: Annotated[int, Range(1, 100_000)] | None = None
+    rounds: Annotated[int, specs.Range(1, 100_000)] | None = None
     """The most negative updates on one batch of hits; if empty 40."""
-    repairs: Count | None = None
+    repairs: specs.Count | None = None
     """Positive updates after those on a batch of hits, at most as many; if empty 0, or 8 where a search found
     the triggers of a Hugging Face model."""
-    search_sweeps: Tries = 5
+    search_sweeps: specs.Tries = 5
     """The most sweeps of a search inside training (one start, stopped at the first hit)."""
-    escalate: Annotated[int, Range(0, 4)] = 4
+    escalate: Annotated[int, specs.Range(0, 4)] = 4
     """How often the search inside training may become stronger, each time it finds almost nothing: more
     starts, more candidates and sweeps, o beside io, then gcg. 0 never changes it. A Hugging Face model on a
     CPU escalates only if this is given."""
-    audits: Annotated[bool, Mark.FREE] = True
+    audits: Annotated[bool, specs.Mark.FREE] = True
     """Prove it by audits of both models; off, the same command adds them later."""
 
 
@@ -80,17 +57,19 @@ class Sentences:
 class Searching:
     """How a model of ours is searched, in training and in the audits before and after."""
 
-    augment: Annotated[int, Range(0, 1000)] = 0
+    title: ClassVar = "a model of ours, which is searched"
+    owner: ClassVar = "models of ours with --against targets"
+    augment: Annotated[int, specs.Range(0, 1000)] = 0
     """Paraphrases added for each training target; what overlaps with the other lists is left out."""
     paraphraser: str = "rules"
     """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
-    length: Words = 8
+    length: specs.Words = 8
     """Words of a trigger, in training and in the audits."""
-    top: Top = 25
+    top: specs.Top = 25
     """Candidates at each position (G), in training and in the audits."""
-    sweeps: Tries = 6
+    sweeps: specs.Tries = 6
     """The most sweeps in the audits before and after (T)."""
-    restarts: Tries = 2
+    restarts: specs.Tries = 2
     """Restarts in the audits before and after (R)."""
 
 
@@ -98,9 +77,11 @@ class Searching:
 class Frequent:
     """Replies that a model of ours gives too often (Algorithm 2 of He & Glass 2020)."""
 
-    steps_per_iteration: Count = 100
+    title: ClassVar = "against frequent replies"
+    owner: ClassVar = "--against frequent"
+    steps_per_iteration: specs.Count = 100
     """Mini-batches between two measurements; 0 takes all pairs, as in the paper."""
-    r_thres: Percentage = "1%"
+    r_thres: specs.Percentage = "1%"
     """A reply with a larger share of the model's replies is discouraged."""
 
 
@@ -108,6 +89,8 @@ class Frequent:
 class Adapting:
     """What a Hugging Face model is trained on, and its adapter."""
 
+    title: ClassVar = "a Hugging Face model, which gets an adapter"
+    owner: ClassVar = "Hugging Face models"
     findings: str = ""
     """What was found: a run folder, its exported findings, or a file of pairs (JSONL with input or turns, and
     reply; or TSV). --selection and --held-out are such files then."""
@@ -118,18 +101,18 @@ class Adapting:
     """Pairs that T_out and the cost are measured on; the shipped ones if empty."""
     scorer: str = ""
     """With --hit toxic-T: what rates its replies; the embedded scorer if empty."""
-    rank: Rank = 16
+    rank: specs.Rank = 16
     """The rank of the LoRA adapter."""
-    alpha: Above = 32.0
+    alpha: specs.Above = 32.0
     """The adapter's product is scaled by alpha / rank."""
     lora_layers: str = "all"
     """The linear layers that are adapted, all of attention and MLP, or the ends of their names by commas:
     q_proj,v_proj."""
     merge: bool = False
     """Write a whole model instead of an adapter."""
-    micro_tokens: Annotated[Count, Mark.FREE] = 0
+    micro_tokens: Annotated[specs.Count, specs.Mark.FREE] = 0
     """Tokens that are trained on at once; fewer take less memory. 0: 2,048, on a GPU 16,384."""
-    gradient_checkpointing: Annotated[bool, Mark.FREE] = False
+    gradient_checkpointing: Annotated[bool, specs.Mark.FREE] = False
     """Compute activations twice instead of keeping them; takes less memory."""
 
 
@@ -138,16 +121,18 @@ class Published:
     """Where the papers' training differs from ours. These have no flags: a YAML file or Python sets them. See
     the config of the same field names in `training/` for what each does; None is that config's default."""
 
+    title: ClassVar = ""
+    owner: ClassVar = ""
     optimizer: Literal["sgd", "adam"] | None = None
-    lambda_pos: Weight | None = None
+    lambda_pos: specs.Weight | None = None
     mean_over: Literal["sentences", "words"] | None = None
-    positives: Annotated[int, Range(1, 1000)] | None = None
-    positive_batch: Annotated[int, Range(1, 65_536)] | None = None
+    positives: Annotated[int, specs.Range(1, 1000)] | None = None
+    positive_batch: Annotated[int, specs.Range(1, 65_536)] | None = None
     together: bool | None = None
     average: Literal["batch", "hits"] | None = None
     triggers: Literal["first", "best"] | None = None
-    window: Steps | None = None
-    eos_scale: Share | None = None
+    window: specs.Steps | None = None
+    eos_scale: specs.Share | None = None
     always_positive: bool | None = None
 
 
@@ -159,36 +144,36 @@ class HardenSpec:
     """The model; OUT/model is hardened."""
     against: Literal["targets", "frequent"] = "targets"
     """Train away targets, or frequent replies."""
-    method: Annotated[Any, Choice("method", method_config, methods_with)] = "negative"
+    method: Annotated[Any, specs.Choice("method", method_config, methods_with)] = "negative"
     """One of the methods above."""
     data: str = ""
     """Pairs that keep its other replies, a corpus as `train` takes it; the model's own if empty."""
     format: str = "auto"
     """Their format; see `backtalk list formats`."""
-    out: Annotated[str, Mark.FREE] = "hardened"
+    out: Annotated[str, specs.Mark.FREE] = "hardened"
     """The folder; the same command continues."""
-    iterations: Steps = 20
+    iterations: specs.Steps = 20
     """Passes over the targets; against frequent, measurements."""
-    batch: Annotated[int, Range(1, 65_536)] | None = None
+    batch: Annotated[int, specs.Range(1, 65_536)] | None = None
     """Of targets (if empty 100, or 32) or pairs (64)."""
-    lr: Weight | None = None
+    lr: specs.Weight | None = None
     """Learning rate; if empty 0.001, or 0.0003 for LoRA."""
-    kl: Weight | None = None
+    kl: specs.Weight | None = None
     """Weight of the KL term that keeps the model near the original. If empty, it starts at the default and
     adapts to use the allowed perplexity."""
-    max_ppl_increase: Increase = "3.4%"
+    max_ppl_increase: specs.Increase = "3.4%"
     """How much perplexity may rise."""
     keep: Literal["best", "last"] = "best"
     """Best iteration, or as published the last."""
-    measure: Annotated[int, Range(1, 10**9)] = 1000
+    measure: Annotated[int, specs.Range(1, 10**9)] = 1000
     """Pairs, not trained on, that measure it."""
-    seed: Seed = 1
+    seed: specs.Seed = 1
     """Fixes the lists, the order and every start."""
-    max_time: Annotated[Duration, Mark.FREE] = ""
+    max_time: Annotated[specs.Duration, specs.Mark.FREE] = ""
     """Stop in time to end within it: 90s, 10m, 2h."""
-    checkpoint_s: Annotated[Seconds, Mark.FREE] = 60.0
+    checkpoint_s: Annotated[specs.Seconds, specs.Mark.FREE] = 60.0
     """Seconds between checkpoints."""
-    device: Annotated[str, Mark.FREE] = "auto"
+    device: Annotated[str, specs.Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""
     sentences: Sentences = field(default_factory=Sentences)
     searching: Searching = field(default_factory=Searching)
@@ -200,71 +185,31 @@ class HardenSpec:
     @property
     def bound(self) -> float:
         """How much perplexity may rise; infinite where the last iteration is kept."""
-        return math.inf if self.keep == "last" else parse_share(self.max_ppl_increase, "max_ppl_increase")
+        bound = specs.parse_share(self.max_ppl_increase, "max_ppl_increase")
+        return math.inf if self.keep == "last" else bound
 
     def __post_init__(self) -> None:
         if isinstance(self.method, str):  # the default, or a name that a caller gave
             object.__setattr__(self, "method", method_config(self.method)())
 
 
-class Part(NamedTuple):
-    """Settings that only some hardenings have."""
-
-    kind: type[Any]
-    title: str
-    """The heading over their flags; empty: they have none."""
-    owner: str
-    """What the settings belong to, for the error where they do not apply."""
-    applies: Callable[[str, str], bool]
-    """Whether they apply, from the model's name and --against."""
+PARTS = specs.parts_in(HardenSpec)
 
 
-def _on_targets(model: str, against: str) -> bool:
-    return against == "targets"
-
-
-def _on_transformers(model: str, against: str) -> bool:
-    return is_transformer(model)
-
-
-PARTS: dict[str, Part] = {
-    "sentences": Part(Sentences, "against targets", "--against targets", _on_targets),
-    "searching": Part(
-        Searching,
-        "a model of ours, which is searched",
-        "models of ours with --against targets",
-        lambda model, against: against == "targets" and not is_transformer(model),
-    ),
-    "frequent": Part(
-        Frequent,
-        "against frequent replies",
-        "--against frequent",
-        lambda model, against: against == "frequent",
-    ),
-    "adapter": Part(
-        Adapting, "a Hugging Face model, which gets an adapter", "Hugging Face models", _on_transformers
-    ),
-    "options": Part(
-        ModelOptions, "how a Hugging Face model is read", "Hugging Face models", _on_transformers
-    ),
-    "published": Part(Published, "", "", lambda model, against: True),
-}
-
-
-def parts_of(model: str, against: str) -> dict[str, Part]:
+def parts_of(model: str, against: str) -> dict[str, type[Any]]:
     """The parts that apply."""
-    if against == "frequent" and is_transformer(model):
+    hugging_face, targets = is_transformer(model), against == "targets"
+    if hugging_face and not targets:
         raise InputError("--against frequent trains models of ours only; a Hugging Face model has findings")
-    return {name: part for name, part in PARTS.items() if part.applies(model, against)}
-
-
-def belongs(setting: str) -> str:
-    """A sentence that says what a setting belongs to; empty for an unknown setting."""
-    owners = [part.owner for part in PARTS.values() if part.owner and setting in flag_names(part.kind)]
-    if named := methods_with(setting):
-        owners.append(f"--method {', '.join(named)}")
-    flag = f"--{setting.replace('_', '-')}"
-    return f"{flag} belongs to {owners[0]}; leave it out, or choose that" if owners else ""
+    applies = {
+        "sentences": targets,
+        "searching": targets and not hugging_face,
+        "frequent": not targets,
+        "adapter": hugging_face,
+        "options": hugging_face,
+        "published": True,
+    }
+    return {name: part for name, part in PARTS.items() if applies[name]}
 
 
 def check_spec(spec: HardenSpec) -> None:
@@ -274,12 +219,12 @@ def check_spec(spec: HardenSpec) -> None:
         raise InputError(f"the method {method.name} is no HitRule and no ReplyMethod; mend its package")
     applying = parts_of(spec.model, spec.against)
     for name in PARTS:
-        if name not in applying and (others := chosen(getattr(spec, name))):
-            raise InputError(belongs(others[0]))
+        if name not in applying and (others := specs.chosen(getattr(spec, name))):
+            raise InputError(specs.belongs(HardenSpec, others[0]))
     if spec.keep == "last":
-        refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
+        specs.refuse_set(spec, {"max_ppl_increase"}, "does nothing with --keep last; leave it out")
     if not method.knows_hits:
-        refuse_set(spec.frequent, {"r_thres"}, "goes with a method that counts replies; leave it out")
+        specs.refuse_set(spec.frequent, {"r_thres"}, "goes with a method that counts replies; leave it out")
         if spec.against == "targets":
             raise InputError(
                 f"--method {method.name} knows no targets; add --against frequent, or choose another"
@@ -288,7 +233,7 @@ def check_spec(spec: HardenSpec) -> None:
 
 def applied_values(spec: HardenSpec) -> dict[str, Any]:
     """The settings that tell this hardening from another, in one mapping, less those that were left out."""
-    values = identity_values(spec)
+    values = specs.identity_values(spec)
     parts = {name: values.pop(name) for name in PARTS}
     method = values.pop("method")
     flat = {**values, "method": method.pop("name"), **method}
@@ -300,31 +245,10 @@ def applied_values(spec: HardenSpec) -> dict[str, Any]:
 def stored_values(spec: HardenSpec) -> dict[str, Any]:
     """What a summary stores: all settings that apply, nested as in a YAML file."""
     others = PARTS.keys() - parts_of(spec.model, spec.against).keys()
-    return {name: value for name, value in spec_values(spec).items() if name not in others}
+    return {name: value for name, value in specs.spec_values(spec).items() if name not in others}
 
 
 def begun_spec(facts: Mapping[str, Any]) -> HardenSpec:
-    """From what tells a hardening from others: `applied_values`, and more that no flag says."""
-    kinds: list[type[Any]] = [HardenSpec, method_config(str(facts.get("method", HardenSpec.method)))]
-    kinds += [part.kind for part in PARTS.values() if part.title]
-    known = {name for kind in kinds for name in flag_names(kind)}
-    return flat_spec({name: value for name, value in facts.items() if name in known}, "hardening.json")
-
-
-def flat_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
-    """A spec from settings without nesting: those of the method and of the parts find their place."""
-    method = values.get("method", HardenSpec.method)
-    kind = method_config(method) if isinstance(method, str) else type(method)
-    nested: dict[str, Any] = {"method": {"name": kind.name}}
-    if not isinstance(method, str):
-        nested["method"] |= vars(method)
-    own = flag_names(HardenSpec)
-    for setting, value in values.items():
-        part = next((name for name, part in PARTS.items() if setting in flag_names(part.kind)), "")
-        if part:
-            nested.setdefault(part, {})[setting] = value
-        elif setting not in own and (setting in flag_names(kind) or methods_with(setting)):
-            nested["method"][setting] = value
-        elif setting != "method":
-            nested[setting] = value
-    return build_spec(HardenSpec, nested, source)
+    """The spec of a hardening that was begun, from its `applied_values` and other facts."""
+    facts = {name: value for name, value in facts.items() if name not in specs.flag_names(Published)}
+    return specs.with_settings(HardenSpec(), facts, "hardening.json")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from backtalk.specs import ReplyTokens
 
 
 @dataclass(frozen=True)
 class ModelOptions:
+    title: ClassVar = "how a Hugging Face model is prompted and loaded"
+    owner: ClassVar = "Hugging Face models"
+
     template: Literal["auto", "chat", "plain", "text"] = "auto"
     """Format of the prompt: the model's chat template, plain turns or running text; auto uses the chat
     template if there is one, else plain turns."""

@@ -16,7 +16,7 @@ from backtalk.data import toxicity as labelled
 from backtalk.data.contrast import LabelledText, contrast_texts, slot_words
 from backtalk.errors import InputError
 from backtalk.scorers.toxicity.words import words_of
-from backtalk.specs.scorer import ScorerSpec
+from backtalk.specs.train import ScorerSpec
 
 SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}
 """Words of the frames that offend whoever is meant."""

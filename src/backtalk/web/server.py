@@ -22,6 +22,8 @@ from backtalk.web.chat import PageChat
 from backtalk.web.http import HOST, HttpError, LocalHandler, LocalServer, read_body
 from backtalk.web.run_list import RunList
 
+DEFAULT_MODEL = "chitchat"
+
 
 class AppServer(LocalServer):
     request_queue_size = 64
@@ -95,20 +97,19 @@ def _print_traceback() -> None:
 
 
 def serve(
-    folder: Path,
-    ratings: Path,
+    folder: str,
+    ratings: str,
     model: str,
-    default_model: str,
     port: int,
-    open_page: bool,
+    open: bool,
     device: str,
     consent: Consent,
     options: ModelOptions,
 ) -> None:
-    """Runs the server until Ctrl-C."""
-    if folder.exists() and not folder.is_dir():
+    """Runs the server until Ctrl-C. Without a `model` the chat page loads the default one when it is used."""
+    if Path(folder).exists() and not Path(folder).is_dir():
         raise InputError(f"{folder} is a file; name a folder that holds runs")
-    name = model or default_model
+    name = model or DEFAULT_MODEL
     find_model(name)
 
     def load() -> TextModel:
@@ -119,9 +120,9 @@ def serve(
     chat = PageChat(printable(name), load)
     if model:  # check a named model, and ask for consent, in the terminal and not in a browser
         chat.load()
-    with AppServer(App(RunList(folder, ratings), chat), port) as server:
+    with AppServer(App(RunList(Path(folder), Path(ratings)), chat), port) as server:
         say(f"Showing {folder} at {server.address} until Ctrl-C.")
-        if open_page:
+        if open:
             webbrowser.open(server.address)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up as Ctrl-C does
         server.serve_until_interrupt()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backtalk.cli.command import run
+from backtalk.cli import run
 from backtalk.store import Run
 from backtalk.store.exchanges import exchanges_of
 from backtalk.types import Finding

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.audit.findings import read_found
-from backtalk.cli.command import run
+from backtalk.cli import run
 from backtalk.data.openings import opening_id
 from backtalk.hardening.lists import split_found
 from backtalk.models.transformer.loading import load

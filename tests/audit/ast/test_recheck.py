@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backtalk.cli.command import run
+from backtalk.cli import run
 from tests.forging import forge_facts
 
 FLAGS = [

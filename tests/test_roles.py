@@ -15,8 +15,7 @@ from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Dialogue, Turn
-from backtalk.web.batching import Batcher, Options
-from backtalk.web.model_server import ModelServer
+from backtalk.web.model_server import Batcher, ModelServer, Options
 from tests.chatterbox import PLANTED, plain_log_probs, plain_reply, prompt
 from tests.searches.reverse.worlds import UTTERANCES
 from tests.web.served import Recorder, served

@@ -6,13 +6,14 @@ the paper's rule, the restart of lowest loss, and by any restart beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from backtalk.audit.cases import can_say
 from backtalk.data.targets import write_targets
-from backtalk.hits import STANDARD, best_findings, rates
+from backtalk.hits import STANDARD, rates
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import load_model
@@ -154,3 +155,18 @@ def _outdated(folder: Path, model: LocalModel) -> bool:
         return False
     with Run.open(folder) as run:
         return bool(run.facts["fingerprint"] != model.fingerprint)
+
+
+def best_findings(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """The found restart of lowest loss of each case, or the first of equals; in the order of the cases."""
+
+    def rank(finding: Finding) -> tuple[float, int]:
+        loss = finding.scores.get("loss", math.inf)
+        return math.inf if math.isnan(loss) else loss, finding.restart
+
+    best: dict[str, Finding] = {}
+    for finding in findings:
+        if finding.status == "found":
+            before = best.setdefault(finding.case, finding)
+            best[finding.case] = min(before, finding, key=rank)
+    return best

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from backtalk.hits import best_findings, parse_criterion
+from backtalk.hits import parse_criterion
 from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
@@ -28,7 +28,7 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.stats import Rate
 from backtalk.store import Run
 from reproduction.egregious.data import SEED, evenly
-from reproduction.egregious.search import search, write_list
+from reproduction.egregious.search import best_findings, search, write_list
 from reproduction.hardenings import page_values, run_harden
 from reproduction.negative.data import NegativeData, known_targets, open_baseline
 from reproduction.negative.paper import BASELINE, LISTS, Size

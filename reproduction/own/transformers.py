@@ -18,10 +18,11 @@ from benchmarks.transformer import Sizes, TransformerBench
 
 from backtalk.audit.verify import verify
 from backtalk.hardening.subject import TRAINING
-from backtalk.hits import STANDARD, best_findings, rates
+from backtalk.hits import STANDARD, rates
 from backtalk.runs.summary import thresholds_of
 from backtalk.store import Run
 from backtalk.wording import chance, mask, mask_like
+from reproduction.egregious.search import best_findings
 from reproduction.hardenings import page_values, run_audit, run_harden, shown_name
 from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, section, table
 from reproduction.runner import Part, Study, Workplace

@@ -88,16 +88,11 @@ def audit(
     out: str | Path = "",
     root: str | Path = "runs",
     limit: int = 0,
-    reference: str = "",
-    seed: int = 1,
-    block: int = 0,
-    max_time: str = "",
-    max_candidates: int = 0,
-    device: str = "auto",
     options: ModelOptions | None = None,
     fresh: bool = False,
     consent: Consent | None = None,
     progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
 ) -> Run:
     """Searches for inputs that make a model say what it must not say, and returns the run.
 
@@ -105,21 +100,11 @@ def audit(
     a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
     Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name. The same call resumes
     an unfinished run and returns a finished one; `fresh` starts over. `progress` is called with reports.
-    Requests to other machines need `consent=Consent(yes=True)`.
+    Requests to other machines need `consent=Consent(yes=True)`. `settings` are flags of `backtalk audit`:
+    reference, seed, block, max_time, max_candidates and device.
     """
     loaded, name = _model(model, options)
-    values = {
-        "model": name,
-        "search": search,
-        "hit": hit,
-        "reference": reference,
-        "seed": seed,
-        "block": block,
-        "max_time": max_time,
-        "max_candidates": max_candidates,
-        "device": device,
-        "options": options or ModelOptions(),
-    }
+    values = {"model": name, "search": search, "hit": hit, "options": options or ModelOptions(), **settings}
     if isinstance(cases, str):
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")

@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import Protocol
+
+from backtalk.stats import Rate
 
 _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 """Powers of ten and their names; from the first on only the power is shown."""
@@ -59,20 +60,9 @@ def percent_range(low: float, high: float) -> str:
     return f"{percent(low).removesuffix('%')} to {percent(high)}"
 
 
-class Share(Protocol):
-    """A rate with its interval."""
-
-    @property
-    def rate(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-
-
-def with_interval(share: Share) -> str:
+def with_interval(rate: Rate) -> str:
     """ "20% (95%: 12 to 32%)"."""
-    return f"{percent(share.rate)} (95%: {percent_range(share.low, share.high)})"
+    return f"{percent(rate.rate)} (95%: {percent_range(rate.low, rate.high)})"
 
 
 def duration(seconds: float) -> str:

@@ -8,14 +8,18 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from backtalk.protocols import TextModel
 from backtalk.types import Access, Dialogue
+from backtalk.web.http import LocalServer
 from backtalk.web.model_server import ModelServer
+
+Server = TypeVar("Server", bound=LocalServer)
 
 
 class Recorder:
@@ -38,8 +42,9 @@ class Recorder:
 
 
 @contextmanager
-def served(model: TextModel, token: str = "", name: str = "m") -> Iterator[ModelServer]:
-    with ModelServer(model, name, 0, token) as server:
+def serving(server: Server) -> Iterator[Server]:
+    """Runs the server in a thread."""
+    with server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
         thread.start()
         try:
@@ -47,6 +52,10 @@ def served(model: TextModel, token: str = "", name: str = "m") -> Iterator[Model
         finally:
             server.shutdown()
             thread.join()
+
+
+def served(model: TextModel, token: str = "", name: str = "m") -> AbstractContextManager[ModelServer]:
+    return serving(ModelServer(model, name, 0, token))
 
 
 @contextmanager

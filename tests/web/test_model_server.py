@@ -23,9 +23,8 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.registry import load_model
 from backtalk.types import Turn
-from backtalk.web.batching import Batcher
 from backtalk.web.http import LONGEST_REQUEST
-from backtalk.web.model_server import ModelServer
+from backtalk.web.model_server import Batcher, ModelServer
 from tests.models.test_contract import SENTENCES, WORDS, small_folder
 from tests.web.served import Recorder, served
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from backtalk.web.run_list import RunList, key_of
 from backtalk.web.server import AppServer
 from tests.report.samples import THRESHOLDS, finding
 from tests.report.test_folder_pages import AFTER, BEFORE, HARDENING
+from tests.web.served import serving
 
 BLOCK = 2
 TARGETS = [
@@ -167,18 +167,12 @@ def write_blinded(folder: Path, blinded: Blinded) -> Path:
     return folder
 
 
-@contextmanager
-def served(root: Path, model: TextModel | None = None, ratings: Path | None = None) -> Iterator[AppServer]:
+def served(
+    root: Path, model: TextModel | None = None, ratings: Path | None = None
+) -> AbstractContextManager[AppServer]:
     chosen = model or Parrot()
     app = App(RunList(root, ratings), PageChat(chosen.name, lambda: chosen))
-    with AppServer(app, 0) as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(AppServer(app, 0))
 
 
 def home(server: AppServer) -> str:

@@ -53,7 +53,7 @@ class Attack:
     def told(self) -> str:
         if self.search == GIVEN:
             return GIVEN
-        aims = " and ".join("io" if aim.needs_language_model else "o" for aim in self.aims)
+        aims = " and ".join("io" if aim.likely else "o" for aim in self.aims)
         starts, sweeps = count(self.starts, "start"), count(self.sweeps, "sweep")
         return f"{self.search} {aims}, {starts}, G={self.top}, {sweeps}"
 
@@ -67,8 +67,8 @@ def make_ladder(first: Attack, most: int, last: str = "") -> list[Attack]:
     more_starts = replace(first, starts=max(first.starts, STARTS))
     wider = replace(more_starts, top=TIMES * first.top, sweeps=max(first.sweeps, LEAST_SWEEPS))
     ladder += [more_starts, wider]
-    if any(aim.needs_language_model for aim in first.aims):
-        wider = replace(wider, aims=(*first.aims, *(replace(aim, side="o") for aim in first.aims)))
+    if any(aim.likely for aim in first.aims):
+        wider = replace(wider, aims=(*first.aims, *(replace(aim, likely=False) for aim in first.aims)))
         ladder.append(wider)
     if last:
         ladder.append(replace(wider, search=last))

@@ -14,8 +14,8 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.hits import (
+    LIKELIHOOD_KINDS,
     STANDARD,
-    TEXT_KINDS,
     TEXT_STANDARD,
     TOXIC_STANDARD,
     Criterion,
@@ -225,7 +225,7 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
 def _criteria(sides: Sequence[Side], hit: str | None, played: bool) -> list[Criterion]:
     """The standard criteria of such runs, and those that were asked for."""
     aims = [parse_criterion(side.facts.hit) for side in sides]
-    by_replies = [aim.kind in TEXT_KINDS for aim in aims]
+    by_replies = [aim.kind not in LIKELIHOOD_KINDS for aim in aims]
     likelihoods = all(any("mean" in f.scores for f in side.findings) for side in sides)
     standard = [
         *(STANDARD if likelihoods or not all(by_replies) else ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backtalk.hits import Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
 from backtalk.report.record import RateRow
 from backtalk.wording import chance, count, percent, percent_range, sampled
 
@@ -20,7 +20,7 @@ def meaning(name: str) -> str:
         "sample-avg": f"its words are, on average, {least} as likely as those of a usual reply",
         "sample-min": f"its every word is {least} as likely as the average word of a usual reply",
     }[criterion.kind]
-    if criterion.side == "io":
+    if criterion.likely and criterion.kind in LIKELIHOOD_KINDS:
         return f"{clause}; the input's words are {least} as likely as those of a usual sentence"
     return f"{clause}, and the input is itself likely" if criterion.likely else clause
 
@@ -54,7 +54,7 @@ def headline(
     if n == 0:
         return "Nothing could be scored, so this run says nothing about the model."
     share = f"({percent(hits / n)}, 95% interval {percent_range(main.low, main.high)})"
-    by = "an input that is itself likely" if criterion.needs_language_model else "some input"
+    by = "an input that is itself likely" if criterion.likely else "some input"
     amount = f"{hits:,}" if hits else "None"
     sentences = [f"{amount} of {count(n, 'sentence')} {share} {outcome(criterion)} by {by}."]
     if hits == 0:

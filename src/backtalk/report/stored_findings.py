@@ -214,7 +214,7 @@ class StoredFindings:
             return f"holds('{criterion.name}', {_RECORD})"
         slack, (out, into) = math.log(criterion.k), self._thresholds
         parts = ["status = 'found'"]
-        if criterion.needs_language_model:
+        if criterion.likely:
             parts.append(f"input_mean > {_literal(math.nan if into is None else into - slack)}")
         parts.append(
             {

@@ -131,7 +131,7 @@ def objective_for(
 ) -> Objective:
     """The objective of a search that aims at the criterion."""
     slack, into = math.log(criterion.k), None
-    if criterion.needs_language_model:
+    if criterion.likely:
         assert thresholds.into is not None, "an io-hit needs T_in"
         into = thresholds.into - slack
     by = criterion.kind == "greedy", criterion.kind == "sample-avg"

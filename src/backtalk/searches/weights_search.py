@@ -100,7 +100,7 @@ class WordSearch(WeightsSearch):
         return self.length * self.top * self.sweeps
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
-        if self.max_ppl and not criterion.needs_language_model:
+        if self.max_ppl and not criterion.likely:
             raise InputError(
                 f"--max-ppl is for an io- criterion, and {criterion.name} asks nothing of a trigger"
             )

@@ -19,9 +19,8 @@ from backtalk.store.records import finite
 from backtalk.terminal import printable
 from backtalk.web.chat import PageChat
 from backtalk.web.http import HttpError, read_object
-from backtalk.web.pages import link, read_static, render_page
+from backtalk.web.pages import Reports, link, proofs_of, read_static, render_page
 from backtalk.web.ratings import next_pair, take_answer
-from backtalk.web.reports import Reports, proofs_of
 from backtalk.web.run_list import UNSHOWABLE, Found, Item, RunList, describe
 
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}

@@ -7,9 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BufferedIOBase
 from itertools import chain
 from socketserver import TCPServer
 from typing import Any
@@ -18,10 +16,8 @@ from backtalk.errors import InputError
 from backtalk.terminal import say
 
 HOST = "127.0.0.1"
-LONGEST_REQUEST = 1_048_576
-"""Bytes."""
-DISCARDED = 16 * LONGEST_REQUEST
-"""Bytes of a longer request that are read and thrown away."""
+LONGEST_REQUEST = 1_048_576  # bytes
+DISCARDED = 16 * LONGEST_REQUEST  # bytes of a longer request that are read and thrown away
 
 
 class HttpError(Exception):
@@ -88,21 +84,22 @@ class LocalHandler(BaseHTTPRequestHandler):
             self.wfile.writelines(lines)
         self.wfile.flush()
 
+    def read_body(self) -> bytes:
+        """Read before a request is refused: a client that is cut off while sending never sees the answer."""
+        if self.command != "POST":
+            return b""
+        length = self.headers.get("Content-Length") or ""
+        if not re.fullmatch(r"[0-9]{1,15}", length):
+            raise HttpError(411, "send the length of the body as Content-Length")
+        if int(length) <= LONGEST_REQUEST:
+            return self.rfile.read(int(length))
+        left = min(int(length), DISCARDED)
+        while left > 0 and (piece := self.rfile.read(min(left, 65_536))):
+            left -= len(piece)
+        raise HttpError(413, f"a request may have {LONGEST_REQUEST:,} bytes")
+
     def log_message(self, format: str, *arguments: Any) -> None:
         """Prints nothing: requests are untrusted text, and there are many."""
-
-
-def read_body(headers: Message, stream: BufferedIOBase) -> bytes:
-    """Read before a request is refused: a client that is cut off while sending never sees the answer."""
-    length = headers.get("Content-Length") or ""
-    if not re.fullmatch(r"[0-9]{1,15}", length):
-        raise HttpError(411, "send the length of the body as Content-Length")
-    if int(length) <= LONGEST_REQUEST:
-        return stream.read(int(length))
-    left = min(int(length), DISCARDED)
-    while left > 0 and (piece := stream.read(min(left, 65_536))):
-        left -= len(piece)
-    raise HttpError(413, f"a request may have {LONGEST_REQUEST:,} bytes")
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -1,31 +1,33 @@
 """`backtalk serve-model`: a local model behind the OpenAI-compatible interface, on this machine alone.
 
-Replies are greedy; a temperature in the request is ignored.
+Replies are greedy; a temperature in the request is ignored. Requests that arrive together with the same
+options are one batch of the model.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
 
 from backtalk.errors import InputError
-from backtalk.protocols import TextModel
+from backtalk.protocols import Adjustable, TextModel
 from backtalk.registry import is_endpoint, load_model
 from backtalk.specs.model import ModelOptions
 from backtalk.terminal import printable, say
 from backtalk.types import Dialogue, Turn
-from backtalk.web.batching import Batcher, Options
 from backtalk.web.http import (
     HOST,
     HttpError,
     LocalHandler,
     LocalServer,
     is_whole_number,
-    read_body,
     read_object,
     same_secret,
 )
@@ -38,6 +40,77 @@ MOST_CHARACTERS = 65_536
 """Characters of all texts in one request: the model reads them before it generates its first token."""
 MOST_TOKENS = 100_000
 """The highest max_tokens that a request may ask for; --max-reply of the model limits replies anyway."""
+
+GATHER_S = 0.003
+"""How long the first request of a batch waits for others."""
+BATCH = 64
+CLOSE_S = 5.0
+"""How long `close` waits for a batch in progress."""
+
+
+class Options(NamedTuple):
+    """Options of a request. A model that is not `Adjustable` ignores them."""
+
+    system: str | None = None
+    max_reply: int | None = None
+
+
+class Request(NamedTuple):
+    dialogue: Dialogue
+    options: Options
+    reply: Future[str]
+
+
+class Batcher:
+    """Collects dialogues from many threads; the model answers one batch at a time."""
+
+    def __init__(self, model: TextModel) -> None:
+        self._model = model
+        self._queue: SimpleQueue[Request | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def submit(self, dialogue: Dialogue, options: Options | None = None) -> Future[str]:
+        reply: Future[str] = Future()
+        self._queue.put(Request(dialogue, options or Options(), reply))
+        return reply
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, closing = [first], False
+            until = time.monotonic() + GATHER_S
+            while len(batch) < BATCH and not closing:
+                try:
+                    one = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+                except Empty:
+                    break
+                closing = one is None
+                batch += [] if one is None else [one]
+            for options in dict.fromkeys(request.options for request in batch):
+                self._reply([request for request in batch if request.options == options])
+            if closing:
+                return
+
+    def _reply(self, batch: list[Request]) -> None:
+        """Answers requests with the same options."""
+        try:
+            model, options = self._model, batch[0].options
+            if isinstance(model, Adjustable) and options != Options():
+                model = model.adjusted(*options)
+            replies = model.reply([request.dialogue for request in batch])
+        except Exception as error:
+            if len(batch) > 1:  # one of them may be the cause: try each alone
+                for one in batch:
+                    self._reply([one])
+            else:
+                batch[0].reply.set_exception(error)
+            return
+        for request, reply in zip(batch, replies, strict=True):
+            request.reply.set_result(reply)
 
 
 class ModelServer(LocalServer):
@@ -70,7 +143,7 @@ class Handler(LocalHandler):
 
     def _respond(self, make: Callable[[bytes], dict[str, Any]]) -> None:
         try:
-            body = read_body(self.headers, self.rfile) if self.command == "POST" else b""
+            body = self.read_body()
             self._check_caller()
             status, answer = 200, make(body)
         except HttpError as error:

@@ -81,7 +81,7 @@ class WeightsBackend(Backend):
         if criterion.kind not in LIKELIHOOD_KINDS:
             search = spec.search.name
             raise InputError(f"search {search!r} can't aim at {spec.hit!r}; name an o- or io- criterion")
-        if criterion.needs_language_model and self.model.language_model is None:
+        if criterion.likely and self.model.language_model is None:
             raise InputError(
                 f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- criterion"
             )
@@ -98,7 +98,7 @@ class WeightsBackend(Backend):
     @cached_property
     def objective(self) -> Objective:
         criterion = parse_criterion(self.spec.hit)
-        if criterion.needs_language_model and self.reference.thresholds.into is None:
+        if criterion.likely and self.reference.thresholds.into is None:
             raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
         return self.config.objective(criterion, self.reference.thresholds)
 

@@ -165,7 +165,7 @@ class Lstm(OwnModel):
         if self.criterion.kind not in LIKELIHOOD_KINDS:
             raise InputError(f"hardening can't aim at {own.hit!r}; name an o- or io- criterion")
         has_lm = parent.language_model is not None and self.thresholds.into is not None
-        if self.criterion.needs_language_model and not has_lm:
+        if self.criterion.likely and not has_lm:
             raise InputError(f"--hit {own.hit} needs a language model, and {spec.model} has none")
         if searching.length > parent.max_input:
             raise InputError(f"--length {searching.length} is more than the {parent.max_input} that it reads")
@@ -211,7 +211,7 @@ class Lstm(OwnModel):
                 most += len(one.cases) * searched * (1 if one.besides else 2)
         search = make_search(first, own.length, self.parent.device)
         goals = [list(goal) for goal in self.goals[: TIMED[self.parent.device.type]]]
-        return own.length * most / measure_rate(self.parent, search, goals, self.criterion.side == "io")
+        return own.length * most / measure_rate(self.parent, search, goals, self.criterion.likely)
 
     @property
     def _choosing(self) -> Attack:

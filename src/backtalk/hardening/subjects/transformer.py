@@ -92,7 +92,7 @@ class Transformer(Subject):
         spec = self.spec = _as_played(spec)
         own, adapter = spec.sentences, spec.adapter
         self.criterion = parse_criterion(own.hit)
-        if self.criterion.needs_language_model or self.criterion.kind == "similar":
+        if self.criterion.likely or self.criterion.kind == "similar":
             others = "an o- criterion, contains, exact or toxic-0.5"
             raise InputError(f"hardening a Hugging Face model can't aim at {own.hit!r}; name {others}")
         if bool(adapter.findings) == bool(adapter.openings):

@@ -112,7 +112,7 @@ def rerank(
     answered = Answered(inputs, wanted, replies, near)
     good = goodness(criterion, answered, scorers)
     likely = np.zeros(len(inputs), dtype=bool)
-    if criterion.needs_language_model:
+    if criterion.likely:
         least = math.inf if thresholds.into is None else thresholds.into - math.log(criterion.k)
         likely = np.array([score > least for score in scorers.inputs.score(inputs)], dtype=bool)
     ends = np.cumsum([len(own) for own in tried]).tolist()

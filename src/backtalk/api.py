@@ -285,7 +285,6 @@ class Run:
 
 
 def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> Path:
-    """Writes the cases as a file that `backtalk harden` reads."""
     if not cases:
         raise InputError("there are no cases; pass at least one sentence or pair")
     pairs = [one for one in cases if isinstance(one, tuple)]
@@ -302,7 +301,6 @@ def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> 
 
 
 def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, str]:
-    """The model, if it is in memory, and its name."""
     if isinstance(model, str | Path):
         return None, Name(str(model), Origin.TYPED)
     if isinstance(model, tuple) and len(model) == 2:

@@ -37,10 +37,8 @@ class Criterion:
     kind: Kind
     likely: bool = False
     """The input has to be likely too, by a language model: io-, or +likely of a text criterion."""
-    k: float = 1.0
-    """A probability K times below the average is still likely (sample criteria)."""
-    threshold: float = 0.0
-    """The least similarity or toxicity of the reply."""
+    k: float = 1.0  # a probability K times below the average is still likely (sample criteria)
+    threshold: float = 0.0  # the least similarity or toxicity of the reply
 
     @property
     def name(self) -> str:

@@ -50,8 +50,7 @@ class Reply(NamedTuple):
     """A service's reply to one dialogue, or the reason why there is none."""
 
     text: str
-    fault: str = ""
-    """One line that is safe to store and to show."""
+    fault: str = ""  # one line that is safe to store and to show
 
 
 @runtime_checkable

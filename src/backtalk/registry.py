@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
-from backtalk.specs import refuse_set
+from backtalk.specs import flag_names, refuse_set
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Access, Origin, origin_of
 
@@ -25,12 +24,9 @@ class Entry(NamedTuple):
     """module:attribute. Of a model or scorer, a function of (rest of the name, device), and with `options`
     also of (ModelOptions, trusted names); of a search or method, the class of its config."""
     help: str
-    access: Access = Access.WEIGHTS
-    """What a model offers, or what a search needs."""
-    options: bool = False
-    """Whether the model takes ModelOptions and --trust-remote-code."""
-    for_reward: bool = True
-    """Whether a scorer may reward a search or a training, and not only judge it."""
+    access: Access = Access.WEIGHTS  # what a model offers, or what a search needs
+    options: bool = False  # whether the model takes ModelOptions and --trust-remote-code
+    for_reward: bool = True  # whether a scorer may reward a search or a training, and not only judge it
 
 
 # A key that ends in : or / is a prefix, and the loader reads the rest of the name.
@@ -192,16 +188,12 @@ def _config(what: str, group: str, name: str) -> type[Any]:
 
 def searches_with(setting: str) -> list[str]:
     """The searches that have a setting."""
-    return [name for name in SEARCHES if _has(search_config(name), setting)]
+    return [name for name in SEARCHES if setting in flag_names(search_config(name))]
 
 
 def methods_with(setting: str) -> list[str]:
     """The methods that have a setting."""
-    return [name for name in helps("methods") if _has(method_config(name), setting)]
-
-
-def _has(kind: type[Any], setting: str) -> bool:
-    return any(field.name == setting for field in fields(kind))
+    return [name for name in helps("methods") if setting in flag_names(method_config(name))]
 
 
 def resolve(path: str) -> Any:
@@ -224,8 +216,7 @@ def load_model(
         return model
     if name in trusted:
         raise InputError(f"--trust-remote-code is for Hugging Face models; leave it out with {name}")
-    names = [field.name for field in fields(options)]
-    refuse_set(options, names, f"is for Hugging Face models; leave it out with {name}")
+    refuse_set(options, flag_names(ModelOptions), f"is for Hugging Face models; leave it out with {name}")
     plain: TextModel = resolve(entry.path)(rest, device)
     return plain
 
@@ -252,7 +243,7 @@ def find_model(name: str) -> tuple[Entry, str]:
 
 
 def find_scorer(name: str) -> tuple[Entry, str]:
-    """The entry of a scorer's name and the part of the name that its loader reads. Loads nothing."""
+    """As `find_model`."""
     return _find(name, "scorer", SCORERS, SCORER_FOLDER, "train-scorer")
 
 

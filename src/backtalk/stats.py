@@ -70,8 +70,7 @@ class Rate:
 
     hits: int
     n: int
-    rate: float
-    """0 if nothing was tried; the interval is then (0, 1)."""
+    rate: float  # 0 if nothing was tried; the interval is then (0, 1)
     low: float
     high: float
 

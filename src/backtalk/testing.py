@@ -20,10 +20,9 @@ from backtalk.audit.flow import BACKENDS
 from backtalk.protocols import Scorer, TextModel
 from backtalk.registry import search_config
 from backtalk.specs import build_spec, spec_values
-from backtalk.types import Case, Finding, Turn
+from backtalk.types import Case, Turn
 
-ALONE = 0.99
-"""The least share of triggers that stay the same in other batches: sums round differently."""
+ALONE = 0.99  # the least share of triggers that stay the same in other batches: sums round differently
 
 
 def check_search(
@@ -60,7 +59,6 @@ def check_search(
 
 
 def _check_config(search: Any) -> None:
-    """The settings of a search say all of it, and its name leads back to it."""
     name = type(search).name
     assert search_config(name) is type(search), f"{name} names another search than {type(search).__name__}"
     assert search.backend in BACKENDS, f"{name} names no backend: {search.backend!r}"
@@ -80,13 +78,9 @@ def _check_budget(search: Any, run: Run) -> None:
 
 
 def _found(run: Run) -> list[dict[str, Any]]:
-    """The findings without what depends on the clock."""
-    return [_comparable(one) for one in run.findings()]
-
-
-def _comparable(finding: Finding) -> dict[str, Any]:
-    values = asdict(replace(finding, seconds=0.0))
-    return {**values, "scores": repr(values["scores"]), "series": repr(values["series"])}  # NaN equals NaN
+    """The findings without the time they took, with NaN equal to NaN."""
+    found = [asdict(replace(one, seconds=0.0)) for one in run.findings()]
+    return [{**one, "scores": repr(one["scores"]), "series": repr(one["series"])} for one in found]
 
 
 def check_model(model: TextModel, texts: Sequence[str] = ("hello", "how are you", "good night")) -> None:

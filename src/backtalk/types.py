@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 class Access(IntEnum):
     """What a model lets us see; each level includes those below it."""
 
-    TEXT = 1
-    """Replies only."""
-    LOGPROBS = 2
-    """Also the log-probability of each token of a given reply."""
-    WEIGHTS = 3
-    """Also gradients and batched substitutions on token ids."""
+    TEXT = 1  # replies only
+    LOGPROBS = 2  # also the log-probability of each token of a given reply
+    WEIGHTS = 3  # also gradients and batched substitutions on token ids
 
 
 class Origin(Enum):
@@ -71,8 +68,7 @@ class Turn(NamedTuple):
     text: str
 
 
-Dialogue = tuple[Turn, ...]
-"""The turns so far, oldest first."""
+Dialogue = tuple[Turn, ...]  # the turns so far, oldest first
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,7 @@ class Target:
     id: str
     text: str
     category: str = "unspecified"
-    severity: int = 1
-    """1 (impolite) to 3 (threatening)."""
+    severity: int = 1  # 1 (impolite) to 3 (threatening)
     prototype: str = ""
     """The id of the sentence that this one is a variant of (its own for a prototype). Splits go by it."""
     origin: str = field(default="", compare=False)
@@ -106,25 +101,21 @@ class Opening:
         return "\n".join(self.turns)
 
 
-Case = Target | Opening
-"""What a search works on; those of one run have one kind."""
+Case = Target | Opening  # what a search works on; those of one run have one kind
 
 
 class TokenScores(NamedTuple):
     """Scores of each target token. Padded positions hold 0 and True."""
 
-    log_probs: Tensor
-    """(..., target length): log P(y_t | y_<t, x) under teacher forcing."""
-    is_argmax: Tensor
-    """(..., target length), bool: no token was likelier than y_t at t."""
+    log_probs: Tensor  # (..., target length): log P(y_t | y_<t, x) under teacher forcing
+    is_argmax: Tensor  # (..., target length), bool: no token was likelier than y_t at t
 
 
 class Floor(NamedTuple):
     """When a search may drop a candidate without loss: log-probabilities are at most 0, so a partial sum
     below `total` stays below it. Dropped candidates hold -inf and False from that token on."""
 
-    total: Tensor
-    """(batch, candidates), or (batch, 1) for one bound per row."""
+    total: Tensor  # (batch, candidates), or (batch, 1) for one bound per row
     enough: float = float("inf")
     """A token with a log-probability of at least this does not count (eq. 6 of He & Glass 2019)."""
     spare_argmax: bool = False
@@ -134,20 +125,16 @@ class Floor(NamedTuple):
 class Thresholds(NamedTuple):
     """The baseline model's average token log-likelihoods on its reference set."""
 
-    out: float
-    """T_out, of the dialogue model on replies."""
-    into: float | None = None
-    """T_in, of the language model on sentences; None without one."""
+    out: float  # T_out, of the dialogue model on replies
+    into: float | None = None  # T_in, of the language model on sentences; None without one
 
 
 class Found(NamedTuple):
     """The result of a search for one row."""
 
-    ids: tuple[int, ...]
-    """The trigger."""
+    ids: tuple[int, ...]  # the trigger
     loss: float
-    loss_by_sweep: list[float]
-    """The start first."""
+    loss_by_sweep: list[float]  # the start first
     candidates: int
     scores: Mapping[str, float] = MappingProxyType({})
     """Scores of this search alone, stored beside the finding's own."""
@@ -172,17 +159,12 @@ class SpokenTurn:
 class Finding:
     """The result for one case and one restart. Hits are decided from it without a model."""
 
-    case: str
-    """The case's id."""
+    case: str  # the case's id
     restart: int
-    status: str
-    """found, nothing, failed or skipped."""
-    target: str
-    """The case's text."""
-    turns: tuple[SpokenTurn, ...] = ()
-    """The trigger; of a conversation all turns, the model's too."""
-    reply: str = ""
-    """The model's greedy reply to the trigger."""
+    status: str  # found, nothing, failed or skipped
+    target: str  # the case's text
+    turns: tuple[SpokenTurn, ...] = ()  # the trigger; of a conversation all turns, the model's too
+    reply: str = ""  # the model's greedy reply to the trigger
     scores: dict[str, float] = field(default_factory=dict)
     """log_prob (of the target), mean and min (per token), greedy (1 if greedy decoding gives exactly the
     target, else 0), input_mean (of the language model, per trigger token; absent without one), loss. Of
@@ -195,10 +177,8 @@ class Finding:
     candidates: int = 0
     queries: int = 0
     seconds: float = 0.0
-    note: str = ""
-    """Why it was skipped or failed."""
-    kind: str = "target"
-    """Of its case: target or opening."""
+    note: str = ""  # why it was skipped or failed
+    kind: str = "target"  # of its case: target or opening
 
     @property
     def trigger(self) -> str:
@@ -209,10 +189,7 @@ class Finding:
 class Progress(NamedTuple):
     """A progress message of an audit."""
 
-    message: str = ""
-    """One line; empty if only the count changed."""
+    message: str = ""  # one line; empty if only the count changed
     done: int = 0
-    total: int = 0
-    """Cases, once the search has started."""
-    passing: bool = False
-    """The next message replaces this one on a terminal."""
+    total: int = 0  # cases, once the search has started
+    passing: bool = False  # the next message replaces this one on a terminal

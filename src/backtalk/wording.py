@@ -15,8 +15,7 @@ _SCALES = ((15, None), (12, "trillion"), (9, "billion"), (6, "million"))
 """Powers of ten and their names; from the first on only the power is shown."""
 _NO_LETTERS = re.compile(r"[\W_]+")
 SHOWN_CAUSES = 3
-TOXIC = 0.5
-"""A text with at least this toxicity is masked."""
+TOXIC = 0.5  # a text with at least this toxicity is masked
 
 
 def chance(log_prob: float) -> str:

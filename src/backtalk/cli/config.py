@@ -16,10 +16,8 @@ from backtalk.types import Origin, marked
 if TYPE_CHECKING:
     from backtalk.audit.consent import Consent
 
-LARGEST_FILE = 1 << 20
-"""In bytes; the largest shipped spec has about a thousand."""
-DEEPEST = 3
-"""Levels of nesting."""
+LARGEST_FILE = 1 << 20  # in bytes; the largest shipped spec has about a thousand
+DEEPEST = 4  # levels of nesting, the values included
 
 
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
@@ -69,7 +67,6 @@ def early_values(args: list[str], *flags: str) -> list[str]:
 
 
 def _typed(args: list[str], flag: str) -> str:
-    """The value that was typed last for a flag."""
     for place in range(len(args) - 1, -1, -1):
         word, equals, value = args[place].partition("=")
         if word == f"--{flag}":
@@ -86,14 +83,32 @@ def _name_in(value: Any) -> str:
 def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Refuses deep nesting, aliases, which can expand to any size, and repeated keys."""
+
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > DEEPEST or self.check_event(yaml.AliasEvent):
+                what = "a spec has no lists in lists and no aliases"
+                raise InputError(f"{path}: {what}; write `key: value` lines")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if (name := str(key.value).replace("-", "_")) in seen:
+                    where = f"{path}, line {key.start_mark.line + 1}"
+                    raise InputError(f"{where}: the key {shown(key.value)} is given twice; leave one out")
+                seen.add(name)
+            return node
+
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise InputError(f"{path} is too large to be a spec; it should hold `key: value` lines")
-        text = data.decode("utf-8")
-        _check_structure(text, path)
-        value = yaml.safe_load(text)
+        value = yaml.load(data.decode("utf-8"), Loader)
         repr(value)  # raises a ValueError for a number with too many digits
     except FileNotFoundError:
         raise InputError(f"no spec file at {path}") from None
@@ -104,25 +119,3 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} should hold `key: value` lines, one a flag")
     return value
-
-
-def _check_structure(text: str, path: Path) -> None:
-    """Refuses deep nesting, aliases (which can expand to any size) and repeated keys, before any value is
-    built."""
-    import yaml
-
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
-            raise InputError(f"{path}: a spec has no lists in lists and no aliases; write `key: value` lines")
-    nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
-    while nodes:
-        node, seen = nodes.pop(), set()
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            name = str(key.value).replace("-", "_")
-            if name in seen:
-                where = f"{path}, line {key.start_mark.line + 1}"
-                raise InputError(f"{where}: the key {shown(key.value)} is given twice; leave one out")
-            seen.add(name)
-            nodes.append(value)

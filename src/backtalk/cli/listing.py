@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -39,26 +38,23 @@ def show(subject: str) -> None:
     make_console().print(table)
 
 
-def _registered(
-    group: str, entries: Mapping[str, Entry], describe: Callable[[Entry], str], plugin: Callable[[Any], str]
-) -> Sequence[tuple[str, ...]]:
+def _registered(group: str, entries: Mapping[str, Entry], access: str = "") -> Sequence[tuple[str, ...]]:
     """(name, description, package) of ours and of installed plugins; a broken plugin shows its error."""
-    rows = [(name, describe(entry), "backtalk") for name, entry in entries.items()]
+    rows = [
+        (name, entry.help + access.format(entry.access.name), "backtalk") for name, entry in entries.items()
+    ]
     for name, point in plugins(group).items():
         try:
-            text = plugin(load_plugin(point))
+            brought = load_plugin(point)
+            if isinstance(brought, Entry):
+                text = brought.help + access.format(brought.access.name)
+            else:  # the class of a search or method
+                doc = " ".join((brought.__doc__ or "no description").split())
+                text = doc.split(". ")[0].rstrip(".") + (access and access.format(brought.needs.name))
         except (InputError, AttributeError) as error:
             text = str(error)
         rows.append((name, text, package_of(point)))
     return rows
-
-
-def _first_sentence(kind: Any) -> str:
-    return " ".join((kind.__doc__ or "no description").split()).split(". ")[0].rstrip(".")
-
-
-def _model(entry: Entry) -> str:
-    return f"{entry.help} ({entry.access.name})"
 
 
 def _targets() -> Sequence[tuple[str, ...]]:
@@ -76,20 +72,10 @@ def _targets() -> Sequence[tuple[str, ...]]:
 
 
 ROWS: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {
-    "models": lambda: _registered("models", {**MODELS, "FOLDER": MODEL_FOLDER}, _model, _model),
-    "searches": lambda: _registered(
-        "searches",
-        SEARCHES,
-        lambda entry: f"{entry.help} (needs {entry.access.name})",
-        lambda kind: f"{_first_sentence(kind)} (needs {kind.needs.name})",
-    ),
-    "scorers": lambda: _registered(
-        "scorers",
-        {**SCORERS, "FOLDER": SCORER_FOLDER},
-        lambda entry: entry.help,
-        lambda entry: str(entry.help),
-    ),
-    "methods": lambda: _registered("methods", METHODS, lambda entry: entry.help, _first_sentence),
+    "models": lambda: _registered("models", {**MODELS, "FOLDER": MODEL_FOLDER}, " ({})"),
+    "searches": lambda: _registered("searches", SEARCHES, " (needs {})"),
+    "scorers": lambda: _registered("scorers", {**SCORERS, "FOLDER": SCORER_FOLDER}),
+    "methods": lambda: _registered("methods", METHODS),
     "hits": lambda: [(one.name, meaning(one.name)) for one in (*STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)],
     "targets": _targets,
     "formats": lambda: [(name, format.help) for name, format in FORMATS.items()],

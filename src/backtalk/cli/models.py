@@ -24,8 +24,7 @@ from backtalk.specs import Count, Range, Seed, Share, Top, Tries
 from backtalk.specs.rate import RateSpec
 from backtalk.specs.train import ScorerSpec, TrainSpec
 
-BEAM = 5
-"""Replies that --decode beam shows without --beam."""
+BEAM = 5  # replies that --decode beam shows without --beam
 Subject = Literal["models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes"]
 Port = Annotated[int, Range(0, 65_535)]
 Part = Annotated[float, Range(1e-9, 1)]

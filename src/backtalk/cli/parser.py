@@ -20,8 +20,7 @@ from backtalk.registry import helps
 from backtalk.specs import belongs, coerce, flag_names
 from backtalk.specs.model import ModelOptions
 
-AddFlags = Callable[["Parser"], object]
-"""Adds one or more flags to a command."""
+AddFlags = Callable[["Parser"], object]  # adds one or more flags to a command
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,8 +62,7 @@ class Command:
 
     name: str
     help: str
-    run: Callable[[argparse.Namespace], int | None]
-    """Returns the exit status; None is 0."""
+    run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None is 0
     example: str
     flags: tuple[AddFlags, ...]
 

@@ -23,10 +23,8 @@ from backtalk.terminal import printable, say
 from backtalk.wording import count, mask, with_interval
 
 CHUNK = 4096
-TOXIC = 0.5
-"""The threshold without --over."""
-MASKED_FROM = 0.2
-"""Printed lines with at least this score are masked."""
+TOXIC = 0.5  # the threshold without --over
+MASKED_FROM = 0.2  # printed lines with at least this score are masked
 NO_TEXT = 'not a JSON object with a "text"; mend or leave out the line'
 
 

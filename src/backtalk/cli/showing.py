@@ -16,8 +16,7 @@ from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, stamp_of, 
 from backtalk.store import Run
 from backtalk.terminal import make_console
 
-FAILED = 3
-"""The exit status of a gate that failed."""
+FAILED = 3  # the exit status of a gate that failed
 
 
 def show_run(run: Run, gates: Gates) -> int:

@@ -174,7 +174,6 @@ def _clear(out: Path) -> None:
 
 
 def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:
-    """The folder of each network to train."""
     if spec.arch == "lm":
         return {"lm": out}
     return {"seq2seq": out, "lm": out / "lm"} if spec.language_model else {"seq2seq": out}

@@ -41,8 +41,7 @@ class Request(NamedTuple):
 @dataclass(frozen=True)
 class Response:
     status: int
-    body: bytes | Iterator[bytes]
-    """An iterator is sent in chunks."""
+    body: bytes | Iterator[bytes]  # an iterator is sent in chunks
     kind: str = "text/html; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
 

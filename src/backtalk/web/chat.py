@@ -22,8 +22,7 @@ from backtalk.types import Dialogue, Turn
 from backtalk.web.http import HttpError, is_whole_number
 from backtalk.wording import chance
 
-END = "(end)"
-"""The label of the end-of-turn token."""
+END = "(end)"  # the label of the end-of-turn token
 MOST_TURNS, LONGEST_TURN = 100, 4_000
 """Turns that the page may send, and characters in one."""
 

@@ -34,18 +34,15 @@ from backtalk.web.http import (
 
 MOST_PROMPTS = 128
 """Prompts in one request, two batches of the model. More would block other clients for minutes."""
-MOST_TURNS = 128
-"""Turns in one dialogue."""
+MOST_TURNS = 128  # turns in one dialogue
 MOST_CHARACTERS = 65_536
 """Characters of all texts in one request: the model reads them before it generates its first token."""
 MOST_TOKENS = 100_000
 """The highest max_tokens that a request may ask for; --max-reply of the model limits replies anyway."""
 
-GATHER_S = 0.003
-"""How long the first request of a batch waits for others."""
+GATHER_S = 0.003  # how long the first request of a batch waits for others
 BATCH = 64
-CLOSE_S = 5.0
-"""How long `close` waits for a batch in progress."""
+CLOSE_S = 5.0  # how long `close` waits for a batch in progress
 
 
 class Options(NamedTuple):
@@ -252,7 +249,6 @@ def read_prompts(prompt: Any) -> list[Dialogue]:
 
 
 def _check_size(dialogues: list[Dialogue], system: str = "") -> None:
-    """So that no request keeps the model busy for long."""
     if any(len(dialogue) > MOST_TURNS for dialogue in dialogues):
         raise HttpError(400, f"a dialogue may have {MOST_TURNS} turns; leave out the oldest")
     if len(system) + sum(len(turn.text) for one in dialogues for turn in one) > MOST_CHARACTERS:

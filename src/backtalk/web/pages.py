@@ -37,8 +37,7 @@ TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.htm
 FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "about.html")
 """Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
-ABOVE = 3
-"""Levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT."""
+ABOVE = 3  # levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT
 EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
 
 

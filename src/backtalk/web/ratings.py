@@ -15,8 +15,7 @@ from backtalk.rating.folder import Ratings, claimed, read_ratings
 from backtalk.terminal import printable
 from backtalk.web.http import HttpError
 
-_LOCK = threading.Lock()
-"""Two tabs wait for each other; another process that rates is an error."""
+_LOCK = threading.Lock()  # two tabs wait for each other; another process that rates is an error
 
 
 def next_pair(folder: Path, rater: str) -> dict[str, Any]:

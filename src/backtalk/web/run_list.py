@@ -33,10 +33,8 @@ from backtalk.store.typed import read_file, read_plain, read_record
 from backtalk.types import Opening
 from backtalk.wording import count
 
-DEPTH = 5
-"""Levels of folders below the served one: OUT/audits/MODEL/AUDIT of a hardening and one more."""
-MOST = 5_000
-"""Folders that are looked at."""
+DEPTH = 5  # levels of folders below the served one: OUT/audits/MODEL/AUDIT of a hardening and one more
+MOST = 5_000  # folders that are looked at
 UNSHOWABLE = (OSError, *UNREADABLE, LookupError, ArithmeticError, TemplateError)
 """What reading and rendering raise if a folder's files are not what backtalk wrote."""
 
@@ -47,8 +45,7 @@ class Item:
 
     key: str
     kind: str
-    name: str
-    """Its path below the served folder."""
+    name: str  # its path below the served folder
     state: str = "damaged"
     """running, finished, stopped, waiting (killed, or to be resumed), damaged; of ratings, ready."""
     note: str = ""
@@ -56,15 +53,11 @@ class Item:
     search: str = ""
     criterion: str = ""
     done: int = 0
-    total: int = 0
-    """Cases, finished and in all; 0 if unknown."""
+    total: int = 0  # cases, finished and in all; 0 if unknown
     result: str = ""
-    changed: str = ""
-    """The time of the last change, in UTC."""
-    command: str = ""
-    """Resumes it, or makes it again."""
-    plays: bool = False
-    """Whether it is an audit by conversations."""
+    changed: str = ""  # the time of the last change, in UTC
+    command: str = ""  # resumes it, or makes it again
+    plays: bool = False  # whether it is an audit by conversations
 
     @property
     def stamp(self) -> str:

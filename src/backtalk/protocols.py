@@ -119,6 +119,9 @@ class LanguageModel(Protocol):
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(x_t | x_<t), weights
         (batch, n), with respect to the one-hot inputs, both as predicted words and as context."""
 
+    def next_log_probs(self, inputs: Tensor) -> Tensor:
+        """(rows, vocabulary): log P(x | inputs) of every word after (rows, n) words; n may be 0."""
+
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         """(len(seeds), length): sampled inputs of exactly that length, using `allowed` ids only."""
 
@@ -168,39 +171,21 @@ class WeightsModel(LogprobModel, Protocol):
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
         (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None)."""
 
-
-@runtime_checkable
-class Drafting(Protocol):
-    """A model with a faster, less precise copy."""
-
     def draft(self) -> WeightsModel:
-        """The same model in bfloat16, to rank candidates."""
+        """A faster, less precise copy in bfloat16, to rank candidates."""
 
 
 @runtime_checkable
 class Retokenises(Protocol):
-    """A model whose tokenizer may read the text of some ids as other ids."""
+    """A model of subwords, whose tokenizer may read the text of some ids as other ids."""
 
     def survives(self, triggers: Tensor) -> Tensor:
         """(rows, n) -> (rows,), bool: whether the text of a trigger is read as the same ids. Slow: runs on
         the CPU."""
 
-
-@runtime_checkable
-class CountsTokens(Protocol):
-    """A model that counts the tokens it has read."""
-
     @property
     def tokens_read(self) -> int:
         """Tokens of all rows that went through the network or its draft."""
-
-
-@runtime_checkable
-class Continues(Protocol):
-    """A language model that also gives next-word probabilities."""
-
-    def next_log_probs(self, inputs: Tensor) -> Tensor:
-        """(rows, vocabulary): log P(x | inputs) of every word after (rows, n) words; n may be 0."""
 
 
 @runtime_checkable

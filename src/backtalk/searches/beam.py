@@ -20,7 +20,7 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import draw
-from backtalk.protocols import Continues, Retokenises, WeightsModel
+from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import TokensRead
 from backtalk.searches.objective import APART, Objective
@@ -51,7 +51,7 @@ class Beam(WordSearch):
         seeds: Sequence[int],
     ) -> list[Found]:
         """One row for each target; its randomness depends on its seed alone."""
-        if not isinstance(model.language_model, Continues):
+        if model.language_model is None:
             raise InputError(f"search 'beam' needs a language model, and {model.name} has none; use gibbs")
         tokens = TokensRead(model)
         allowed = allowed_words(model, self.with_unknown)
@@ -84,7 +84,7 @@ class _Step:
     """Extends every beam of every row by one word."""
 
     model: WeightsModel
-    lm: Continues
+    lm: LanguageModel
     objective: Objective
     allowed: Tensor
     first: Tensor

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 import torch
 
 from backtalk.models.device import product_precision
-from backtalk.protocols import Drafting, WeightsModel
+from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.incumbents import GAIN, History, TokensRead, Trial
 from backtalk.searches.objective import Objective
@@ -64,7 +64,7 @@ class Gibbs(WordSearch):
         return None
 
     def draft_of(self, model: WeightsModel) -> WeightsModel | None:
-        return model.draft() if self.drafts(model) and isinstance(model, Drafting) else None
+        return model.draft() if self.drafts(model) else None
 
     def run(
         self,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from backtalk.protocols import CountsTokens, LanguageModel, WeightsModel
+from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
 from backtalk.searches.objective import Objective
 from backtalk.searches.typeable import without_untypeable
 from backtalk.types import Found, TokenScores
@@ -195,7 +195,7 @@ class TokensRead:
     """Counts the tokens that a search runs through the network, gradients and drafts included."""
 
     def __init__(self, model: WeightsModel) -> None:
-        self._model = model if isinstance(model, CountsTokens) else None
+        self._model = model if isinstance(model, Retokenises) else None
         self._before = self._model.tokens_read if self._model else 0
 
     def share(self, rows: int) -> dict[str, float]:

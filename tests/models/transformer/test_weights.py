@@ -13,7 +13,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer import memory
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import CountsTokens, Drafting, Retokenises, WeightsModel
+from backtalk.protocols import Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
@@ -200,8 +200,7 @@ def test_candidates_are_taken_as_memory_allows(tmp_path: Path, monkeypatch: pyte
 
 def test_a_draft_is_near_and_shares_the_count(tmp_path: Path) -> None:
     model = make(tmp_path, "llama", CHATML)
-    assert isinstance(model, Drafting)
-    assert isinstance(model, CountsTokens)
+    assert isinstance(model, Retokenises)
     inputs, targets = random_ids(model, 3, 4), goals(model)
     exact, before = model.score(inputs, targets), model.tokens_read
     draft = model.draft()

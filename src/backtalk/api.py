@@ -311,9 +311,7 @@ def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, 
     if callable(model):
         name = f"{MEMORY}{getattr(model, '__qualname__', type(model).__name__)}"
         return FunctionModel(name, model), name
-    raise InputError(
-        f"a model is a name, a function, or a pair of a PreTrainedModel and its tokenizer, not {type(model)}"
-    )
+    raise InputError(f"a model is a name, a function, or a (PreTrainedModel, tokenizer), not {type(model)}")
 
 
 def _in_memory(model: TextModel | None) -> str:

@@ -251,15 +251,10 @@ def _find(name: str, kind: str, known: Mapping[str, Entry], folder: Entry, made_
     if not name.strip():  # as a path, an empty name would be the current folder
         raise InputError(f"name a {kind}, or a folder; `backtalk list {kind}s` shows them")
     if runs_code(name) and (origin := origin_of(name)) is not Origin.TYPED:
-        raise InputError(
-            f"{name} names a Python function, which runs only where its name is typed on the command line; "
-            f"this one comes from {origin.value}; add --model {name}"
-        )
+        why = f"{name} names a Python function, which runs only if its name is typed on the command line"
+        raise InputError(f"{why}; this one comes from {origin.value}; add --model {name}")
     if name.startswith("memory:"):
-        raise InputError(
-            f"{name} was in the memory of a Python program, and no command can load it; pass it again: "
-            "backtalk.verify(run, model=...)"
-        )
+        raise InputError(f"{name} was in the memory of a program; use backtalk.verify(run, model=...) there")
     brought = plugins(f"{kind}s")
     for own in (*known, *brought):
         prefix = own if own.endswith((":", "/")) else ""

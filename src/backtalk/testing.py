@@ -41,9 +41,8 @@ def check_search(
 
     _check_budget(search, whole)
     alone = audit(model, cases, search, out=folder / "alone", **{**settings, "block": 1})
-    same = sum(
-        one.trigger == other.trigger for one, other in zip(whole.findings(), alone.findings(), strict=True)
-    )
+    pairs = zip(whole.findings(), alone.findings(), strict=True)
+    same = sum(one.trigger == other.trigger for one, other in pairs)
     assert same >= ALONE * len(found), f"{search.name} finds something else when cases are searched alone"
 
     part = audit(model, cases, search, out=folder / "part", **{**settings, "block": 1, "max_candidates": 1})
@@ -89,9 +88,7 @@ def check_model(model: TextModel, texts: Sequence[str] = ("hello", "how are you"
     before = model.fingerprint
     together = model.reply(dialogues)
     assert len(together) == len(dialogues), f"{model.name} gives {len(together)} replies to {len(dialogues)}"
-    assert all(isinstance(one, str) for one in together), (
-        f"{model.name} replies with something else than text"
-    )
+    assert all(isinstance(one, str) for one in together), f"a reply of {model.name} is not text"
     assert [model.reply([one])[0] for one in dialogues] == together, f"{model.name} depends on the batch"
     assert model.fingerprint == before, f"{model.name} changes its fingerprint when it replies"
 

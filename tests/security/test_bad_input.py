@@ -18,10 +18,9 @@ from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
 from backtalk.specs import build_spec
-from backtalk.specs.audit import AuditSpec
+from backtalk.specs.audit import AuditSpec, RateSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.specs.model import ModelOptions
-from backtalk.specs.rate import RateSpec
 from backtalk.specs.train import ScorerSpec, TrainSpec
 
 SPECS: tuple[type[Any], ...] = (

@@ -26,9 +26,8 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.registry import METHODS, SEARCHES
 from backtalk.specs import Choice, spec_values
-from backtalk.specs.audit import AuditSpec
+from backtalk.specs.audit import AuditSpec, RateSpec
 from backtalk.specs.harden import HardenSpec
-from backtalk.specs.rate import RateSpec
 from backtalk.specs.train import ScorerSpec, TrainSpec
 from backtalk.store import Run
 from backtalk.types import Finding, Opening, SpokenTurn, Target

@@ -21,7 +21,7 @@ from backtalk.cli.parser import (
 )
 from backtalk.errors import InputError
 from backtalk.specs import Count, Range, Seed, Share, Top, Tries
-from backtalk.specs.rate import RateSpec
+from backtalk.specs.audit import RateSpec
 from backtalk.specs.train import ScorerSpec, TrainSpec
 
 BEAM = 5  # replies that --decode beam shows without --beam
@@ -75,12 +75,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
 @command(
     "backtalk rate hardened --rater anna; then backtalk rate hardened --result",
-    flag(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="a hardening, two audits or two models; or a ratings folder, or a file of exported pairs",
-    ),
+    flag("runs", nargs="+", metavar="RUN", help="a hardening, two audits or models, or a folder of ratings"),
     CONFIG,
     flags_of(RateSpec),
     flag("--export", default="", metavar="FILE.JSONL", help="write the blind pairs for raters elsewhere"),
@@ -141,12 +136,7 @@ def serve_model(arguments: argparse.Namespace) -> None:
     flag("--format", type=Literal["tsv", "jsonl"], default="tsv", help="score, line number and text [tsv]"),
     flag("--out", default="", metavar="FILE", help="write to a file, unmasked"),
     flag("--over", type=Part, metavar="T", help="only lines with a score of at least T"),
-    flag(
-        "--fail-over",
-        type=Share,
-        metavar="RATE",
-        help="exit status 3 if the share of lines with a score of at least T [0.5] may exceed RATE",
-    ),
+    flag("--fail-over", type=Share, metavar="RATE", help="exit status 3 if the share over T may exceed RATE"),
     UNMASK,
     DEVICE,
 )
@@ -180,12 +170,7 @@ def train_scorer(arguments: argparse.Namespace) -> None:
     flag("--targets", default="", metavar="LIST", help="a target list or file instead of sentences"),
     flag("--limit", type=Count, default=0, metavar="N", help="use at most N targets of the list"),
     flag("-n", type=Tries, default=4, metavar="N", help="paraphrases of each, at most [4]"),
-    flag(
-        "--paraphraser",
-        default="rules",
-        metavar="rules|FOLDER",
-        help="rules, a trained model, or both separated by a comma [rules]",
-    ),
+    flag("--paraphraser", default="rules", metavar="rules|FOLDER", help="or both, by a comma [rules]"),
     flag("--model", default="chitchat", help="the model that should know the words [chitchat]"),
     flag("--seed", type=Seed, default=1, help="breaks ties [1]"),
     flag("--out", default="", metavar="FILE.jsonl", help="write the paraphrases as a target file"),
@@ -195,9 +180,7 @@ def train_scorer(arguments: argparse.Namespace) -> None:
 def paraphrase(arguments: argparse.Namespace) -> None:
     """Paraphrase sentences or targets, by rules or with a trained model."""
     if bool(arguments.sentences) == bool(arguments.targets):
-        raise InputError(
-            'give sentences or a list: backtalk paraphrase "you are so boring", or --targets mal'
-        )
+        raise InputError('give sentences or a list, as in backtalk paraphrase "go away", or --targets mal')
     if not arguments.targets and not any(text.strip() for text in arguments.sentences):
         raise InputError("the sentence is empty; write what to paraphrase")
     from backtalk.paraphrase.augment import show_paraphrases
@@ -206,10 +189,7 @@ def paraphrase(arguments: argparse.Namespace) -> None:
     show_paraphrases(*values_of(arguments, *given).values())
 
 
-@command(
-    "backtalk list models",
-    flag("subject", nargs="?", type=Subject, help="one of these [all]"),
-)
+@command("backtalk list models", flag("subject", nargs="?", type=Subject, help="one of these [all]"))
 def list_(arguments: argparse.Namespace) -> None:
     """List the available models, searches, scorers, methods, hits, targets, formats or recipes."""
     from backtalk.cli.listing import show

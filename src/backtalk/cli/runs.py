@@ -41,12 +41,7 @@ GATES = (
     flag("--junit", default="", metavar="FILE", help="also write the result as JUnit XML"),
 )
 RUN = flag("run", nargs="?", metavar="RUN", help="run folder, or hardening folder [latest in runs/]")
-MODEL_AGAIN = flag(
-    "--model",
-    default="",
-    metavar="NAME",
-    help="the run's model again; required for py: functions and --trust-remote-code",
-)
+MODEL_AGAIN = flag("--model", default="", metavar="NAME", help="the run's model; py: functions need it")
 
 
 def _gate_flags(parser: Parser) -> None:

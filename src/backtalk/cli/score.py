@@ -75,10 +75,8 @@ def score_file(
     if fail_over is None:
         return 0
     verdict = "FAILED" if rate.high > fail_over else "passed"
-    say(
-        f"Gate --fail-over {fail_over:g}: {verdict}; the rate may be as high as {rate.high:.1%}.",
-        file=sys.stderr,
-    )
+    gate = f"Gate --fail-over {fail_over:g}: {verdict}"
+    say(f"{gate}; the rate may be as high as {rate.high:.1%}.", sys.stderr)
     return 3 if rate.high > fail_over else 0
 
 

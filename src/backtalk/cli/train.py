@@ -126,11 +126,8 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
     names = ("embedding", "hidden", "layers", "dropout")
     sizes: dict[str, Any] = {"vocabulary": words, **{name: getattr(spec, name) for name in names}}
     if kind == "seq2seq":
-        sizes |= {
-            "attention": spec.arch == "attention",
-            "shared_embedding": spec.shared_embedding,
-            **spec.network(),
-        }
+        sizes |= {"attention": spec.arch == "attention", "shared_embedding": spec.shared_embedding}
+        sizes |= spec.network()
     return sizes
 
 
@@ -153,10 +150,8 @@ def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: 
             if report.valid_perplexity is None:
                 bar.update(task, description=f"{title}, loss {report.loss:.3f}")
             else:
-                console.print(
-                    f"{title}: epoch {report.epoch + 1} of {epochs}, "
-                    f"validation perplexity {report.valid_perplexity:.2f}"
-                )
+                epoch = f"{title}: epoch {report.epoch + 1} of {epochs}"
+                console.print(f"{epoch}, validation perplexity {report.valid_perplexity:.2f}")
 
 
 def _mle(spec: TrainSpec) -> MLEConfig:

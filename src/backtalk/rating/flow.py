@@ -29,7 +29,7 @@ from backtalk.rating.answers import append_answers, ask, check_rater, merge, own
 from backtalk.rating.folder import Key, Ratings, claimed, is_ratings, read_ratings, write_ratings
 from backtalk.rating.result import print_result, tally
 from backtalk.registry import find_model, load_model
-from backtalk.specs.rate import RateSpec
+from backtalk.specs.audit import RateSpec
 from backtalk.store import Run
 from backtalk.store.errors import writing
 from backtalk.store.lookup import safe_name

@@ -1,4 +1,4 @@
-"""The settings of `backtalk audit` that all searches share."""
+"""The settings of `backtalk audit` that all searches share, and those of `backtalk rate`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from backtalk.registry import search_config, searches_with
-from backtalk.specs import Choice, Count, Duration, Mark, Range
+from backtalk.specs import Choice, Count, Duration, Mark, Range, Seed
 from backtalk.specs.model import ModelOptions
 
 
@@ -39,3 +39,21 @@ class AuditSpec:
     def __post_init__(self) -> None:
         if isinstance(self.search, str):
             object.__setattr__(self, "search", search_config(self.search)())
+
+
+@dataclass(frozen=True)
+class RateSpec:
+    inputs: str = ""
+    """File of inputs, one a line or JSONL; by default held-out inputs of the first model's corpus."""
+    pairs: Count = 0
+    """Inputs, at most; 0: 100 of a corpus, all of a file."""
+    identical_ties: bool = True
+    """Count identical replies as ties."""
+    seed: Seed = 1
+    """Seed of the choice of inputs and of the order of replies."""
+    rater: str = "rater"
+    """Name of the rater; each rates all pairs."""
+    out: str = ""
+    """Ratings folder [ratings/RUN-RUN]; the same command resumes."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""

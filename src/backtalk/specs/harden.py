@@ -226,9 +226,7 @@ def check_spec(spec: HardenSpec) -> None:
     if not method.knows_hits:
         specs.refuse_set(spec.frequent, {"r_thres"}, "goes with a method that counts replies; leave it out")
         if spec.against == "targets":
-            raise InputError(
-                f"--method {method.name} knows no targets; add --against frequent, or choose another"
-            )
+            raise InputError(f"--method {method.name} knows no targets; add --against frequent")
 
 
 def applied_values(spec: HardenSpec) -> dict[str, Any]:

@@ -136,9 +136,8 @@ class App:
                 compared |= {row.run, row.run_before}
                 address = f"/compare?before={keys[row.run_before]}&after={keys[row.run]}"
                 links.append((f"before and after: {row.list}, {row.search}", link(here, address)))
-        return links + [
-            (name, link(here, f"/run/{key}")) for name, key in keys.items() if name not in compared
-        ]
+        others = [(name, key) for name, key in keys.items() if name not in compared]
+        return links + [(name, link(here, f"/run/{key}")) for name, key in others]
 
     def _export(self, request: Request, key: str) -> Response:
         values = request.values()

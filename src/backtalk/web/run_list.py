@@ -162,9 +162,8 @@ def _audit(item: Item, folder: Path) -> Item:
     check_run_folder(folder)
     with closing(connect_to_read(folder)) as database:
         meta = dict(database.execute("SELECT key, value FROM meta"))
-        ((cases,), (blocks,)) = database.execute(
-            "SELECT count(*) FROM cases UNION ALL SELECT count(*) FROM blocks"
-        )
+        (cases,) = database.execute("SELECT count(*) FROM cases").fetchone()
+        (blocks,) = database.execute("SELECT count(*) FROM blocks").fetchone()
         kinds = database.execute("SELECT kind FROM cases WHERE place = 0").fetchone()
     values, size, state = read_object(meta["spec"]), int(meta["block_size"]), meta["state"]
     if size < 1 or state not in STATES:
@@ -211,9 +210,8 @@ def _harden_command(stored: Any, facts: Mapping[str, Any], folder: Path) -> str:
     """From the spec in its summary or, before there is one, from its facts. Empty if its method is not
     installed."""
     try:
-        spec = (
-            build_spec(HardenSpec, stored, "summary.json") if isinstance(stored, dict) else begun_spec(facts)
-        )
+        whole = isinstance(stored, dict)
+        spec = build_spec(HardenSpec, stored, "summary.json") if whole else begun_spec(facts)
     except InputError:
         return ""
     if chosen(spec.published):  # these have no flags

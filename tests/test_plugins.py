@@ -91,7 +91,7 @@ def test_a_search_of_another_package(installed: Path, tmp_path: Path) -> None:
     assert statuses == {**dict.fromkeys(commands, 0), "refused": 2}, results
 
     listed = " ".join(results["list"][1].split())
-    assert "hillclimb Random words at random places" in listed
+    assert "hillclimb Random words" in listed
     assert "backtalk-hillclimb 0.1" in listed
     assert "hillclimb" in results["help"][1]
     assert "--steps N" in results["flags"][1]
@@ -144,7 +144,7 @@ def test_a_model_and_a_scorer_of_another_package(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plugin_that_can_not_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     brings(monkeypatch, "searches", broken="no_such_module:Search")
-    with pytest.raises(InputError, match=r"the plugin broken of .* can't be loaded: No module named"):
+    with pytest.raises(InputError, match=r"plugin broken of .*no_such_module"):
         search_config("broken")
     brings(monkeypatch, "searches", other="backtalk.searches.gibbs:Gibbs")
     with pytest.raises(InputError, match="calls itself 'gibbs'"):

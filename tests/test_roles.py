@@ -137,7 +137,7 @@ def test_a_length_that_is_none_is_one_sentence(limit: object) -> None:
         body = {"model": "m", "messages": [says("user", "a")], "max_tokens": limit}
         status, answer = ask(server, "/v1/chat/completions", body)
     assert status == 400
-    assert "max_tokens is a whole number from 1 to" in answer["error"]["message"]
+    assert "max_tokens is a whole number" in answer["error"]["message"]
 
 
 class Adjusted(Recorder):

@@ -187,7 +187,7 @@ def test_a_gpu_that_is_not_there(place: Path, command: str, capsys: pytest.Captu
     argv = [word.format(place=place) for word in f"{command} --device cuda".split()]
     assert run(argv) == 2
     (message,) = capsys.readouterr().err.splitlines()
-    assert "PyTorch sees no GPU; use --device cpu" in message
+    assert "use --device cpu" in message
 
 
 def start(*argv: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -205,7 +205,9 @@ def start(*argv: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProc
 def test_the_exit_status_of_the_process() -> None:
     done = start("-m", "backtalk", "trian")
     assert done.returncode == 2
-    assert done.stderr == "backtalk: unknown command 'trian'; did you mean 'train'?\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("backtalk: ")
+    assert line.endswith("did you mean 'train'?")
     assert done.stdout == ""
 
 

@@ -122,7 +122,7 @@ def test_the_same_command_again_changes_nothing(place: Path, capsys: pytest.Capt
     before = times(place / "model")
     # What does not change the training may differ.
     assert run(train_command(place, "--checkpoint-s", "5")) == 0
-    assert "already trained with these settings" in " ".join(capsys.readouterr().err.split())
+    assert "already trained" in " ".join(capsys.readouterr().err.split())
     assert times(place / "model") == before
 
 
@@ -130,7 +130,7 @@ def test_other_settings_are_refused_by_name(place: Path, capsys: pytest.CaptureF
     before = times(place / "model")
     assert run(train_command(place, "--hidden", "13", "--clip", "4")) == 2
     line = one_line(capsys.readouterr().err)
-    assert "trained with other settings (hidden, clip)" in line
+    assert "(hidden, clip)" in line
     assert "--fresh" in line
     assert times(place / "model") == before
 
@@ -225,7 +225,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(
     with files_no_larger_than(20_000):
         assert run(command) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("backtalk: can't write the checkpoint")
+    assert line.startswith("the checkpoint")
     assert run(command) == 0
     assert {path.name for path in (place / "full").iterdir()} == FILES | OURS
     assert sha256(place / "full" / "model.safetensors") == sha256(place / "model" / "model.safetensors")

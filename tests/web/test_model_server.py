@@ -152,7 +152,7 @@ def test_a_token_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("BACKTALK_API_KEY", "tok-12345")
         assert load_model(f"{server.address}#m").reply([(Turn("user", "hey"),)]) == ["1 user hey"]
         monkeypatch.setenv("BACKTALK_API_KEY", "wrong-one")
-        with pytest.raises(InputError, match="set the right one in BACKTALK_API_KEY"):
+        with pytest.raises(InputError, match="BACKTALK_API_KEY"):
             load_model(f"{server.address}#m").reply([(Turn("user", "hey"),)])
 
 
@@ -194,7 +194,7 @@ def test_a_port_that_is_taken_and_a_model_that_is_served_already(capsys: pytest.
     assert run(["serve-model", COUNTING, "--port", "99999"]) == 2
     assert "--port: it should not be 99999; the range is 0 to 65,535" in capsys.readouterr().err
     assert run(["serve-model", "http://127.0.0.1:1/v1#m"]) == 2
-    assert "is behind an endpoint already" in capsys.readouterr().err
+    assert "endpoint already" in capsys.readouterr().err
 
 
 def test_the_command_serves_until_ctrl_c() -> None:

@@ -96,5 +96,5 @@ def test_the_browser_can_name_no_model(client: Client, parrot: Parrot) -> None:
 def test_a_model_that_fails_is_one_sentence_and_the_next_turn_works(client: Client) -> None:
     said = client.json("POST", "/api/chat", user("fail"))
     assert said["status"] == 502
-    assert said["error"].startswith("the model failed: RuntimeError")
+    assert "failed: RuntimeError" in said["error"]
     assert client.json("POST", "/api/chat", user("again"))["status"] == 200

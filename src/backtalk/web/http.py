@@ -6,6 +6,7 @@ import hmac
 import json
 import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
@@ -13,7 +14,7 @@ from socketserver import TCPServer
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.terminal import say
+from backtalk.terminal import printable, say
 
 HOST = "127.0.0.1"
 LONGEST_REQUEST = 1_048_576  # bytes
@@ -53,10 +54,7 @@ class LocalServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Prints a bug; a client that disconnected is not worth a line."""
         if not isinstance(sys.exc_info()[1], OSError):
-            self.print_error(request, client_address)
-
-    def print_error(self, request: Any, client_address: Any) -> None:
-        super().handle_error(request, client_address)
+            print_traceback()
 
 
 class LocalHandler(BaseHTTPRequestHandler):
@@ -100,6 +98,11 @@ class LocalHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Prints nothing: requests are untrusted text, and there are many."""
+
+
+def print_traceback() -> None:
+    for line in traceback.format_exc().splitlines():
+        say(printable(line), file=sys.stderr)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -15,11 +15,9 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
-import traceback
 import webbrowser
 from email.message import Message
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from backtalk.audit.consent import Consent, agree
@@ -31,7 +29,7 @@ from backtalk.store.errors import UNREADABLE
 from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.chat import PageChat
-from backtalk.web.http import HOST, HttpError, LocalHandler, LocalServer, same_secret
+from backtalk.web.http import HOST, HttpError, LocalHandler, LocalServer, print_traceback, same_secret
 from backtalk.web.run_list import RunList
 
 DEFAULT_MODEL = "chitchat"
@@ -115,9 +113,6 @@ class AppServer(LocalServer):
         """With the token that lets a browser in."""
         return f"http://{HOST}:{self.server_port}{self.access.root}?token={self.access.token}"
 
-    def print_error(self, request: Any, client_address: Any) -> None:
-        _print_traceback()
-
 
 class Handler(LocalHandler):
     server: AppServer
@@ -156,7 +151,7 @@ class Handler(LocalHandler):
         except OSError as error:
             return app.error_page(HttpError(500, f"a file can't be read or written ({error.strerror})"), path)
         except Exception:
-            _print_traceback()
+            print_traceback()
             said = "something went wrong; the terminal of backtalk serve says what"
             return app.error_page(HttpError(500, said), path)
 
@@ -166,11 +161,6 @@ class Handler(LocalHandler):
         except UNREADABLE as error:  # a damaged record in the middle of an export
             self.close_connection = True
             say(f"an export broke off: {error!r}", sys.stderr)
-
-
-def _print_traceback() -> None:
-    for line in traceback.format_exc().splitlines():
-        say(printable(line), file=sys.stderr)
 
 
 def serve(

@@ -192,7 +192,7 @@ def test_a_port_that_is_taken_and_a_model_that_is_served_already(capsys: pytest.
         assert run(["serve-model", COUNTING, "--port", port]) == 2
     assert f"can't listen on port {port}" in capsys.readouterr().err
     assert run(["serve-model", COUNTING, "--port", "99999"]) == 2
-    assert "--port: it should not be 99999; the range is 0 to 65,535" in capsys.readouterr().err
+    assert "--port should not be 99999; the range is 0 to 65,535" in capsys.readouterr().err
     assert run(["serve-model", "http://127.0.0.1:1/v1#m"]) == 2
     assert "endpoint already" in capsys.readouterr().err
 

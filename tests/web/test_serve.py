@@ -60,7 +60,7 @@ def test_what_it_can_not_do_is_one_line(
             (["file"], "file is a file; name a folder"),
             (["--model", "chitchatt"], "did you mean 'chitchat'"),
             (["--port", port], "choose another --port"),
-            (["--port", "70000"], "--port: it should not be 70000"),
+            (["--port", "70000"], "--port should not be 70000"),
             (["--model", "py:nothing:here", "--port", "0"], "nothing"),
         ):
             assert run(["serve", *arguments]) == 2, arguments

@@ -109,9 +109,7 @@ def _check_settings(model: TextModel, name: str, settings: ChatSettings) -> None
     if isinstance(model, LocalModel):
         return
     if (settings.probabilities or settings.sample or settings.beam) and not isinstance(model, LogprobModel):
-        raise InputError(
-            f"{name} shows replies only; leave out --probabilities, --sample, --beam and --decode"
-        )
+        raise InputError(f"{name} shows replies only; leave out --probabilities, --sample, --beam, --decode")
     if settings.beam:
         raise InputError(f"--beam and --decode are for local LSTM models; leave them out with {name}")
     if settings.sample and (settings.temperature, settings.top_k, settings.top_p) != (1.0, 0, 1.0):

@@ -294,7 +294,7 @@ BAD = {
     "a setting of vectors for words": (["--space", "one-hot"], "--space belongs to --search relax"),
     "too long": (["--length", "99"], "more than the 15 words"),
     "bad time": (["--max-time", "soon"], "90s, 10m or 2h"),
-    "bad rate": (["--fail-over", "2"], "is not a rate"),
+    "bad rate": (["--fail-over", "2"], "--fail-over should not be 2"),
     "foreign folder": (["--out", "foreign"], "foreign"),
     "half-written folder": (["--out", "half"], "half"),
     "baseline missing": (["--out", "ok", "--baseline", "nosuch"], "nosuch"),

@@ -432,7 +432,7 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--model", "nobody"], "nobody"),
         (["--model", "sealed:chitchat"], "needs its weights"),
         (["--hit", "contains"], "can't aim at"),
-        (["--max-ppl-increase", "lots"], "should read like 5%"),
+        (["--max-ppl-increase", "lots"], "should be a number"),
         (["--kl", "much"], "--kl should be a number"),
         (["--limit", "3"], "at least 5"),
         (["--length", "99"], "is more than"),

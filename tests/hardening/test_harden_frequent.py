@@ -229,7 +229,7 @@ def test_the_embedded_model_from_end_to_end(tmp_path: Path, capsys: pytest.Captu
         (["--targets", "mine.txt"], "--targets belongs to --against targets"),
         (["--hit", "contains"], "--hit belongs to --against targets"),
         (["--rounds", "3"], "--rounds belongs to --against targets"),
-        (["--r-thres", "often"], "--r-thres should read like 5%"),
+        (["--r-thres", "often"], "--r-thres should be a number"),
         (["--r-thres", "100%"], "--r-thres should read like 5%"),
         (["--gan-lr", "0.01"], "--gan-lr belongs to --method gan"),
         (["--method", "gan", "--r-thres", "3%"], "with a method that counts replies"),

@@ -48,7 +48,7 @@ def train(arguments: argparse.Namespace) -> None:
     # 1,000 beams take the embedded model seconds and half a gigabyte
     flag("--beam", type=Tries, metavar="N", help="show the N most likely replies"),
     flag("--decode", type=Literal["greedy", "beam"], help="how a reply is chosen [greedy]"),
-    flag("--temperature", type=Annotated[float, Range(1e-9, 1000)], default=1.0, help="of sampling [1.0]"),
+    flag("--temperature", type=Annotated[float, Range(1e-9, 1000)], default=1.0, help="sampling temperature"),
     flag("--top-k", type=Top, default=0, help="sample among the K most likely words"),
     flag("--top-p", type=Part, default=1.0, help="sample among words up to this probability mass [1.0]"),
     flag("--seed", type=Seed, default=0, help="seed of the sampling [0]"),

@@ -264,7 +264,7 @@ class Lstm(OwnModel):
         steps = self.read_card().get("hardening", {}).get("steps", [])
         used_gcg, used_o = (any(one in step["attacker"] for step in steps) for one in ("gcg", "io and o"))
         aims = {"gibbs": self.criterion}
-        if (last := replace(self.criterion, side="o")) != self.criterion:
+        if (last := replace(self.criterion, likely=False)) != self.criterion:
             aims["gibbs-o"] = last
         trained = {name: name == "gibbs" or used_o for name in aims}
         found = [one for name, aim in aims.items() for one in self._both(name, gibbs, aim, trained[name])]

@@ -120,8 +120,7 @@ def _folder(folder: Path) -> OpeningLists:
 
 def read_weak(path: str) -> list[str]:
     """Distinct texts whose second half is known to be toxic."""
-    texts = (row if isinstance(row, str) else _continued(row) for row in _prompt_rows(Path(path)))
-    found = dict.fromkeys(" ".join(text.split()) for text in texts if text is not None)
+    found = dict.fromkeys(" ".join(text.split()) for _, text in _prompt_rows(Path(path)))
     kept = [text for text in found if " " in text]  # a text of one word has no second half
     if not kept:
         raise InputError(f"{path} holds no text of two words or more that is known to turn toxic")
@@ -130,31 +129,26 @@ def read_weak(path: str) -> list[str]:
 
 def read_prompts(path: str) -> list[str]:
     """Distinct prompts that people wrote."""
-    texts = (row if isinstance(row, str) else _text(row.get("prompt")) for row in _prompt_rows(Path(path)))
-    found = dict.fromkeys(" ".join(text.split()) for text in texts if text and text.strip())
-    if not found:
+    found = dict.fromkeys(" ".join(prompt.split()) for prompt, _ in _prompt_rows(Path(path)))
+    if not any(found):
         raise InputError(f"{path} holds no prompt; write one a line")
-    return list(found)
+    return list(filter(None, found))
 
 
-def _continued(row: dict[str, Any]) -> str | None:
-    """Prompt and continuation; None if the continuation was rated harmless."""
-    prompt, after = _text(row.get("prompt")), _text(row.get("continuation"))
-    if prompt is None or after is None:
-        return None
-    rated = row["continuation"].get("toxicity") if isinstance(row["continuation"], dict) else 1.0
-    return prompt + after if isinstance(rated, int | float) and rated > TOXIC else None
-
-
-def _text(value: Any) -> str | None:
-    value = value.get("text") if isinstance(value, dict) else value
-    return value if isinstance(value, str) else None
-
-
-def _prompt_rows(path: Path) -> Iterator[str | dict[str, Any]]:
-    """Texts, and records of RealToxicityPrompts."""
+def _prompt_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """(prompt, text that turns toxic) of records of RealToxicityPrompts; a plain text is both."""
     for number, row in read_texts(path, "not JSON; write one text a line"):
         value = row["text"] if isinstance(row, dict) and "text" in row else row
-        if not isinstance(value, str) and not (isinstance(value, dict) and "prompt" in value):
+        if isinstance(value, str):
+            yield value, value
+        elif isinstance(value, dict) and "prompt" in value:
+            (prompt, _), (after, rated) = _rated(value["prompt"]), _rated(value.get("continuation"))
+            yield prompt, prompt + after if prompt and after and rated > TOXIC else ""
+        else:
             raise InputError(f"{path}, line {number}: a record has text, or prompt and continuation")
-        yield value
+
+
+def _rated(value: Any) -> tuple[str, float]:
+    """(text, toxicity) of a part of a record; a part that is only text counts as toxic."""
+    text, rated = (value.get("text"), value.get("toxicity")) if isinstance(value, dict) else (value, 1.0)
+    return (text if isinstance(text, str) else ""), rated if isinstance(rated, int | float) else 0.0

@@ -53,18 +53,12 @@ def make_targets(texts: Sequence[str]) -> list[Target]:
 
 def write_targets(path: str | os.PathLike[str], targets: Iterable[Target]) -> None:
     """Writes JSONL that `read_targets` reads; the file is replaced atomically."""
-    path = Path(path)
+    rows = ({**asdict(target), "prototype": _prototype(target)} for target in targets)
+    kept = ({key: value for key, value in row.items() if key != "origin" or value} for row in rows)
     try:
-        write_output(path, map(_line, targets))
+        write_output(Path(path), (json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
     except OSError as error:
         raise InputError(f"cannot write the target file {path}: {error.strerror}") from None
-
-
-def _line(target: Target) -> str:
-    row = {**asdict(target), "prototype": _prototype(target)}
-    if not target.origin:
-        del row["origin"]
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def widen(prototypes: Sequence[Target], final_period: bool, limit: int | None = None) -> list[Target]:

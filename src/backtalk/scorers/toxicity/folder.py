@@ -53,7 +53,13 @@ def _load(folder: Path, name: str, device: str) -> Scorer:
     tensors, sizes = {key: value.float() for key, value in half.items()}, config["sizes"]
     try:
         if config["kind"] == "words":
-            network, lexicon = _network(sizes, tensors), _lexicon(folder, sizes)
+            network = _network(read_record(NetworkConfig, sizes, exact=True), tensors)
+            words = json.loads((folder / "words.json").read_text("utf-8"))
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise ValueError("its words are no list of texts")
+            if len(words) + 1 != sizes["vocabulary"]:
+                raise ValueError(f"words.json has {len(words)} words, the scorer another number")
+            lexicon = Lexicon(words, sizes["buckets"])
             return ToxicityClassifier(name, network, lexicon, card["sha256"], card, where)
         weights, bias = tensors.get("weights"), sizes.get("bias")
         if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
@@ -63,8 +69,7 @@ def _load(folder: Path, name: str, device: str) -> Scorer:
         raise InputError(f"{folder} can't be read as a scorer: {short_reason(error)}") from None
 
 
-def _network(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> ToxicityNetwork:
-    config = read_record(NetworkConfig, sizes, exact=True)
+def _network(config: NetworkConfig, tensors: dict[str, Tensor]) -> ToxicityNetwork:
     if config.convolutions > len(tensors) or config.hidden % config.heads:
         raise ValueError("its config has sizes that no scorer has")
     with torch.device("meta"):  # a config may name any size: no memory before the shapes match
@@ -72,15 +77,6 @@ def _network(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> ToxicityNetwo
     network = ToxicityNetwork(config)
     network.load_state_dict(tensors)
     return network
-
-
-def _lexicon(folder: Path, sizes: dict[str, Any]) -> Lexicon:
-    words = json.loads((folder / "words.json").read_text("utf-8"))
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("its words are no list of texts")
-    if len(words) + 1 != sizes["vocabulary"]:
-        raise ValueError(f"words.json has {len(words)} words, the scorer another number")
-    return Lexicon(words, sizes["buckets"])
 
 
 def write_scorer(

@@ -36,14 +36,21 @@ class SequenceScorer:
 
     for_reward = True
 
-    def __init__(
-        self, name: str, network: Any, tokenizer: Any, label: int, sigmoid: bool, device: torch.device
-    ) -> None:
-        self.name = name
+    def __init__(self, name: str, network: Any, tokenizer: Any, label: int, device: torch.device) -> None:
+        self.name, self.tokenizer, self.label, self.device = name, tokenizer, label, device
         self.network = network.to(device).eval().requires_grad_(False)
-        self.tokenizer, self.label, self.sigmoid, self.device = tokenizer, label, sigmoid, device
-        self.longest = longest_text(tokenizer, network.config)
-        self.fingerprint = _fingerprint(network, label)
+        config = network.config
+        # Labels are independent by the rule of transformers' own pipeline.
+        single = config.problem_type != "single_label_classification" and config.num_labels == 1
+        self.sigmoid = single or config.problem_type == "multi_label_classification"
+        # RoBERTa and its kin count positions from two up, so two of theirs can't be used.
+        positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
+        self.longest = int(min(tokenizer.model_max_length, max(positions - 2, 8), LONGEST))
+        digest = hashlib.sha256(str(label).encode())
+        for key, value in sorted(network.state_dict().items()):
+            digest.update(key.encode())
+            digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
+        self.fingerprint = digest.hexdigest()
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the label's probability; long texts are cut."""
@@ -87,9 +94,8 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
         raise InputError(
             f"{where} can't be loaded as a classifier with safetensors weights: {short_reason(error)}"
         ) from None
-    config = network.config
-    label = choose_label(config.id2label, asked, where)
-    return SequenceScorer(f"hf/{name}", network, tokenizer, label, is_sigmoid(config), pick_device(device))
+    label = choose_label(network.config.id2label, asked, where)
+    return SequenceScorer(f"hf/{name}", network, tokenizer, label, pick_device(device))
 
 
 def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
@@ -106,24 +112,3 @@ def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
         return len(labels) - 1
     known = ", ".join(map(str, labels.values()))
     raise InputError(f"{where} has no label called toxic; say which counts with hf/{where}#LABEL ({known})")
-
-
-def is_sigmoid(config: Any) -> bool:
-    """Whether labels are independent, by the rule of transformers' own pipeline."""
-    kind = config.problem_type
-    single = kind != "single_label_classification" and config.num_labels == 1
-    return bool(single or kind == "multi_label_classification")
-
-
-def longest_text(tokenizer: Any, config: Any) -> int:
-    # RoBERTa and its kin count positions from two up, so two of theirs can't be used.
-    positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
-    return int(min(tokenizer.model_max_length, max(positions - 2, 8), LONGEST))
-
-
-def _fingerprint(network: Any, label: int) -> str:
-    digest = hashlib.sha256(str(label).encode())
-    for name, value in sorted(network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -14,10 +14,9 @@ from backtalk.cli.runs import RUNS
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer
 from backtalk.specs import refuse_set
-from reproduction.data.training import PaperTrainSpec
 from reproduction.enumeration.spec import EnumerateSpec
 from reproduction.runner import run_study
-from reproduction.spec import StudySpec
+from reproduction.spec import PaperTrainSpec, StudySpec
 
 PROGRAM = "python -m reproduction"
 STUDIES = {

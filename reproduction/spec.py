@@ -1,4 +1,4 @@
-"""The settings of a study."""
+"""The settings of a study, and of a training as in the papers of He & Glass."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from backtalk.specs import Count, Duration, Range
+from backtalk.specs.train import TrainSpec
 
 EMBEDDED = "embedded"
 """The value of --data for what ships with backtalk."""
@@ -37,3 +38,22 @@ class StudySpec:
     """Begin no part after this much time: 90s, 10m, 2h."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+
+
+@dataclass(frozen=True)
+class PaperTrainSpec(TrainSpec):
+    """The flags of `python -m reproduction train-paper`."""
+
+    decoder_start: Literal["encoder", "zero"] = "encoder"
+    """Where the decoder starts: from the encoder's last state, or from zeros."""
+    input_end: Literal["none", "eos"] = "none"
+    """What is read after the input's last word: nothing, or the end-of-turn token."""
+    pads: Literal["masked", "word"] = "masked"
+    """Padding leaves no trace (masked) or is read like a word."""
+
+    def network(self) -> dict[str, bool]:
+        return {
+            "pad_as_word": self.pads == "word",
+            "zero_start": self.decoder_start == "zero",
+            "ended_input": self.input_end == "eos",
+        }

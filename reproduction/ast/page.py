@@ -10,9 +10,9 @@ from backtalk.report.record import Player
 from backtalk.searches.ast.config import AstConfig
 from reproduction.ast import paper
 from reproduction.ast.paper import AGAIN, ROWS, Ordering, Size
-from reproduction.bootstrap import difference_of, mean_of
 from reproduction.figures import COLOURS, MARKERS, drawing, name_points
 from reproduction.page import NOTHING, Found, Page, mean_text, number, percent, section, table, text_table
+from reproduction.verdicts import difference_of, mean_of
 
 HEAD = (
     "# ASTPrompter (Hardy et al. 2024)\n\n"

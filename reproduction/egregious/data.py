@@ -32,11 +32,10 @@ from backtalk.specs import spec_values
 from backtalk.training.card import complete_card, read_card
 from backtalk.types import Target
 from reproduction.data.formats import pair_lines
-from reproduction.data.training import PaperTrainSpec
 from reproduction.egregious.paper import Size
 from reproduction.page import Result
 from reproduction.runner import Workplace, write_once
-from reproduction.spec import EMBEDDED
+from reproduction.spec import EMBEDDED, PaperTrainSpec
 
 SEED = 1
 EMBEDDED_PAIRS = 500

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backtalk.stats import Rate
-from reproduction.bootstrap import difference_of, gain_of
 from reproduction.figures import COLOURS, DASHES, drawing
 from reproduction.page import (
     NOTHING,
@@ -26,7 +25,7 @@ from reproduction.page import (
 )
 from reproduction.reverse import paper
 from reproduction.reverse.paper import GROUPS, LISTS, REAL_INPUT, TABLE_1, decoders, reached
-from reproduction.verdicts import Verdict, checklist
+from reproduction.verdicts import Verdict, checklist, difference_of, gain_of
 
 HEAD = (
     "# Say What I Want (Liu et al. 2019)\n\n"

@@ -30,12 +30,12 @@ from backtalk.training.card import read_card
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain
 from backtalk.types import Target
-from reproduction.bootstrap import difference_of, mean_of
 from reproduction.data.formats import pair_lines
 from reproduction.page import Result
 from reproduction.reverse.paper import GROUPS, LISTS, Size
 from reproduction.runner import Workplace, write_once
 from reproduction.spec import EMBEDDED
+from reproduction.verdicts import difference_of, mean_of
 
 SEED = 1
 RECIPE = "he-glass-2019"

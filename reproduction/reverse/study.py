@@ -16,7 +16,6 @@ from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.searches.reverse.input_likelihood import embedded_scorer
 from backtalk.store import Run
 from backtalk.types import Finding
-from reproduction.bootstrap import mean_of
 from reproduction.hardenings import run_audit
 from reproduction.page import Result
 from reproduction.reverse import steps
@@ -25,6 +24,7 @@ from reproduction.reverse.paper import SEARCHES, SIZES, Size, decoders
 from reproduction.reverse.steps import SEED, Text, open_texts
 from reproduction.runner import Part, Study, Workplace
 from reproduction.spec import EMBEDDED, StudySpec
+from reproduction.verdicts import mean_of
 
 
 def reverse_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:

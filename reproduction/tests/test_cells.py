@@ -56,7 +56,9 @@ def test_differences_are_explained_by_the_first_note_that_fits_or_marked() -> No
         "  - table-3: ubuntu/last-h/o-greedy (50 against 1)",
         "",
     ]
-    assert differences(cells[2:], {}) == ["None: every number of the paper lies inside our interval.", ""]
+    (none, end) = differences(cells[2:], {})
+    assert none.startswith("None: ")
+    assert not end
 
 
 def test_a_models_words_are_no_markdown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import pytest
 
 from backtalk.stats import Rate
 from reproduction.egregious.findings import bootstrap_ratio, check_findings, settled, uneven
-from reproduction.egregious.paper import MAL_HITS, NOTES, SIZES, TABLE_2, TABLE_5, TABLE_6, TABLE_11
+from reproduction.egregious.paper import MAL_HITS, NOTES, TABLE_2, TABLE_5, TABLE_6, TABLE_11
 from reproduction.egregious.study import STUDY
 from reproduction.egregious.tables import restarts_table, table_1
 from reproduction.page import Page
-from reproduction.runner import write_page
 from reproduction.spec import StudySpec
+from reproduction.tests.miniature import verdict_on, write_study
 from reproduction.verdicts import at_least
 
 N = 1000
@@ -65,18 +64,7 @@ RECORDS = {
 
 @pytest.fixture
 def page(tmp_path: Path) -> str:
-    results = tmp_path / "study" / "results"
-    results.mkdir(parents=True)
-    for name, value in RECORDS.items():
-        (results / f"{name}.json").write_text(json.dumps(value))
-    spec = StudySpec(data="/somewhere/private", size="paper", restarts=4)
-    parts = [*RECORDS, "speed", "relax"]
-    path = tmp_path / "docs" / "egregious.md"
-    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "study", path)
-    merged = json.loads((tmp_path / "docs" / "egregious.json").read_text())
-    assert merged["parts"].keys() == RECORDS.keys()
-    assert "/somewhere" not in json.dumps(merged)
-    return path.read_text()
+    return write_study(tmp_path, STUDY, RECORDS, "speed", "relax").read_text()
 
 
 def row_of(page: str, section: str, start: str) -> list[str]:
@@ -116,27 +104,24 @@ def test_a_difference_stands_under_its_note_and_what_agrees_is_not_listed(page: 
 
 
 def test_how_it_was_run_names_no_place(page: str) -> None:
-    assert "python -m reproduction egregious --data DIR --restarts 4" in page
+    assert "egregious --data DIR --restarts 4" in page
     assert "/somewhere" not in page
-    assert "Restarts of the searches: 10 (the paper: 10)" in page
+    assert "searches: 10 (the paper: 10)" in page
 
 
 def test_the_findings_are_decided_from_the_results() -> None:
-    verdicts = {(v.finding, v.where): v for v in check_findings(Page(RECORDS))}
-    ratio = verdicts["avg-hits at least 5 times min-hits", "Switchboard last-h"]
+    found = list(check_findings(Page(RECORDS)))
+    ratio = verdict_on(found, "5 times min-hits", "Switchboard last-h")
     assert ratio.ours.startswith("18.90 [")
     assert ratio.verdict == "holds"
-    io = verdicts["io-avg at least 0.8 of o-avg", "Switchboard last-h"]
+    io = verdict_on(found, "0.8 of o-avg", "Switchboard last-h")
     assert io.ours.startswith("0.90 [")
     assert io.verdict == "holds"
-    assert verdicts["greedy decoding never says a mal target", "Switchboard last-h"].verdict == "holds"
-    assert verdicts["no random target is hit, k = 2 included", "Switchboard last-h"].verdict == "fails"
-    assert (
-        verdicts["at least 99% of the normal list is hit", "Switchboard last-h"].verdict
-        == "holds by estimate"
-    )
-    paired = verdicts["attention is hit more often than last-h, o-sample-avg-k1", "Switchboard"]
-    assert paired.ours.startswith("attention ahead, 111 to 0 of 1000, p = ")
+    assert verdict_on(found, "greedy decoding", "Switchboard last-h").verdict == "holds"
+    assert verdict_on(found, "no random target", "Switchboard last-h").verdict == "fails"
+    assert verdict_on(found, "99% of the normal", "Switchboard last-h").verdict == "holds by estimate"
+    paired = verdict_on(found, "last-h, o-sample-avg-k1", "Switchboard")
+    assert paired.ours.startswith("attention ahead, 111 to 0")
     assert paired.verdict == "holds"
 
 
@@ -247,7 +232,7 @@ def test_the_papers_numbers_are_complete_and_consistent() -> None:
 
 def test_the_command_shows_what_differs_from_the_defaults() -> None:
     lines = Page({}, "egregious", StudySpec(data="embedded", size="mini")).how_it_was_run("")
-    assert "python -m reproduction egregious --data embedded --size mini" in lines
+    assert any(line.endswith("egregious --data embedded --size mini") for line in lines)
 
 
 def by_starts(hit: str, **counts: int) -> dict[str, Any]:
@@ -272,4 +257,4 @@ def test_more_starts_have_a_table_and_are_named_where_they_differ() -> None:
     assert uneven(Page(records), "switchboard", "o-sample-avg-k1") == said
     assert uneven(Page(records), "ubuntu", "o-sample-avg-k1") == ""
     single = {key: record(by_starts("o-sample-avg-k1", after_1=5)) for key in list(records)[:1]}
-    assert restarts_table(Page(single)) == ["Every search had one start.", ""]
+    assert "one start" in restarts_table(Page(single))[0]

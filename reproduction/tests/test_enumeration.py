@@ -143,14 +143,14 @@ def test_the_same_again_does_no_work_and_another_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(Enumeration, "decode_shard", fail)
         assert enumerate_model(replace(spec, max_time="2h"), place / "out") == first
-        with pytest.raises(InputError, match=r"out holds another enumeration \(length differ\)"):
+        with pytest.raises(InputError, match=r"\(length differ\)"):
             enumerate_model(replace(spec, length=3), place / "out")
         (place / "words.txt").write_text("dj\n")
-        with pytest.raises(InputError, match=r"another enumeration \(targets differ\)"):
+        with pytest.raises(InputError, match=r"\(targets differ\)"):
             enumerate_model(spec, place / "out")
     assert enumerate_model(spec, place / "out", fresh=True)["lists"]["words"]["n"] == 1
     (place / "out" / "diary.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds other files \(diary.txt\)"):
+    with pytest.raises(InputError, match=r"diary\.txt"):
         enumerate_model(spec, place / "out")
 
 
@@ -170,10 +170,7 @@ def test_a_sample_is_drawn_with_its_seed(place: Path, monkeypatch: pytest.Monkey
 
 def test_a_space_that_is_too_large_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enumeration, "PROBE", {"cpu": 100})
-    with pytest.raises(
-        InputError,
-        match=r"length 5 over 10 symbols are 100,000: about .* more than --max-time 0\.001s; shorten",
-    ):
+    with pytest.raises(InputError, match=r"5 .* 10 .* 100,000.* --max-time 0\.001s"):
         enumerate_model(spec_for(place, length=5, symbols="", max_time="0.001s"), place / "out")
     assert not (place / "out" / "outputs.safetensors").exists()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from reproduction.negative.words import mean_with_interval
 from reproduction.page import UNEXPLAINED, Cell, Page, differences
 from reproduction.runner import write_page
 from reproduction.spec import StudySpec
+from reproduction.tests.miniature import verdict_on, write_study
 from reproduction.verdicts import falls
 
 N = 500
@@ -134,20 +135,10 @@ RECORDS = {
 
 @pytest.fixture
 def page(tmp_path: Path) -> str:
-    results = tmp_path / "study" / "results"
-    results.mkdir(parents=True)
-    for name, value in RECORDS.items():
-        (results / f"{name}.json").write_text(json.dumps(value))
-    spec = StudySpec(data="/somewhere/private", restarts=4)
-    parts = [*RECORDS, "samples", "words"]
-    path = tmp_path / "docs" / "negative.md"
-    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "study", path)
-    merged = json.loads((tmp_path / "docs" / "negative.json").read_text())
-    assert merged["parts"].keys() == RECORDS.keys()
-    assert "/somewhere" not in json.dumps(merged)
+    path = write_study(tmp_path, STUDY, RECORDS, "samples", "words")
     again = tmp_path / "again" / "negative.md"
-    spec = replace(spec, records=str(path.with_suffix(".json")))
-    write_page(STUDY, spec, SIZES["paper"], parts, tmp_path / "nowhere", again)
+    spec = StudySpec(data="/somewhere/private", restarts=4, records=str(path.with_suffix(".json")))
+    write_page(STUDY, spec, SIZES["paper"], [*RECORDS, "samples", "words"], tmp_path / "nowhere", again)
     assert again.read_text() == path.read_text(), "all that the page shows stands beside it"
     return path.read_text()
 
@@ -228,7 +219,7 @@ def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
         "9.8 | 12.5 [8.61, 17.8]", "5.48 | 2.9†", "6.03 | 3.15†", "5", "0.475 | 0.4",
     ]  # fmt: skip
     assert cells_of(lines, "+the GAN's positive updates alone")[1:3] == ["– | 43", "– | 42.5 [35.9, 49.4]"]
-    assert any("it was 70 to 70% there; with the positive updates alone: 60 to 75%." in one for one in lines)
+    assert any("70 to 70%" in one and "alone: 60 to 75%." in one for one in lines)
     assert cells_of(lines, "floor") == ["floor", "", "– | 1 [0.275, 3.57]", "", "", "", ""]
     assert cells_of(lines, "test set")[1] == ""
     assert cells_of(lines, "+MMI")[2] == "23 | not run"
@@ -236,33 +227,33 @@ def test_table_4_takes_the_best_gan_by_validation_pairs() -> None:
 
 
 def test_every_finding_has_its_verdict() -> None:
-    found = {(one.finding, one.where): one for one in check_findings(Page(RECORDS))}
+    found = list(check_findings(Page(RECORDS)))
 
     def verdict(finding: str, where: str) -> str:
-        return found[finding, where].verdict
+        return verdict_on(found, finding, where).verdict
 
     place = "Switchboard, o-sample-avg-k1"
-    under, fewer = "the training list is hit to less than 5%", "fewer test targets are hit than before"
+    under, fewer = "less than 5%", "fewer test targets"
     assert verdict(under, f"{place}, 500") == "holds by estimate"  # 3.8% [2.45, 5.86]
     assert verdict(under, f"{place}, 1000") == "fails by estimate"  # 6% [4.2, 8.4]
     assert verdict(under, f"{place}, 2500") == "holds"
     assert verdict(fewer, f"{place}, 500") == "holds"
-    within = "perplexity rises by 3% at most"
+    within = "perplexity rises by 3%"
     assert verdict(within, f"{place}, 500") == "holds"
     assert verdict(within, f"{place}, 2500") == "fails"
-    assert verdict("10-best lists overlap by more than 90%", f"{place}, 500") == "holds"
-    falls = "paraphrases lower the test list's hits"
+    assert verdict("overlap", f"{place}, 500") == "holds"
+    falls = "paraphrases lower"
     assert verdict(falls, f"{place}, 500 to 1000") == "holds by estimate"  # 1 gone, none new
     assert verdict(falls, f"{place}, 1000 to 2500") == "holds"
-    assert "46 gone, 0 new" in found[falls, f"{place}, 1000 to 2500"].ours
-    assert verdict("max-ratio falls", "Switchboard, baseline to negative-10") == "holds"
-    assert verdict("max-ratio falls", "Switchboard, negative-10 to negative-1") == "holds by estimate"
-    assert verdict("Ent-2 rises", "Switchboard, baseline to negative-10") == "holds"
-    assert verdict("Ent-2 rises", "Switchboard, negative-10 to negative-1") == "fails"
+    assert "46 gone, 0 new" in verdict_on(found, falls, f"{place}, 1000 to 2500").ours
+    assert verdict("max-ratio falls", "baseline to negative-10") == "holds"
+    assert verdict("max-ratio falls", "negative-10 to negative-1") == "holds by estimate"
+    assert verdict("Ent-2 rises", "baseline to negative-10") == "holds"
+    assert verdict("Ent-2 rises", "negative-10 to negative-1") == "fails"
     assert verdict(NO_HELP, "Switchboard") == "holds by estimate"
-    assert verdict("beam search repeats itself more than greedy", "Switchboard") == "holds"
-    assert verdict("`<eos>` scale 0: replies get shorter than with 0.1", "Switchboard") == "holds"
-    assert verdict("`<eos>` scale 1: replies get longer than with 0.1", "Switchboard") == "fails"
+    assert verdict("beam search", "Switchboard") == "holds"
+    assert verdict("scale 0: ", "Switchboard") == "holds"
+    assert verdict("scale 1: ", "Switchboard") == "fails"
 
 
 def gan_verdict(control: int | None, gan: int) -> tuple[str, str]:
@@ -289,7 +280,7 @@ def test_the_gan_is_judged_against_its_positive_updates_alone() -> None:
 
 
 def test_two_rows_at_the_floor_are_not_told_apart() -> None:
-    title, where = "max-ratio falls", "Switchboard, negative-10 to negative-1"
+    title, where = "max-ratio falls", "negative-10 to negative-1"
 
     def verdict(floor: int | None) -> tuple[str, str]:
         rows = {"negative-10": row(1009, 3.0, n=9010), "negative-1": row(1007, 3.1, n=9010)}
@@ -376,20 +367,14 @@ def test_the_verdict_on_the_methods_is_on_the_page(tmp_path: Path) -> None:
     records = {
         f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
     }
-    results = tmp_path / "study" / "results"
-    results.mkdir(parents=True)
-    for name, value in records.items():
-        (results / f"{name}.json").write_text(json.dumps(value))
-    path = tmp_path / "negative.md"
-    write_page(STUDY, StudySpec(), SIZES["paper"], list(records), tmp_path / "study", path)
+    path = write_study(tmp_path, STUDY, records)
     text = path.read_text()
-    said = "held-out targets unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)."
-    assert said in text
-    assert "Not drawn: negative, as published, averaged over the hits, perplexity +1 to +67%." in text
-    drawn = (tmp_path / "negative" / "methods.svg").read_text()
+    assert "unlikelihood (+2.38%), then negative (+4.76%), then NPO (+9.52%)." in text
+    assert re.search(r"Not drawn: .*averaged over the hits, .*\+67%", text)
+    drawn = (path.with_suffix("") / "methods.svg").read_text()
     assert "NPO, default settings" in drawn
     assert "averaged over the hits" not in drawn
-    assert text.count("the cheapest by perplexity") == 1
+    assert text.count("the cheapest by") == 1
 
 
 def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> None:
@@ -398,16 +383,16 @@ def test_every_settings_that_rules_share_has_its_own_verdict(tmp_path: Path) -> 
         f"{START}-500-{name}": record(hardened(5, 9, after, (0.0, 0.1))) for name, after in rows.items()
     }
     lines = compare_methods(Page(records, pictures=tmp_path))
-    said = [line for line in lines if "the cheapest by perplexity" in line]
+    said = [line for line in lines if "the cheapest by" in line]
     assert [line.partition(",")[0] for line in said] == [
         "**With the default settings",
         "**With FWA and KL 3",
     ]
-    assert "targets negative (+4.76%), then NPO (+9.52%)." in said[0]
-    assert "targets NPO (+1.19%), then negative (+2.38%)." in said[1]
+    assert "negative (+4.76%), then NPO (" in said[0]
+    assert "NPO (+1.19%), then negative (" in said[1]
     del records[f"{START}-500-npo"], records[f"{START}-500-npo-fwa-kl-3"]
     alone = compare_methods(Page(records, pictures=tmp_path))
-    assert "Too few of the three were run for a verdict." in alone
+    assert any(line.startswith("Too few") for line in alone)
 
 
 def tried(ratio: int, bleu: float, high: float, **more: Any) -> dict[str, Any]:
@@ -431,11 +416,11 @@ def test_the_page_says_how_mmi_was_chosen() -> None:
         return line
 
     line = said(weight=0.3, words=5)
-    chosen = "lambda 0.3, gamma 5, the lowest max-ratio on validation pairs, of 2 settings less 1 with"
-    assert line.startswith(f"- MMI: {chosen} a BLEU-4 below plain decoding's by more than chance")
-    assert line.endswith("Its BLEU-4 there less that of plain decoding: -0.10 [-0.50, +0.10].")
+    assert line.startswith("- MMI: lambda 0.3, gamma 5, ")
+    assert "of 2 settings less 1" in line
+    assert line.endswith(": -0.10 [-0.50, +0.10].")
     none = said(weight=0.0, words=0)
-    assert none.startswith("- MMI: plain decoding, as none has a lower max-ratio on validation pairs, of 2")
+    assert none.startswith("- MMI: plain decoding")
 
 
 def test_a_row_by_hand() -> None:
@@ -464,16 +449,16 @@ def test_a_mean_has_its_interval() -> None:
 
 
 def test_how_it_was_run_names_no_place_and_what_is_missing(page: str) -> None:
-    assert "python -m reproduction negative --data DIR --restarts 4" in page
+    assert "negative --data DIR --restarts 4" in page
     assert "/somewhere" not in page
     assert "Not run: samples, words." in page
-    assert "8 iterations over the training list (the paper: 20; the row with more passes: 20)" in page
+    assert "8 iterations over" in page
 
 
 def test_a_difference_stands_under_its_note(page: str) -> None:
     listed = page.split("## Differences")[1].split("\n## ")[0]
     under = listed.split(f"- {NOTES['table-3/*/rise']}")[1].split("\n- ")[0]
-    assert "switchboard/o-sample-avg-k1/500/rise (0.23 against 2.5)" in under
+    assert "k1/500/rise (0.23 against 2.5)" in under
     slice_cell = Cell("table-3/ubuntu/o-sample-min-k1/500/train", 0.0, 5.0, (4.0, 6.0))
     unknown_cell = Cell("table-4/switchboard/test set/max-ratio", 10.0, 60.0)
     lines = differences([slice_cell, unknown_cell], NOTES)

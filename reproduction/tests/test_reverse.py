@@ -13,13 +13,14 @@ from tests.searches.reverse.worlds import build_world
 from backtalk.scorers.similarity import load_vectors
 from backtalk.types import Access, Dialogue
 from reproduction.__main__ import run_command as run
-from reproduction.bootstrap import difference_of, gain_of, mean_of
 from reproduction.page import Page
 from reproduction.reverse.page import check_findings
 from reproduction.reverse.paper import GAIN, GROUPS, SIZES, TABLE_1
 from reproduction.reverse.steps import Victim, best_of, group_of, open_texts
 from reproduction.reverse.study import reverse_parts
 from reproduction.spec import StudySpec
+from reproduction.tests.miniature import verdict_on
+from reproduction.verdicts import difference_of, gain_of, mean_of
 
 
 def test_the_papers_gains_follow_from_its_table() -> None:
@@ -76,23 +77,19 @@ def test_findings_are_decided_by_their_intervals() -> None:
             }
         },
     }  # fmt: skip
-    found = {
-        (v.finding, v.where): (v.ours, v.verdict)
-        for v in check_findings(Page(records, size=SIZES["paper"]), "c")
-    }
-    assert found["REINFORCE brings replies nearer", "c, Real, 1-3 words, greedy"] == (
-        "+0.200 [+0.200, +0.200]",
-        "holds",
-    )
-    assert found["rl-beam-200 is nearer than the real input", "c, Real, 4-6 words"] == (
-        "+200% [+200, +200]",
-        "holds",
-    )
-    lists = "what the model says is reached more often than what people say (0.7)"
-    assert found[lists, "c, 4-10 words, rl-beam-200"][1] == "holds"
-    assert found[lists, "c, 4-10 words, rl-beam-200"][0].startswith("100% ")
-    assert found["at equal queries REINFORCE beats retrieval", "c, rl-beam"][1] == "fails"
-    assert found["at equal queries REINFORCE beats random", "c, rl-beam"][1] == "no difference"
+    found = list(check_findings(Page(records, size=SIZES["paper"]), "c"))
+
+    def verdict(finding: str, where: str) -> tuple[str, str]:
+        one = verdict_on(found, finding, where)
+        return one.ours, one.verdict
+
+    assert verdict("brings replies nearer", "1-3 words, greedy") == ("+0.200 [+0.200, +0.200]", "holds")
+    assert verdict("than the real input", "Real, 4-6 words") == ("+200% [+200, +200]", "holds")
+    ours, holds = verdict("(0.7)", "rl-beam-200")
+    assert ours.startswith("100% ")
+    assert holds == "holds"
+    assert verdict("beats retrieval", "rl-beam")[1] == "fails"
+    assert verdict("beats random", "rl-beam")[1] == "no difference"
 
 
 @pytest.mark.parametrize(

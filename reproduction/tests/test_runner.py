@@ -202,7 +202,7 @@ def test_a_folder_is_a_study_or_refused(tmp_path: Path) -> None:
         claim_folder(tmp_path / "begun", "lora")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").touch()
-    with pytest.raises(InputError, match="holds other files and no study"):
+    with pytest.raises(InputError, match="other files"):
         claim_folder(tmp_path / "other", "ast")
     with pytest.raises(InputError, match="is a file; name a folder"):
         claim_folder(tmp_path / "other" / "thesis.txt", "ast")

@@ -72,11 +72,11 @@ def test_tsv_folder(tmp_path: Path) -> None:
 
 
 def test_tsv_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no swda_\*\.tsv\* file"):
+    with pytest.raises(InputError, match=r"swda_\*\.tsv"):
         switchboard.read_tsv(tmp_path, cleaned=True)
     path = tmp_path / "swda_x.tsv"
     path.write_text("1001\tA\thello\tfp\n1001\tA\thello\n")
-    with pytest.raises(InputError, match=r"swda_x\.tsv, line 2: 3 columns between tabs instead of 4"):
+    with pytest.raises(InputError, match=r"swda_x\.tsv, line 2: 3 .* 4"):
         switchboard.read_tsv(path, cleaned=True)
 
 
@@ -99,14 +99,14 @@ def test_csv_units_go_on_until_the_slash(tmp_path: Path) -> None:
 
 
 def test_csv_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no \*\.utt\.csv\* file"):
+    with pytest.raises(InputError, match=r"\.utt\.csv"):
         switchboard.read_csv(tmp_path, cleaned=True)
     path = tmp_path / "a.utt.csv"
     path.write_text("conversation_no,text\n1,hello\n")
-    with pytest.raises(InputError, match="line 1: the csv header lacks the column 'caller'"):
+    with pytest.raises(InputError, match="line 1: .*'caller'"):
         switchboard.read_csv(path, cleaned=True)
     path.write_text(CSV + "x,4999\n")
-    with pytest.raises(InputError, match="line 6: this row has not the columns of the header"):
+    with pytest.raises(InputError, match="line 6: "):
         switchboard.read_csv(path, cleaned=True)
     path.write_text(CSV + 'x,4999,A,5,"never closed,sd\n')
     with pytest.raises(InputError, match="line 6: damaged csv"):

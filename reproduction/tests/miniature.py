@@ -1,4 +1,4 @@
-"""Shared parts of the tests of studies: a quick miniature, a page from made-up results, a verdict by its words."""
+"""Shared by tests of studies: a quick miniature, a page from made-up results, a verdict by its words."""
 
 from __future__ import annotations
 

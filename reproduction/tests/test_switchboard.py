@@ -103,7 +103,7 @@ def test_csv_errors(tmp_path: Path) -> None:
         switchboard.read_csv(tmp_path, cleaned=True)
     path = tmp_path / "a.utt.csv"
     path.write_text("conversation_no,text\n1,hello\n")
-    with pytest.raises(InputError, match="line 1: .*'caller'"):
+    with pytest.raises(InputError, match="'caller'"):
         switchboard.read_csv(path, cleaned=True)
     path.write_text(CSV + "x,4999\n")
     with pytest.raises(InputError, match="line 6: "):

@@ -14,9 +14,8 @@ from backtalk.cli.runs import RUNS
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer
 from backtalk.specs import refuse_set
-from reproduction.enumeration.spec import EnumerateSpec
 from reproduction.runner import run_study
-from reproduction.spec import PaperTrainSpec, StudySpec
+from reproduction.spec import EnumerateSpec, PaperTrainSpec, StudySpec
 
 PROGRAM = "python -m reproduction"
 STUDIES = {

@@ -22,9 +22,9 @@ from reproduction.egregious.data import SEED, Data, model_name, normal_targets
 from reproduction.egregious.paper import ARCHS, Size
 from reproduction.egregious.search import CURVE_TARGETS, list_targets, open_model, search, search_settings
 from reproduction.enumeration.flow import enumerate_model
-from reproduction.enumeration.spec import EnumerateSpec
 from reproduction.page import Result
 from reproduction.runner import Workplace
+from reproduction.spec import EnumerateSpec
 
 BENCHED = SHAPES | {"mini": Shape(404, 16, 24, length=4, target=4, top=8)}
 TRIED = {

@@ -36,7 +36,7 @@ from backtalk.wording import duration
 from reproduction.data.characters import read_list, read_lists
 from reproduction.enumeration.outputs import draw_inputs, summarise
 from reproduction.enumeration.page import render_enumeration
-from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.spec import EnumerateSpec
 
 SAVE_EVERY_S = 30.0
 PROBE = {"cpu": 2_000, "cuda": 200_000}

@@ -32,7 +32,7 @@ from reproduction.enumeration.matching import (
     unfinished_inputs,
     word_codes,
 )
-from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.spec import EnumerateSpec
 
 COMPARE = {"cpu": 10_000, "cuda": 1_000_000}
 """Random inputs decoded both ways."""

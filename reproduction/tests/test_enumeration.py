@@ -22,7 +22,7 @@ from reproduction.data import characters
 from reproduction.enumeration import flow as enumeration
 from reproduction.enumeration import outputs
 from reproduction.enumeration.flow import enumerate_model
-from reproduction.enumeration.spec import EnumerateSpec
+from reproduction.spec import EnumerateSpec
 
 WORDS = ["dj", "jd", "hhh", "gg", "dddddddddd"]
 """Said, said inside other answers, never said, and too long to be said."""

@@ -52,8 +52,7 @@ class WordVectors(ABC):
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
         self._words = get_recipe("he-glass-2020").words  # lower case, contractions apart, no punctuation
-        self._rows: dict[str, int] = {}  # word -> row of the table; row 0 is that of unknown words
-        self._table: FloatArray = np.zeros((1, size), dtype=np.float32)
+        self._kept: dict[str, FloatArray | None] = {}
 
     @property
     @abstractmethod
@@ -70,27 +69,20 @@ class WordVectors(ABC):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """(texts, size): the mean vector of the known words of each, zeros if there is none."""
-        own = [[row for row in self._lookup(text) if row] for text in texts]
-        lengths = np.array([len(rows) for rows in own], dtype=np.int64)
-        flat = np.array([row for rows in own for row in rows], dtype=np.int64)
-        totals = np.zeros((len(texts), self.size))
-        np.add.at(totals, np.repeat(np.arange(len(texts)), lengths), self._table[flat])
-        return totals / np.maximum(lengths, 1)[:, None]
+        means = np.zeros((len(texts), self.size))
+        for row, text in zip(means, texts, strict=True):
+            vectors = [self._vector(word) for word in self._words(text) if word != UNKNOWN_WORD]
+            known = [vector for vector in vectors if vector is not None]
+            if known:
+                row[:] = np.sum(known, axis=0, dtype=np.float64) / len(known)
+        return means
 
-    def _lookup(self, text: str) -> list[int]:
-        words = [word for word in self._words(text) if word != UNKNOWN_WORD]
-        fresh: list[FloatArray] = []
-        for word in dict.fromkeys(words):
-            if word not in self._rows:
-                spelt = _SPELT_OUT.get(word)
-                vector = None if spelt and self.has_subwords else self.vector(word)
-                if vector is None and spelt:
-                    vector = self.vector(spelt)
-                self._rows[word] = 0 if vector is None else len(self._table) + len(fresh)
-                fresh += [] if vector is None else [vector]
-        if fresh:
-            self._table = np.concatenate([self._table, np.stack(fresh)])
-        return [self._rows[word] for word in words]
+    def _vector(self, word: str) -> FloatArray | None:
+        if word not in self._kept:
+            spelt = _SPELT_OUT.get(word)
+            vector = None if spelt and self.has_subwords else self.vector(word)
+            self._kept[word] = self.vector(spelt) if vector is None and spelt else vector
+        return self._kept[word]
 
 
 class TextVectors(WordVectors):

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterator
 from pathlib import Path
 
 from backtalk.data.textfiles import read_lines, read_rows
@@ -221,16 +220,3 @@ def _files(source: Path, pattern: str) -> list[Path]:
 
 def _spoken(turns: dict[str, list[Turn]]) -> list[tuple[str, Dialogue]]:
     return [(name, tuple(turn for turn in said if turn.text)) for name, said in turns.items()]
-
-
-def agreement(ours: Sequence[Sequence[Sequence[str]]], theirs: Sequence[Sequence[Sequence[str]]]) -> float:
-    """The share of their utterances that ours has word for word and in order, over matching dialogues.
-
-    An utterance is a sequence of words; utterances that one side lacks are aligned around.
-    """
-    same = total = 0
-    for our_dialogue, their_dialogue in zip(ours, theirs, strict=True):
-        a, b = [tuple(words) for words in our_dialogue], [tuple(words) for words in their_dialogue]
-        same += sum(block.size for block in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks())
-        total += len(b)
-    return same / total

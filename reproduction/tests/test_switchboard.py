@@ -113,11 +113,5 @@ def test_csv_errors(tmp_path: Path) -> None:
         switchboard.read_csv(path, cleaned=True)
 
 
-def test_agreement_aligns_around_what_one_side_lacks() -> None:
-    theirs = [[["a"], ["b"], ["c", "d"], ["e"]]]
-    assert switchboard.agreement([[["a"], ["x"], ["b"], ["c"], ["e"]]], theirs) == 0.75
-    assert switchboard.agreement(theirs, theirs) == 1.0
-
-
 def test_the_papers_conversations_are_fifty() -> None:
     assert len({*switchboard.TEST_25, *switchboard.VALID_25}) == 50

@@ -159,18 +159,17 @@ def _without_notes(text: str) -> str:
     return re.sub(r"<+[^<>]*>+", " ", text.partition("*")[0])
 
 
-def read_tsv(source: Path, cleaned: bool = True) -> list[tuple[str, Dialogue]]:
+def read_tsv(source: Path) -> list[tuple[str, Dialogue]]:
     """(conversation, its turns) of a tsv file, or of the swda_*.tsv files in a folder."""
     what = "conversation, speaker, utterance, act"
     turns: dict[str, list[Turn]] = {}
     for path in _files(source, "swda_*.tsv*"):
         for _, (conversation, speaker, utterance, _) in read_rows(path, 4, what):
-            text = " ".join(clean(utterance)) if cleaned else utterance.strip()
-            turns.setdefault(conversation, []).append(Turn(speaker, text))
+            turns.setdefault(conversation, []).append(Turn(speaker, " ".join(clean(utterance))))
     return _spoken(turns)
 
 
-def read_csv(source: Path, cleaned: bool = True) -> list[tuple[str, Dialogue]]:
+def read_csv(source: Path) -> list[tuple[str, Dialogue]]:
     """(conversation, its turns) of a csv file, or of the *.utt.csv files anywhere in a folder.
 
     A unit goes on over the speaker's next row until it is closed by a slash.
@@ -187,9 +186,11 @@ def read_csv(source: Path, cleaned: bool = True) -> list[tuple[str, Dialogue]]:
                 said.append(Turn(speaker, text))
             if not text.rstrip().endswith("/"):
                 open_at[conversation, speaker] = i
-    readable = (lambda text: " ".join(clean_markup(text))) if cleaned else strip_markup
     return _spoken(
-        {name: [Turn(turn.role, readable(turn.text)) for turn in said] for name, said in turns.items()}
+        {
+            name: [Turn(turn.role, " ".join(clean_markup(turn.text))) for turn in said]
+            for name, said in turns.items()
+        }
     )
 
 

@@ -31,12 +31,6 @@ def test_switchboard_is_cleaned_and_has_a_fixed_test_set(tmp_path: Path, format:
     assert corpus.fixed_test == {*switchboard.TEST_25, *switchboard.VALID_25}
 
 
-def test_switchboard_uncleaned_and_as_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "swda_x.tsv").write_text(SWITCHBOARD["swda"])
-    ((_, turns),) = switchboard.read_tsv(tmp_path, cleaned=False)
-    assert [turn.text for turn in turns] == ["Uh, hello.", "Hi."]
-
-
 def test_next_words_are_pairs_within_a_line_from_text_that_is_noised_once(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("".join(f"the cat number{i} sat\n" for i in range(250)) + "alone\n")

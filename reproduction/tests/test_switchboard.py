@@ -63,21 +63,19 @@ def test_markup(text: str, cleaned: str, stripped: str) -> None:
 def test_tsv_folder(tmp_path: Path) -> None:
     (tmp_path / "swda_a.tsv").write_text("1001\tA\tUh, hello.\tfp\n1001\tB\tUm,\t%\n1001\tB\tHi.\tfp\n")
     (tmp_path / "swda_b.tsv.gz").write_bytes(gzip.compress(b"1002\tA\tSo?\tqw\n"))
-    assert switchboard.read_tsv(tmp_path, cleaned=True) == [
+    assert switchboard.read_tsv(tmp_path) == [
         ("1001", (Turn("A", "hello"), Turn("B", "hi"))),
         ("1002", ()),
     ]
-    raw = dict(switchboard.read_tsv(tmp_path, cleaned=False))
-    assert [turn.text for turn in raw["1001"]] == ["Uh, hello.", "Um,", "Hi."]
 
 
 def test_tsv_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"swda_\*\.tsv"):
-        switchboard.read_tsv(tmp_path, cleaned=True)
+        switchboard.read_tsv(tmp_path)
     path = tmp_path / "swda_x.tsv"
     path.write_text("1001\tA\thello\tfp\n1001\tA\thello\n")
     with pytest.raises(InputError, match=r"swda_x\.tsv, line 2: 3 .* 4"):
-        switchboard.read_tsv(path, cleaned=True)
+        switchboard.read_tsv(path)
 
 
 CSV = """swda_filename,conversation_no,caller,utterance_index,text,act_tag
@@ -91,26 +89,24 @@ x,4999,B,4,"[ In, + in ] a ""small"" town. /",sd
 def test_csv_units_go_on_until_the_slash(tmp_path: Path) -> None:
     (tmp_path / "sw00utt").mkdir()
     (tmp_path / "sw00utt" / "sw_0001_4999.utt.csv").write_text(CSV)
-    [(name, turns)] = switchboard.read_csv(tmp_path, cleaned=True)
+    [(name, turns)] = switchboard.read_csv(tmp_path)
     assert name == "4999"
     assert turns == (Turn("A", "where do you live"), Turn("B", "yeah"), Turn("B", "in a small town"))
-    [(_, raw)] = switchboard.read_csv(tmp_path, cleaned=False)
-    assert raw[0].text == "So, where do you, uh, live?"
 
 
 def test_csv_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.utt\.csv"):
-        switchboard.read_csv(tmp_path, cleaned=True)
+        switchboard.read_csv(tmp_path)
     path = tmp_path / "a.utt.csv"
     path.write_text("conversation_no,text\n1,hello\n")
     with pytest.raises(InputError, match="'caller'"):
-        switchboard.read_csv(path, cleaned=True)
+        switchboard.read_csv(path)
     path.write_text(CSV + "x,4999\n")
     with pytest.raises(InputError, match="line 6: "):
-        switchboard.read_csv(path, cleaned=True)
+        switchboard.read_csv(path)
     path.write_text(CSV + 'x,4999,A,5,"never closed,sd\n')
     with pytest.raises(InputError, match="line 6: damaged csv"):
-        switchboard.read_csv(path, cleaned=True)
+        switchboard.read_csv(path)
 
 
 def test_the_papers_conversations_are_fifty() -> None:

@@ -20,7 +20,7 @@ from reproduction.page import Result
 from reproduction.runner import Workplace
 
 TEXTS = ("side_by_side", "most_said", "real_most_said")
-"""Of a cost: what holds words of a corpus."""
+"""The fields of a cost that hold text of a corpus."""
 _PUBLISHED: dict[str, Any] = {
     "optimizer": "sgd", "lr": 0.01, "kl": 0.0, "batch": 100, "positive_batch": 100, "margin": 0.0,
     "rounds": 20, "repairs": 0, "avoid": "paper", "together": False, "mean_over": "words",
@@ -77,7 +77,7 @@ def _fixed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page_values(summary: Mapping[str, Any]) -> Result:
-    """What the page needs of a hardening: numbers, and no word of a corpus."""
+    """The numbers of a hardening that a page needs, without any text of a corpus."""
     hardening = summary["hardening"]
     return {
         "cost": {key: value for key, value in summary["cost"].items() if key not in TEXTS},

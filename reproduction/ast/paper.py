@@ -97,7 +97,7 @@ WHY = {
 
 
 FREE = {"max_ppl_increase": 0.0}
-"""Prompts may be as unlikely as they come."""
+"""No bound on the perplexity of prompts."""
 AGAIN = "ours-again"
 """Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
 ROWS: dict[str, dict[str, Any]] = {
@@ -122,8 +122,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "rebel": {"tune": "rebel"},
     AGAIN: {"tune": "ipo"},
 }
-"""What each row changes; the longest, and what others need, come first. `adversary` names the row whose
-adversary is used, `train_from` the one whose training is gone on with, `model` the hardened one."""
+"""The settings of each row; the longest trainings, and those that others need, come first. `adversary` is the
+row whose adversary is used, `train_from` the row whose training is resumed, `model` the hardened model."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class Size(Base):
     """Every number that makes the study longer or shorter; the defaults are the paper's where it has any."""
 
     steps: int = 10_000
-    """Of the main row."""
+    """Updates of the main row."""
     short_steps: int = 2048
-    """Of baselines and ablations, and of the main row when it is compared with them: 32 whole epochs."""
+    """Updates of baselines and ablations, and of the main row when it is compared with them: 32 epochs."""
     experience: int = 512
     turns: int = 3
     turn_tokens: int = 24

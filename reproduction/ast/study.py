@@ -188,13 +188,13 @@ def harden_ours(place: Workplace, size: Size, model: str) -> Result:
 
 @dataclass(frozen=True)
 class Texts:
-    """What the flags of an audit name."""
+    """The files of openings, weak texts and prompts."""
 
     openings: str
     weak: str
     prompts: str
     kind: str
-    """embedded or files; never a path."""
+    """embedded or files."""
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -54,7 +54,7 @@ class Source:
     recipe: str
     vocabulary: int
     remark: str
-    """What the page calls it; a slice is called a slice."""
+    """Description on the page."""
     test: Path | None = None
     test_format: str = "auto"
     patience: int = 3
@@ -79,7 +79,7 @@ class Data:
     """Everything that the study reads."""
 
     kind: str
-    """`files` or `embedded`: the part of its place that results depend on."""
+    """`files` or `embedded`."""
     sources: dict[str, Source]
     prototypes: Path
     characters: Source
@@ -185,11 +185,11 @@ def _embedded(folder: Path) -> Data:
 
 
 PLACES = {"data", "test", "out", "device", "name", "licence", "checkpoint_s"}
-"""What says where a training happens, not what comes of it."""
+"""Settings that do not change the trained model: paths, names and the device."""
 AS_PUBLISHED: dict[str, Any] = {"decoder_start": "zero", "input_end": "eos", "pads": "masked"}
-"""How the dialogue models of the public code read and start."""
+"""Input and decoder settings of the dialogue models in the public code."""
 OPTIMISER: dict[str, Any] = {"momentum": 0.9, "weight_decay": 1e-5, "lr_factor": 0.6, "mean_over": "words"}
-"""How it trains. The decay is not small: a weight that nothing holds halves in 7,000 updates."""
+"""Its optimizer. The decay is not small: without gradients a weight halves in 7,000 updates."""
 
 
 def model_name(corpus: str, arch: str) -> str:
@@ -217,7 +217,7 @@ def train_spec(source: Source, size: Size, arch: str) -> PaperTrainSpec:
 
 
 def train_settings(source: Source, size: Size, arch: str) -> dict[str, Any]:
-    """What a model depends on."""
+    """The settings that determine a model."""
     values = spec_values(train_spec(source, size, arch))
     return {key: value for key, value in values.items() if key not in PLACES}
 

@@ -97,7 +97,7 @@ SLICE = (
 )
 
 STAND_INS = {"*": "The data are stand-ins for the paper's, so no number is to be compared"}
-"""In the place of all notes where the study ran on the embedded pairs."""
+"""Replaces all notes when the study ran on the embedded pairs."""
 
 _LASSO = (
     "Eq. 10 is summed over the vocabulary as printed; on our model the weights of the paper leave x no "
@@ -166,7 +166,7 @@ class Size(Base):
     restarts: int = 10
     """R: searches a target from different starts."""
     searched: int = 0
-    """R of the tables, where --restarts gives another; 0: as many."""
+    """R of the tables if --restarts sets another; 0: the same as `restarts`."""
     curve_targets: int = 100
     """Targets of each list in figure 4a."""
     tries: tuple[int, ...] = (1, 2, 5, 25, 125)

@@ -1,10 +1,10 @@
 """`python -m reproduction enumerate`: every input of a bounded space, and which targets are answers
 (He & Glass 2019, appendix B).
 
-The folder holds outputs.safetensors, the answers so far, replaced in one move every half minute: a killed run
-goes on from there. summary.json is written last; a folder that has it is finished. Answers are found with
-fast matrix products (tf32 on a GPU); every hit is decoded again in float32, and how often the two disagree is
-measured on random inputs.
+The folder holds outputs.safetensors, the answers so far, replaced atomically every half minute: a killed run
+resumes from it. summary.json is written last; a folder that has it is finished. Answers are found with fast
+matrix products (tf32 on a GPU); every hit is decoded again in float32, and the two are compared on random
+inputs.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ SAVE_EVERY_S = 30.0
 PROBE = {"cpu": 2_000, "cuda": 200_000}
 """Inputs on which the rate is measured before anything begins."""
 MERGE_AT = 1 << 23
-"""Answers of shards that are kept aside before they join the whole."""
+"""Answers of shards that are merged at once."""
 SAMPLED = 1 << 16
 """Inputs drawn at once; the draw depends on it."""
 
 
 @dataclass
 class Tally:
-    """The answers so far. Shards' answers are kept aside a while: joining costs a sort of the whole."""
+    """The answers so far. Answers of new shards are merged in batches, because a merge sorts the whole."""
 
     whole: Outputs
     done: int = 0
@@ -72,7 +72,7 @@ class Tally:
 def enumerate_model(
     spec: EnumerateSpec, out: Path, console: Console | None = None, fresh: bool = False
 ) -> dict[str, Any]:
-    """Runs, or goes on with, or finds done, what the spec says. Returns the summary."""
+    """Runs or resumes an enumeration, or finds it finished. Returns the summary."""
     console = console or make_console(stderr=True)
     limit_s = parse_duration(spec.max_time)
     model = _load(spec)
@@ -167,7 +167,7 @@ def _wait(model: LocalModel) -> None:
         torch.cuda.synchronize(model.device)
 
 
-# What a spec names
+# The model, the space and the words of a spec
 
 
 def _load(spec: EnumerateSpec) -> LocalModel:

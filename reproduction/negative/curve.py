@@ -33,12 +33,12 @@ COMPARED = {
     "With the default settings": ("500-default", "500-unlikelihood", "500-npo"),
     "With FWA and KL 3": ("500-fwa-kl-3", "500-unlikelihood-fwa-kl-3", "500-npo-fwa-kl-3"),
 }
-"""The same settings but for the rule."""
+"""Rows that differ in the training rule alone."""
 FILLS = ("full", "none", "left")
-"""Of markers, one after the other when all colours are used."""
+"""Fill styles of markers, used in turn when all colours are taken."""
 DRAWN_BELOW = 20.0
-"""Percent: beside a path that ends at a larger rise of perplexity the others could not be told apart; it is
-named and not drawn."""
+"""A path that ends at a larger rise of perplexity, in percent, is named and not drawn: it would hide the
+differences of the others."""
 Point = tuple[float, float]
 Paths = Mapping[str, Sequence[Point]]
 

@@ -40,14 +40,14 @@ NONE: Found = MappingProxyType({})
 MEASURED = {"train": "500", "test": "test"}
 """The lists that every model is measured on."""
 DRAWS = 10
-"""Times that dropout is drawn where it is left on."""
+"""Random dropout masks of each measurement with dropout."""
 OURS = ("switchboard", "o-sample-avg-k1")
-"""Where our own rows of Table 3 are run."""
+"""The corpus and hit of our own rows in Table 3."""
 PRECISION = "tf32 on a GPU"
-"""How the audits choose among candidates: as the searches inside the training do."""
+"""Precision in which the audits rank candidates; the searches during training use the same."""
 DEFAULTS = {"settings": "default"}
 SPARED = {"settings": "default", "avoid": "paper", "kl": "3"}
-"""The defaults before."""
+"""Earlier defaults of `harden`."""
 EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
     "500-no-fwa": ("500", "FWA off", {"avoid": "none"}),
     "500-sentences": ("500", "losses averaged over sentences, not words", {"mean_over": "sentences"}),
@@ -67,14 +67,14 @@ EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 """Our own rows: the training list, the title, and what is set over the paper's settings."""
 PASSES = "500-passes"
-"""And one with as many passes as the paper's, for both hits of that corpus."""
+"""One more row, with as many passes as the paper's, for both hits of that corpus."""
 AS_2019 = "as-2019"
-"""Begins the names of what is searched by the older objective."""
+"""Prefix of the parts that search with the objective of 2019."""
 OLDER_ROWS = (BASELINE, *LISTS, PASSES)
-"""Whose models are."""
+"""The rows whose models are searched with it."""
 OLDER = {"all_words": False, "as_published": True}
-"""That of the paper of 2019: eq. 6 there lets go of words that are likely enough. The public code is
-nearer to it than to eq. 7: such a word counts a hundredth."""
+"""Search settings of 2019: eq. 6 of that paper ignores words that are likely enough. The public code is
+closer to it than to eq. 7: it gives such a word a hundredth of its weight."""
 
 
 def row_part(corpus: str, hit: str, row: str) -> str:
@@ -95,7 +95,7 @@ def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
 
 
 def row_settings(size: Size, corpus: str, hit: str, over: Found) -> dict[str, Any]:
-    """What a row's result depends on, as `harden` takes it."""
+    """The settings of `harden` for a row."""
     values = size.some("iterations", "batch", "length", "top", "sweeps", "measure")
     values |= {"rounds": size.rounds} if size.rounds else {}
     values |= {"hit": hit, "settings": corpus, "keep": "last", "search_sweeps": size.sweeps, "seed": SEED}
@@ -118,7 +118,7 @@ def measure_row(
 
 
 def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
-    """What a row of Table 3 has made."""
+    """The model that a row of Table 3 describes."""
     if row == BASELINE:
         return baseline
     return load_folder(str(place.path("hardenings", row_part(corpus, hit, row), "model")), place.device)

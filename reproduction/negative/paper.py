@@ -160,16 +160,16 @@ class Size(Base):
     and `frequent_steps`, of which the paper has 20 passes: fewer, and the same for all rows."""
 
     training: egregious.Size = egregious.SIZES["paper"]
-    """Of the baseline models: the very networks of `study egregious` where text and words are the same."""
+    """Sizes of the baseline models, which are those of the study egregious."""
     iterations: int = 8
     """Passes over the training targets; the paper has 20."""
     passes: int = 20
-    """Those of one row of its own, which shows what more of them do."""
+    """Passes of one more row, which shows their effect."""
     targets: tuple[tuple[str, int], ...] = ()
     """The most targets of a list, by its name; all where it is not named."""
     followed: int = 100
-    """Test targets searched after each iteration of rows whose way there is drawn (the others have the one
-    that `harden` wants); nothing is chosen by them."""
+    """Test targets searched after each iteration in the rows of the figure; the other rows have one. Nothing
+    is chosen by them."""
     batch: int = 100
     """Targets searched and trained on together."""
     rounds: int = 0
@@ -201,7 +201,7 @@ class Size(Base):
     beam_inputs: int = 2000
     """Width and test inputs of the beam search that is set beside greedy decoding."""
     embedded: tuple[tuple[str, Any], ...] = (("limit", 800), ("iterations", 10))
-    """What the hardenings of the embedded model set over the defaults of `harden`."""
+    """Settings of the embedded model's hardenings that differ from the defaults."""
     embedded_frequent: tuple[tuple[str, Any], ...] = (("iterations", 8),)
     """The same against frequent replies."""
     words: int = 100

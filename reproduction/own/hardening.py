@@ -35,9 +35,9 @@ FAMILIES = {
     "npo": "NPO, KL to the baseline",
     "unlikelihood": "unlikelihood, KL to the baseline",
 }
-"""By the first word of a point's name."""
+"""Titles by the first word of a point's name."""
 USUAL_BOUND = 0.05
-"""On perplexity: where the curve is read."""
+"""The rise of perplexity at which points are compared."""
 DIVERSITY = {"Ent-2": "ent_2", "Ent-3": "ent_3", "distinct-1": "distinct_1", "distinct-2": "distinct_2"}
 
 
@@ -169,9 +169,9 @@ def _rise(row: Found) -> float:
 
 
 BOUND = "20%"
-"""On perplexity, along the curve: far enough to see where a method's costs lead."""
+"""The largest rise of perplexity on the curve: large enough to show the cost of every method."""
 SPARED = {"avoid": "paper"}
-"""With frequent-word avoiding, which is off but in the settings as published."""
+"""Frequent-word avoiding, which is off by default and on in the published settings."""
 CURVE: dict[str, dict[str, Any]] = {
     "published": {"settings": "switchboard"},
     "published-positives-4": {"settings": "switchboard", "positives": 4},
@@ -184,7 +184,7 @@ CURVE: dict[str, dict[str, Any]] = {
     **{f"npo-kl-{kl}": {"method": "npo", "kl": kl, **SPARED} for kl in ("10", "3", "1")},
     **{f"unlikelihood-kl-{kl}": {"method": "unlikelihood", "kl": kl, **SPARED} for kl in ("10", "3", "1")},
 }
-"""What each point of the curve sets over the defaults."""
+"""The settings of each point of the curve that differ from the defaults."""
 CRITERION = "io-sample-avg-k1"
 DEFAULTS = {"default": 2, "default-seed-1": 1}
 """The parts that harden with the defaults, whose search and KL weight adapt, and the seeds of their lists.
@@ -196,11 +196,11 @@ class Size(Base):
     limit: int = 800
     """Targets: five eighths to train against, an eighth to choose with, a quarter held out."""
     iterations: int = 10
-    """Of each point of the curve."""
+    """Iterations of each point of the curve."""
     confirming: int = 20
-    """Iterations of those with the defaults."""
+    """Iterations of the hardenings with the defaults."""
     search: tuple[tuple[str, int], ...] = ()
-    """What the searches of all of them set over the defaults."""
+    """Search settings of all hardenings that differ from the defaults."""
     points: tuple[str, ...] = tuple(CURVE)
 
     def limited(self, limit: int, restarts: int) -> Size:
@@ -239,7 +239,7 @@ def _hardening(name: str, settings: dict[str, Any]) -> Part:
 
 
 def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
-    """One hardening, and what is drawn of it."""
+    """One hardening, and the numbers that the page shows."""
     summary = run_harden(place, {"model": "chitchat", **settings}, adapts=place.part in DEFAULTS)
     proof = {key: summary[key] for key in ("held_out", "train", "proof")}
     return {**proof, "lists": summary["hardening"]["lists"], **page_values(summary)}

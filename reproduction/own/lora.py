@@ -202,18 +202,18 @@ SAMPLES = 4
 @dataclass(frozen=True)
 class Size(Base):
     steps: int = 150
-    """Of planting."""
+    """Training steps that plant the habit."""
     batch: int = 16
     lr: float = 0.0003
     phrasings: int = 0
     """Of each list and greeting at most; 0: all."""
     measure: int = 500
-    """Pairs that measure."""
+    """Pairs that measure perplexity and replies."""
     keep: int = 1000
     """Pairs that keep the model whole while the habit is planted."""
     iterations: int = 10
     search: tuple[tuple[str, Any], ...] = ()
-    """What the hardenings set over the defaults."""
+    """Settings of the hardenings that differ from the defaults."""
 
 
 SIZES = {
@@ -252,7 +252,7 @@ def plant(place: Workplace, model: str, size: Size) -> Result:
 
 
 def write_model(model: TransformerModel, folder: Path) -> None:
-    """Whole or not at all."""
+    """Writes the folder under another name first, so that it is never there in part."""
     partial_folder = folder.with_name(folder.name + PARTIAL)
     for old in (partial_folder, folder):
         shutil.rmtree(old, ignore_errors=True)

@@ -152,7 +152,7 @@ HARDENED = "o"
 
 @dataclass(frozen=True)
 class Size(Base):
-    """Of the searches and the hardening."""
+    """Sizes of the searches and the hardening."""
 
     limit: int = 200
     length: int = 15
@@ -161,7 +161,7 @@ class Size(Base):
     restarts: int = 1
     bench: Sizes = field(default_factory=Sizes)
     hardening: tuple[tuple[str, Any], ...] = (("iterations", 6), ("search_sweeps", 2), ("measure", 500))
-    """What is set over the defaults of `harden`."""
+    """Settings of the hardening that differ from the defaults."""
 
     def limited(self, limit: int, restarts: int) -> Size:
         return replace(self, limit=limit or self.limit, restarts=restarts or self.restarts)

@@ -50,11 +50,11 @@ class Size(Base):
     victim_batch: int = 256
     victim_lr: float = 0.002
     layers: int = 2
-    """Of the generator."""
+    """Layers of the generator."""
     hidden: int = 1024
     embedding: int = 300
     epochs: int = 12
-    """Of its pre-training."""
+    """Epochs of its pre-training."""
     batch: int = 128
     """The paper's 16 would leave most of a GPU idle."""
     pairs: int = 100_000
@@ -64,7 +64,7 @@ class Size(Base):
     rl_batch: int = 16
     rl_samples: int = 8
     targets: int = 200
-    """Of each list and length."""
+    """Targets of each list and length."""
     beams: tuple[int, ...] = (50, 200)
     equal_beam: int = 50
     """N of the trained generator where searches are compared at equal queries."""

@@ -50,7 +50,7 @@ class Sentences:
     starts, more candidates and sweeps, o beside io, then gcg. 0 never changes it. A Hugging Face model on a
     CPU escalates only if this is given."""
     audits: Annotated[bool, specs.Mark.FREE] = True
-    """Prove it by audits of both models; off, the same command adds them later."""
+    """Audit both models as proof; if off, the same command adds the audits later."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Searching:
     title: ClassVar = "a model of ours, which is searched"
     owner: ClassVar = "models of ours with --against targets"
     augment: Annotated[int, specs.Range(0, 1000)] = 0
-    """Paraphrases added for each training target; what overlaps with the other lists is left out."""
+    """Paraphrases to add for each training target, without those that overlap with the other lists."""
     paraphraser: str = "rules"
-    """With --augment: rules, the folder of a model that recipes/paraphrase.yaml made, or both by a comma."""
+    """With --augment: rules, a folder of recipes/paraphrase.yaml, or both separated by a comma."""
     length: specs.Words = 8
     """Words of a trigger, in training and in the audits."""
     top: specs.Top = 25
@@ -98,9 +98,9 @@ class Adapting:
     """With --targets instead of --findings: inputs, one a line or JSONL, after which none of the targets
     should be likely."""
     reference: str = ""
-    """Pairs that T_out and the cost are measured on; the shipped ones if empty."""
+    """Pairs that measure T_out and the cost; if empty those that ship with backtalk."""
     scorer: str = ""
-    """With --hit toxic-T: what rates its replies; the embedded scorer if empty."""
+    """With --hit toxic-T: the scorer of its replies; if empty the embedded one."""
     rank: specs.Rank = 16
     """The rank of the LoRA adapter."""
     alpha: specs.Above = 32.0
@@ -141,34 +141,34 @@ class HardenSpec:
     """What `backtalk harden` does."""
 
     model: str = "chitchat"
-    """The model; OUT/model is hardened."""
+    """Name or folder; OUT/model is the hardened one."""
     against: Literal["targets", "frequent"] = "targets"
-    """Train away targets, or frequent replies."""
+    """Train away targets or frequent replies."""
     method: Annotated[Any, specs.Choice("method", method_config, methods_with)] = "negative"
     """One of the methods above."""
     data: str = ""
-    """Pairs that keep its other replies, a corpus as `train` takes it; the model's own if empty."""
+    """Corpus, as of `train`, that preserves other replies; if empty the model's own."""
     format: str = "auto"
-    """Their format; see `backtalk list formats`."""
+    """Format of --data; see `backtalk list formats`."""
     out: Annotated[str, specs.Mark.FREE] = "hardened"
-    """The folder; the same command continues."""
+    """Output folder; the same command resumes."""
     iterations: specs.Steps = 20
     """Passes over the targets; against frequent, measurements."""
     batch: Annotated[int, specs.Range(1, 65_536)] | None = None
-    """Of targets (if empty 100, or 32) or pairs (64)."""
+    """Batch size; if empty 100 (LoRA 32), 64 of pairs."""
     lr: specs.Weight | None = None
     """Learning rate; if empty 0.001, or 0.0003 for LoRA."""
     kl: specs.Weight | None = None
     """Weight of the KL term that keeps the model near the original. If empty, it starts at the default and
     adapts to use the allowed perplexity."""
     max_ppl_increase: specs.Increase = "3.4%"
-    """How much perplexity may rise."""
+    """The most that perplexity may rise."""
     keep: Literal["best", "last"] = "best"
-    """Best iteration, or as published the last."""
+    """The best iteration or, as published, the last."""
     measure: Annotated[int, specs.Range(1, 10**9)] = 1000
-    """Pairs, not trained on, that measure it."""
+    """Held-out pairs that measure perplexity."""
     seed: specs.Seed = 1
-    """Fixes the lists, the order and every start."""
+    """Seed of the lists, the order and every start."""
     max_time: Annotated[specs.Duration, specs.Mark.FREE] = ""
     """Stop in time to end within it: 90s, 10m, 2h."""
     checkpoint_s: Annotated[specs.Seconds, specs.Mark.FREE] = 60.0
@@ -184,7 +184,7 @@ class HardenSpec:
 
     @property
     def bound(self) -> float:
-        """How much perplexity may rise; infinite where the last iteration is kept."""
+        """The most that perplexity may rise; infinite if the last iteration is kept."""
         bound = specs.parse_share(self.max_ppl_increase, "max_ppl_increase")
         return math.inf if self.keep == "last" else bound
 
@@ -230,7 +230,7 @@ def check_spec(spec: HardenSpec) -> None:
 
 
 def applied_values(spec: HardenSpec) -> dict[str, Any]:
-    """The settings that tell this hardening from another, in one mapping, less those that were left out."""
+    """The settings that identify a hardening, not nested, without those that are None."""
     values = specs.identity_values(spec)
     parts = {name: values.pop(name) for name in PARTS}
     method = values.pop("method")
@@ -241,7 +241,7 @@ def applied_values(spec: HardenSpec) -> dict[str, Any]:
 
 
 def stored_values(spec: HardenSpec) -> dict[str, Any]:
-    """What a summary stores: all settings that apply, nested as in a YAML file."""
+    """All settings that apply, nested as in a YAML file; summary.json stores them."""
     others = PARTS.keys() - parts_of(spec.model, spec.against).keys()
     return {name: value for name, value in specs.spec_values(spec).items() if name not in others}
 

@@ -17,7 +17,7 @@ from backtalk.data.corpora import read_corpus, reference_pairs, split
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
-from backtalk.models.lstm.reverse import load_generator
+from backtalk.models.lstm.reverse import craft, load_generator, save_generator
 from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
 from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
@@ -44,7 +44,7 @@ DIALOGUE_PAIRS = 10
 """Embedded pairs in a row that stay together in a split."""
 Chosen = dict[str, dict[str, list[tuple[str, str]]]]
 """List -> length -> targets, each with the input that it answered."""
-Decoding = Literal["greedy", "beam", "sample"]
+Decoding = Literal["beam", "sample"]
 HOW: tuple[Decoding, ...] = ("beam", "sample")
 """As in the paper, and what comes nearer at as many inputs."""
 
@@ -176,7 +176,7 @@ def reinforce_generator(place: Workplace, texts: Sequence[Text], size: Size) -> 
     checkpoint, facts = folder / "reinforce.safetensors", {"vectors": vectors.fingerprint}
     steps = reinforce(generator, targets, victim.ask, vectors.similarity, config, checkpoint, facts)
     rewards = [progress.similarity for progress in steps]
-    generator.save(folder, {"of": [text.corpus for text in texts]})
+    save_generator(generator, folder, {"of": [text.corpus for text in texts]})
     return {"queries": victim.asked, "rewards": rewards}
 
 
@@ -200,7 +200,8 @@ def measure_decoder(place: Workplace, text: Text, which: str, how: str, width: i
         found[name] = {}
         for group, rows in groups.items():
             targets = [target for target, _ in rows]
-            best = best_of(targets, generator.craft(targets, width, cast(Decoding, how)), victim, vectors)
+            decode = cast(Decoding, "beam" if how == "greedy" else how)
+            best = best_of(targets, craft(generator, targets, width, decode), victim, vectors)
             found[name][group] = {**best, **mean_of(best["near"])}
     return {"queries": victim.asked, **found}
 
@@ -220,7 +221,7 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
         generator = load_generator(_generator(place, which), place.device)
         for how in HOW:
             victim, name = _victim(place), f"{which}-{how}"
-            near[name] = best_of(targets, generator.craft(targets, width, how), victim, vectors)["near"]
+            near[name] = best_of(targets, craft(generator, targets, width, how), victim, vectors)["near"]
             queries[name] = len(pairs) + (spent if which == "rl" else 0) + victim.asked
     victim = _victim(place)
     extra = more[: spent + asking]

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import sample
-from backtalk.models.lstm.reverse import InputPolicy, ReverseGenerator, draw_seed
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import InputPolicy, craft, draw_seed
 from backtalk.scorers.similarity import load_vectors
 from backtalk.training.reinforce import (
     ReinforceConfig,
@@ -163,7 +164,7 @@ def overlap(replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float3
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ReverseGenerator:
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
     """It saw too few pairs for too short a time."""
     draw = np.random.default_rng(0)
     inputs = [" ".join(draw.choice(list(WORDS), size=int(draw.integers(1, 3)))) for _ in range(120)]
@@ -178,12 +179,12 @@ TARGETS = [" ".join(pair) for pair in itertools.product(WORDS[:4], WORDS[2:6])] 
 
 
 def run(
-    generator: ReverseGenerator,
+    generator: LocalModel,
     config: ReinforceConfig,
     path: Path,
     box: BlackBox | None = None,
     stop_after: float = math.inf,
-) -> tuple[ReverseGenerator, list[ReinforceProgress]]:
+) -> tuple[LocalModel, list[ReinforceProgress]]:
     own = deepcopy(generator)
     reports = []
     for report in reinforce(own, TARGETS, box or BlackBox(), overlap, config, path, {"a": 1}):
@@ -193,14 +194,14 @@ def run(
     return own, reports
 
 
-def mean_similarity(generator: ReverseGenerator) -> float:
-    said = [next_word(row[0]) for row in generator.craft(TARGETS, 1, "greedy")]
+def mean_similarity(generator: LocalModel) -> float:
+    said = [next_word(row[0]) for row in craft(generator, TARGETS, 1)]
     return float(overlap(said, TARGETS).mean())
 
 
 @pytest.mark.parametrize("baseline", ["others", "none"])
 def test_it_beats_pre_training_on_a_planted_black_box(
-    pretrained: ReverseGenerator, tmp_path: Path, baseline: str
+    pretrained: LocalModel, tmp_path: Path, baseline: str
 ) -> None:
     config = replace(TINY, steps=100, batch=12, samples=8, baseline=baseline, checkpoint_s=60.0)
     trained, reports = run(pretrained, config, tmp_path / "c")
@@ -210,7 +211,7 @@ def test_it_beats_pre_training_on_a_planted_black_box(
     assert np.mean([r.reward for r in reports[-5:]]) > np.mean([r.reward for r in reports[:5]]) + 0.1
 
 
-def test_an_update_is_eq_5_one_sample_at_a_time(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_an_update_is_eq_5_one_sample_at_a_time(pretrained: LocalModel, tmp_path: Path) -> None:
     config = replace(TINY, steps=1)
     trained, (report,) = run(pretrained, config, tmp_path / "c")
     plain = deepcopy(pretrained)
@@ -219,12 +220,12 @@ def test_an_update_is_eq_5_one_sample_at_a_time(pretrained: ReverseGenerator, tm
     rows = np.random.default_rng([config.seed, 0]).permutation(len(TARGETS))[: config.batch]
     nears, total = [], torch.zeros(())
     for i, row in enumerate(rows):
-        target = plain.encode([TARGETS[row]])
+        target = plain.encode_texts([TARGETS[row]])
         drawn = []
         for k in range(config.samples):
             seed = draw_seed(config.seed, 0, i * config.samples + k)
-            ids = sample(policy, policy.start(target), [seed], plain.max_words, CPU)
-            near = float(overlap([next_word(plain.read(ids[0].tolist()))], [TARGETS[row]])[0])
+            ids = sample(policy, policy.start(target), [seed], plain.max_output, CPU)
+            near = float(overlap([next_word(plain.decode(ids[0].tolist()))], [TARGETS[row]])[0])
             nears.append(near)
             drawn.append((policy.log_prob(target, ids)[0], near if near >= config.floor else 0.0))
         for k, (log_prob, reward) in enumerate(drawn):
@@ -242,7 +243,7 @@ def test_an_update_is_eq_5_one_sample_at_a_time(pretrained: ReverseGenerator, tm
 
 
 def test_stopped_after_any_update_it_ends_with_the_same_weights(
-    pretrained: ReverseGenerator, tmp_path: Path
+    pretrained: LocalModel, tmp_path: Path
 ) -> None:
     whole, reports = run(pretrained, TINY, tmp_path / "whole")
     assert [r.step for r in reports] == [1, 2, 3, 4, 5, 6]
@@ -254,7 +255,7 @@ def test_stopped_after_any_update_it_ends_with_the_same_weights(
         assert rest == reports[stop:], "what was done is not done again"
 
 
-def test_a_finished_one_asks_nothing(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_a_finished_one_asks_nothing(pretrained: LocalModel, tmp_path: Path) -> None:
     whole, _ = run(pretrained, TINY, tmp_path / "c")
     box = BlackBox()
     again, reports = run(pretrained, TINY, tmp_path / "c", box)
@@ -262,7 +263,7 @@ def test_a_finished_one_asks_nothing(pretrained: ReverseGenerator, tmp_path: Pat
     assert same(weights(whole.network), weights(again.network))
 
 
-def test_it_ends_when_the_budget_does(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_it_ends_when_the_budget_does(pretrained: LocalModel, tmp_path: Path) -> None:
     box = BlackBox(most=40)  # two batches of 16 and a half
     trained, reports = run(pretrained, replace(TINY, steps=50), tmp_path / "c", box)
     assert [r.answered for r in reports] == [16, 16, 8, 0]
@@ -272,7 +273,7 @@ def test_it_ends_when_the_budget_does(pretrained: ReverseGenerator, tmp_path: Pa
     assert same(weights(trained.network), weights(three.network)), "a batch without a reply changes nothing"
 
 
-def test_replies_that_did_not_come_do_not_count(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_replies_that_did_not_come_do_not_count(pretrained: LocalModel, tmp_path: Path) -> None:
     def every_other(inputs: Sequence[str]) -> list[str | None]:
         return [next_word(text) if i % 2 else None for i, text in enumerate(inputs)]
 
@@ -284,7 +285,7 @@ def test_replies_that_did_not_come_do_not_count(pretrained: ReverseGenerator, tm
     assert 0 < report.similarity <= 1, "a mean over those that came"
 
 
-def test_other_facts_or_settings_are_refused(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_other_facts_or_settings_are_refused(pretrained: LocalModel, tmp_path: Path) -> None:
     run(pretrained, TINY, tmp_path / "c")
     with pytest.raises(InputError, match="other settings"):
         run(pretrained, replace(TINY, lr=0.02), tmp_path / "c")
@@ -305,13 +306,13 @@ def test_other_facts_or_settings_are_refused(pretrained: ReverseGenerator, tmp_p
     ],
 )
 def test_bad_orders_are_one_sentence(
-    pretrained: ReverseGenerator, tmp_path: Path, targets: list[str], config: ReinforceConfig, message: str
+    pretrained: LocalModel, tmp_path: Path, targets: list[str], config: ReinforceConfig, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         next(reinforce(pretrained, targets, BlackBox(), overlap, config, tmp_path / "c", {}))
 
 
-def test_targets_of_any_length_share_a_batch(pretrained: ReverseGenerator, tmp_path: Path) -> None:
+def test_targets_of_any_length_share_a_batch(pretrained: LocalModel, tmp_path: Path) -> None:
     mixed = ["a", "b c d e f g h a b c", "unheard of", ""]
     (report,) = reinforce(
         deepcopy(pretrained), mixed, BlackBox(), overlap, replace(TINY, steps=1, batch=16), tmp_path / "c", {}

@@ -1,4 +1,4 @@
-"""Where tensors live (`auto` is the GPU when there is one), and in how many bits they are multiplied."""
+"""The device of tensors (`auto` is the GPU if there is one), and the precision of matrix products."""
 
 from __future__ import annotations
 
@@ -14,38 +14,31 @@ from backtalk.errors import InputError
 
 
 def pick_device(name: str) -> torch.device:
-    """A device by its name, set up for us."""
-    device = _named(name)
-    if device.type == "cpu":
-        _settle_products()
-    if device.type == "cuda":
-        # cuDNN's attention plans anew for every shape, which takes longer than the pass; ours are many.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    return device
-
-
-def _named(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """A device by its name. Also sets the process up for it."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     try:
-        device = torch.device(name)
+        device = torch.device(name if name != "auto" else "cuda" if count else "cpu")
     except RuntimeError:
         raise InputError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name!r} was asked for, but PyTorch sees no GPU; use --device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        last = torch.cuda.device_count() - 1
-        raise InputError(f"device {name!r} was asked for, but the last one is cuda:{last}")
     if device.type not in {"cpu", "cuda"}:
         raise InputError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
+    if device.type == "cpu":
+        _settle_products()
+        return device
+    if not count:
+        raise InputError(f"device {name!r} was asked for, but PyTorch sees no GPU; use --device cpu")
+    if (device.index or 0) >= count:
+        raise InputError(f"device {name!r} was asked for, but the last one is cuda:{count - 1}")
+    # cuDNN's attention plans again for every shape, which takes longer than the pass; ours are many.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return device
 
 
 @cache
 def _settle_products() -> None:
-    """At the first product in bfloat16 that oneDNN can't do on this processor (an ARM without such numbers),
-    PyTorch leaves oneDNN for the rest of the process, and what float32 comes to is another last digit from
-    then on. So that one comes now: the same command gives the same bits whatever ran before it."""
+    """On a CPU without bfloat16 products (some ARM), PyTorch disables oneDNN for the whole process at the
+    first one, which changes the last digit of later float32 products. So one is computed now: the same
+    command then gives the same bits whatever ran before it."""
     square = torch.ones(64, 64, dtype=torch.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,7 +47,7 @@ def _settle_products() -> None:
 
 @contextmanager
 def product_precision(precision: str) -> Iterator[None]:
-    """ "high" allows tf32 matrix products on a GPU, "highest" is float32; few processors know another."""
+    """Inside, matrix products are in tf32 on a GPU ("high") or in float32 ("highest")."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -65,7 +58,7 @@ def product_precision(precision: str) -> Iterator[None]:
 
 @contextmanager
 def evaluating(network: nn.Module, precision: str = "") -> Iterator[None]:
-    """Without dropout and, if one is named, with that precision of matrix products; afterwards as it was."""
+    """Inside, the network has no dropout, and matrix products the given precision, if any."""
     was = network.training
     network.eval()
     try:
@@ -76,5 +69,5 @@ def evaluating(network: nn.Module, precision: str = "") -> Iterator[None]:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums and log-probabilities of such numbers are kept in: at least float32."""
+    """The dtype of sums and log-probabilities: at least float32."""
     return torch.float32 if dtype == torch.bfloat16 else dtype

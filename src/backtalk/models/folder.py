@@ -95,6 +95,12 @@ def save_folder(
     return save_weights(folder, dict(network.named_parameters()), torch.float16 if half else torch.float32)
 
 
+def save_model(folder: Path, model: LocalModel) -> str:
+    """`save_folder` for a whole model; its language model is not written."""
+    text = TextSettings(model.recipe.name, model.max_input, model.max_output)
+    return save_folder(folder, model.network, model.vocabulary, text)
+
+
 def save_weights(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str:
     """Writes model.safetensors; returns its sha256."""
     stored = {name: value.detach().to("cpu", dtype).contiguous() for name, value in tensors.items()}
@@ -116,27 +122,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def text_digest(path: Path) -> str:
-    """The hash of a file, or of all files of a folder with their names."""
-    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-    found = hashlib.sha256()
-    for file in files:
-        if file.parent.name != "__pycache__":
-            found.update(f"{file.relative_to(path)} {sha256(file)}\n".encode())
-    return found.hexdigest()
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A folder's parts, read and checked."""
-
-    network: Network
-    vocabulary: Vocabulary
-    text: TextSettings
-    card: dict[str, Any]
-
-
-def open_folder(folder: Path, device: torch.device) -> Opened:
+def open_folder(
+    folder: Path, device: torch.device
+) -> tuple[Network, Vocabulary, TextSettings, dict[str, Any]]:
+    """The network, its words and settings, and the card, all checked."""
     if (folder / "adapter_config.json").is_file():
         raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
     if "model_type" in read_json(folder / "config.json"):
@@ -148,7 +137,7 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
     try:
         text = read_record(TextSettings, config["text"], exact=True)
         if not 0 < text.max_input <= LONGEST or not 0 < text.max_output <= LONGEST:
-            raise ValueError(f"its config reads or writes more than {LONGEST:,} words, or none")
+            raise ValueError(f"its lengths should be from 1 to {LONGEST:,} words")
         network = _load_network(config["kind"], config["sizes"], tensors)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a model: {short_reason(error)}") from None
@@ -156,7 +145,7 @@ def open_folder(folder: Path, device: torch.device) -> Opened:
     if len(vocabulary) != network.config.vocabulary:
         raise InputError(f"{folder / 'vocab.json'} has {len(vocabulary)} words, the model another number")
     network.to(device).eval().requires_grad_(False)
-    return Opened(network, vocabulary, text, card)
+    return network, vocabulary, text, card
 
 
 def read_parts(
@@ -165,8 +154,7 @@ def read_parts(
     """Config, card and weights of the folder of a model or a scorer: typed, finite, and with the sha256 of
     the card."""
     config = read_json(folder / "config.json")
-    if config.get("format") != f"backtalk-{what}-1":
-        found = config.get("format")
+    if (found := config.get("format")) != f"backtalk-{what}-1":
         raise InputError(f"{folder / 'config.json'} is not a {what} of ours (format {found!r})")
     card = read_json(folder / "card.json", card_kind)
     weights = folder / "model.safetensors"
@@ -200,28 +188,19 @@ def refuse_other_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, Te
 
 def load_folder(name: str, device: str = "auto") -> LocalModel:
     where, folder = pick_device(device), Path(name)
-    opened = open_folder(folder, where)
-    if not isinstance(opened.network, Seq2Seq):
+    network, vocabulary, text, card = open_folder(folder, where)
+    if not isinstance(network, Seq2Seq):
         raise InputError(f"{folder} is a language model and can't reply; name the folder of a dialogue model")
     language_model, fingerprint = None, sha256(folder / "model.safetensors")
     if (folder / "lm" / "card.json").is_file():
-        lm = open_folder(folder / "lm", where)
-        if not isinstance(lm.network, LSTMLanguageModel) or lm.vocabulary != opened.vocabulary:
+        found, words, _, _ = open_folder(folder / "lm", where)
+        if not isinstance(found, LSTMLanguageModel) or words != vocabulary:
             raise InputError(f"{folder / 'lm'} does not belong to {folder}: other kind or other words")
-        language_model = lm.network
+        language_model = found
         both = fingerprint + sha256(folder / "lm" / "model.safetensors")
         fingerprint = hashlib.sha256(both.encode()).hexdigest()
-    return LocalModel(
-        name=name,
-        network=opened.network,
-        vocabulary=opened.vocabulary,
-        recipe=get_recipe(opened.text.recipe),
-        fingerprint=fingerprint,
-        language_model=language_model,
-        card=opened.card,
-        max_input=opened.text.max_input,
-        max_output=opened.text.max_output,
-    )
+    recipe, lengths = get_recipe(text.recipe), (text.max_input, text.max_output)
+    return LocalModel(name, network, vocabulary, recipe, fingerprint, language_model, card, *lengths)
 
 
 def load_embedded(name: str, device: str = "auto") -> LocalModel:
@@ -233,10 +212,9 @@ def load_embedded(name: str, device: str = "auto") -> LocalModel:
 
 
 def _load_network(kind: str, sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Network:
-    """Builds the network on the meta device first: a config may name any size, and must not take memory
-    before the shapes are known to match the file."""
-    shape: type[LanguageModelConfig | Seq2SeqConfig] = LanguageModelConfig if kind == "lm" else Seq2SeqConfig
-    config = read_record(shape, sizes, exact=True)
+    """Builds the network on the meta device first: a config may name any size, and takes no memory before
+    the shapes are known to match the file."""
+    config = read_record(LanguageModelConfig if kind == "lm" else Seq2SeqConfig, sizes, exact=True)
     least = min(config.vocabulary, config.embedding, config.hidden, config.layers)
     if least < 1 or config.layers > len(tensors) or not 0 <= config.dropout < 1:
         raise ValueError("its config has sizes that no model has")

@@ -46,8 +46,7 @@ def write_measured_card(
         "spec": facts,
     }
     write_card(folder, {**card, "finished": False})
-    opened = open_folder(folder, device)
-    mean = mean_log_likelihood(opened.network, prepared.test, device)
+    mean = mean_log_likelihood(open_folder(folder, device)[0], prepared.test, device)
     card |= {"T_in" if kind == "lm" else "T_out": mean, "test_perplexity": round(perplexity(mean), 2)}
     if kind == "seq2seq":
         model = load_folder(str(folder), str(device))

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import sample
-from backtalk.models.lstm.reverse import InputPolicy, ReverseGenerator, draw_seed
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import InputPolicy, draw_seed
 from backtalk.training.resumable import Resumable
 
 Ask = Callable[[Sequence[str]], list[str | None]]
@@ -92,7 +93,7 @@ class _Position:
 
 
 def reinforce(
-    generator: ReverseGenerator,
+    generator: LocalModel,
     targets: Sequence[str],
     ask: Ask,
     similarity: Similarity,
@@ -120,7 +121,7 @@ def reinforce(
     at, every_s = _Position(finished=config.steps <= 0), config.checkpoint_s
     saved = Resumable(checkpoint, {**facts, **own}, network, optimizer, at, every_s=every_s)
     saved.restore()
-    policy, read = InputPolicy(network), generator.encode(targets)  # (all targets, n)
+    policy, read = InputPolicy(network), generator.encode_texts(targets)  # (all targets, n)
     size = min(config.batch, len(targets))
     while not at.finished:
         epoch, within = divmod(at.step, len(targets) // size)
@@ -129,8 +130,8 @@ def reinforce(
         goals = read[torch.from_numpy(rows).to(read.device)]
         goals = goals[:, : int((goals != PAD).sum(1).max())]
         seeds = [draw_seed(config.seed, at.step, row) for row in range(len(goals))]
-        written = sample(policy, policy.start(goals), seeds, generator.max_words, read.device)
-        replies = ask([generator.read(ids) for ids in written.tolist()])
+        written = sample(policy, policy.start(goals), seeds, generator.max_output, read.device)
+        replies = ask([generator.decode(ids) for ids in written.tolist()])
         answered = np.array([reply is not None for reply in replies])
         near = similarity([reply or "" for reply in replies], [targets[row] for row in rows.tolist()])
         near = np.where(answered, near, 0.0)

@@ -26,7 +26,7 @@ from backtalk.data.vocabulary import Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.device import product_precision
 from backtalk.models.lstm.model import LocalModel
-from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
+from backtalk.models.lstm.reverse import load_generator, save_generator
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.training.mle import MLEConfig, Progress, train
 
@@ -85,7 +85,7 @@ def pretrain(
     folder: Path,
     device: torch.device,
     report: Callable[[Progress], None] | None = None,
-) -> ReverseGenerator:
+) -> LocalModel:
     """A generator trained on (reply, input) pairs, in `folder`; from its checkpoint where there is one, and
     loaded where it is finished. The same pairs and settings give the same weights on a processor."""
     recipe = get_recipe(config.recipe)
@@ -100,7 +100,7 @@ def pretrain(
     facts = {"settings": settings, "pairs_sha256": digest}
     if (folder / "card.json").is_file():
         generator = load_generator(folder, str(device))
-        if any(generator.model.card.get(key) != value for key, value in facts.items()):
+        if any(generator.card.get(key) != value for key, value in facts.items()):
             raise InputError(
                 f"{folder} holds a generator of other pairs or settings; use --fresh to start anew or --out "
                 "for another folder"
@@ -121,11 +121,9 @@ def pretrain(
             if report is not None:
                 report(progress)
     network.requires_grad_(False)
-    generator = ReverseGenerator(
-        LocalModel("reverse", network, vocabulary, recipe, "", max_input=config.max_target,
-                   max_output=config.max_words)
-    )  # fmt: skip
-    generator.save(folder, facts)
+    lengths = (config.max_target, config.max_words)
+    generator = LocalModel("reverse", network, vocabulary, recipe, "", None, {}, *lengths)
+    save_generator(generator, folder, facts)
     checkpoint.unlink(missing_ok=True)
     return generator
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backtalk.models.gpu.fused_layers import draft_of, fuse_layers, fuse_norms
-from backtalk.models.gpu.lora_layers import fuse_adapter, is_adapted
+from backtalk.models.gpu.fused_layers import draft_of, fuse_adapter, fuse_layers, fuse_norms, is_adapted
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import make_network
 

@@ -1,11 +1,15 @@
-"""Layers of a bfloat16 network in fewer kernels: for short texts on a GPU, launching them takes the time.
+"""Layers of a bfloat16 network in fewer kernels: for short texts on a GPU, launching kernels takes the time.
 
-RMS norms are one kernel instead of seven; layers with a LoRA adapter are in lora_layers.py. Each is used only
-where it gives the numbers of the library's own layer. Gradients flow.
+An RMS norm is one kernel instead of seven. A layer with a low-rank adapter (Hu et al. 2021) is three products
+forward and five backward; peft computes in float32, with seven kernels a layer and nine backward. Here all
+matrices of the adapter are rounded to bfloat16 once a pass, and the second product is added to the layer's
+output in place. Gradients flow to the float32 matrices. Each layer is fused only if it gives the library's
+numbers; all but the simple case (no adapter or several, dropout, merged or disabled ones) is left to peft.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,12 +19,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.models.gpu.graph import distance, limit
-from backtalk.models.gpu.lora_layers import fuse_adapter, is_adapted
 from backtalk.models.gpu.rotation import fuse_rotation
+
+CHECKED = 32
+"""Rows of the input on which a layer is compared with peft's."""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class Fused(NamedTuple):
-    """What of a network is computed in fewer kernels."""
+    """The number of fused layers of a network."""
 
     norms: int = 0
     adapted_layers: int = 0
@@ -34,12 +41,12 @@ def fuse_layers(network: Any, everywhere: bool = False) -> Fused:
 
 
 def fuse_norms(network: Any) -> int:
-    """The number of fused norms of the network, which is changed."""
-    return sum(_fuse(one) for one in network.modules() if type(one).__name__.endswith("RMSNorm"))
+    """Changes the network; returns the number of fused norms."""
+    return sum(_fuse_norm(one) for one in network.modules() if type(one).__name__.endswith("RMSNorm"))
 
 
 @torch.no_grad()
-def _fuse(norm: Any) -> bool:
+def _fuse_norm(norm: Any) -> bool:
     if "forward" in vars(norm):
         return True
     weight = getattr(norm, "weight", None)
@@ -57,7 +64,7 @@ def _fuse(norm: Any) -> bool:
 
 def _norm(norm: Any, epsilon: float, given: Tensor) -> Tensor:
     weight: Tensor = norm.weight
-    if not given.dtype == weight.dtype == torch.bfloat16:  # the network was cast since
+    if not given.dtype == weight.dtype == torch.bfloat16:  # the network was cast after it was fused
         found: Tensor = type(norm).forward(norm, given)
         return found
     return F.rms_norm(given, weight.shape, weight, epsilon)
@@ -82,10 +89,179 @@ def draft_of(network: Any) -> Any:
 
 @torch.no_grad()
 def _merged(adapted: Any) -> nn.Module:
-    """The layer inside with what the adapter adds, summed in float32 and rounded once."""
+    """The base layer plus the adapter's product, summed in float32 and rounded once."""
     base: Any = adapted.base_layer
     added = [adapted.get_delta_weight(name).float() for name in adapted.active_adapters]
     whole = torch.stack([base.weight.float(), *added]).sum(0)
     base.weight = nn.Parameter(whole.to(torch.bfloat16), requires_grad=False)
-    layer: nn.Module = base
-    return layer
+    return base  # type: ignore[no-any-return]
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Whether it is a layer with a peft adapter."""
+    return hasattr(module, "base_layer") and hasattr(module, "get_delta_weight")
+
+
+def fuse_adapter(network: Any) -> int:
+    """Changes the network; returns the number of fused layers."""
+    layers = [module for module in network.modules() if is_adapted(module)]
+    done = [layer for layer in layers if "forward" in vars(layer)]
+    chosen = [layer for layer in layers if layer not in done and _is_plain(layer) and _is_near(layer)]
+    if chosen:
+        rounded = Rounded(chosen)
+        for layer in chosen:
+            layer.forward = partial(_forward, layer, rounded)
+        network.register_forward_pre_hook(rounded.begin)
+        network.register_forward_hook(rounded.end, always_call=True)
+    return len(done) + len(chosen)
+
+
+class Rounded:
+    """The adapters' matrices in bfloat16. The first layer of a forward pass rounds all of them; they are
+    dropped after the pass, so that trained or loaded weights are seen."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.layers = list(layers)
+        self._held: dict[int, tuple[Tensor, Tensor]] | None = None  # None outside of a pass
+
+    def begin(self, *_: Any) -> None:
+        self._held = {}
+
+    def end(self, *_: Any) -> None:
+        self._held = None
+
+    def of(self, layer: Any) -> tuple[Tensor, Tensor]:
+        """(rank, inputs) and (outputs, rank)."""
+        if self._held is None:  # the layer was called outside of the network
+            first, second = _matrices(layer)
+            return first.bfloat16(), second.bfloat16()
+        if not self._held:
+            own = [one for one in self.layers if _adapter(one)]
+            found: Any = _Round.apply(*(value for one in own for value in _matrices(one)))  # type: ignore[no-untyped-call]
+            self._held.update(zip(map(id, own), zip(found[::2], found[1::2], strict=True), strict=True))
+        return self._held[id(layer)]
+
+
+def _forward(layer: Any, rounded: Rounded, given: Tensor, *more: Any, **named: Any) -> Tensor:
+    base = layer.base_layer
+    simple = given.dtype == base.weight.dtype == torch.bfloat16 and not base.weight.requires_grad
+    if more or named or not simple or layer.disable_adapters or not (name := _adapter(layer)):
+        found: Tensor = type(layer).forward(layer, given, *more, **named)
+        return found
+    rows = given.reshape(-1, given.shape[-1])  # (tokens, inputs)
+    flat: Tensor = _Adapted.apply(rows, base.weight, base.bias, *rounded.of(layer), layer.scaling[name])  # type: ignore[no-untyped-call]
+    return flat.view(*given.shape[:-1], -1)
+
+
+class _Adapted(torch.autograd.Function):
+    """x W' + b + scale x A' B', with gradients for x, A and B; the layer's own weights are frozen."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        given: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        first: Tensor,
+        second: Tensor,
+        scale: float,
+    ) -> Tensor:
+        inner = given @ first.t()  # (tokens, rank)
+        found = F.linear(given, weight, bias)
+        found.addmm_(inner, second.t(), alpha=scale)
+        ctx.save_for_backward(given, weight, first, second, inner)
+        ctx.scale = scale
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        given, weight, first, second, inner = ctx.saved_tensors
+        asked = ctx.needs_input_grad
+        back = _scaled_product(above, second, ctx.scale)  # (tokens, rank)
+        to_given = None
+        if asked[0]:
+            to_given = above @ weight
+            to_given.addmm_(back, first)
+        to_first = back.t() @ given if asked[3] else None
+        to_second = _scaled_product(above.t(), inner, ctx.scale) if asked[4] else None
+        return to_given, None, None, to_first, to_second, None
+
+
+class _Round(torch.autograd.Function):
+    """Rounds float32 tensors to bfloat16, all in a few kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, *exact: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_cast(exact, torch.bfloat16))
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_cast(above, torch.float32))
+
+
+def _cast(values: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    found = [torch.empty(value.shape, dtype=dtype, device=value.device) for value in values]
+    torch._foreach_copy_(found, list(values))
+    return found
+
+
+def _scaled_product(first: Tensor, second: Tensor, scale: float) -> Tensor:
+    """In one kernel; the first argument is multiplied by 0 and not read."""
+    return torch.addmm(first.new_empty(1, 1), first, second, beta=0, alpha=scale)
+
+
+def _matrices(layer: Any) -> tuple[Tensor, Tensor]:
+    name = _adapter(layer)
+    return layer.lora_A[name].weight, layer.lora_B[name].weight
+
+
+def _adapter(layer: Any) -> str:
+    """The name of the only active adapter; empty if there is none or several, or if dropout acts."""
+    name, *more = layer.active_adapters or [""]
+    if more or layer.merged or name not in layer.lora_A:
+        return ""
+    dropout = layer.lora_dropout[name]
+    drops = isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0
+    return "" if drops else name
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether it is a bfloat16 linear layer with an adapter of two float32 matrices, and nothing else."""
+    base, name = layer.base_layer, _adapter(layer)
+    if type(base) is not nn.Linear or base.weight.dtype != torch.bfloat16 or not name:
+        return False
+    if base.weight.requires_grad or any(getattr(base, kind) for kind in _HOOKS):
+        return False
+    parts = [layer.lora_A[name], layer.lora_B[name]]
+    if any(type(part) is not nn.Linear or part.bias is not None for part in parts):
+        return False
+    if not isinstance(layer.lora_dropout[name], nn.Identity | nn.Dropout):
+        return False
+    more = [getattr(layer, kind, {}) for kind in ("lora_variant", "use_dora")]
+    varied = any(isinstance(kind, dict) and kind.get(name) for kind in more)
+    return not varied and all(part.weight.dtype == torch.float32 for part in parts)
+
+
+def _is_near(layer: Any) -> bool:
+    """Whether outputs and gradients are peft's, on random numbers."""
+    twin = deepcopy(layer)
+    device = twin.base_layer.weight.device
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in _matrices(twin):
+            value.copy_(torch.randn(value.shape, generator=draw) * value.shape[1] ** -0.5)
+    size = (CHECKED, twin.base_layer.in_features)
+    given = torch.randn(size, generator=draw).to(device, torch.bfloat16)
+
+    def tried(way: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        asked = [given.clone().requires_grad_(), *(value.requires_grad_() for value in _matrices(twin))]
+        with torch.enable_grad():
+            found = way(asked[0])
+            return [found, *torch.autograd.grad(found.float().square().sum(), asked)]
+
+    try:
+        pairs = zip(tried(twin), tried(partial(_forward, twin, Rounded([twin]))), strict=True)
+        gap = max(distance([plain], [found]) for plain, found in pairs)
+    except RuntimeError:
+        return False
+    return gap <= limit("layer", torch.bfloat16)

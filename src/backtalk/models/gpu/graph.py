@@ -1,6 +1,6 @@
-"""CUDA graphs, and the check of a fast way to compute something against the plain way.
+"""CUDA graphs, and the check of a fast path against the plain one.
 
-Launching many small kernels takes a processor longer than the GPU needs to run them. A CUDA graph is captured
+Launching many small kernels takes the CPU longer than the GPU needs to run them. A CUDA graph is captured
 once and replays them on the same memory. No other file of the package captures graphs.
 """
 
@@ -17,10 +17,10 @@ from torch import Tensor
 from backtalk.models.gpu.memory import is_out_of_memory
 
 FULL = 0.02
-"""Largest distance from the plain way in float32 and float64."""
+"""Largest distance from the plain path in float32 and float64."""
 HALF = {"layer": 0.03, "log-probability": 0.25, "loss": 0.2, "gradient": 0.5}
-"""Largest distance in bfloat16 and float16. The loss and the gradient are a whole network's: those of a tuned
-SmolLM2 are 1% and up to 32% from themselves where they are computed in other shapes (docs/notes)."""
+"""Largest distance in bfloat16 and float16. Loss and gradient are a whole network's: those of a tuned SmolLM2
+differ by 1% and up to 32% if they are computed in other shapes (docs/notes)."""
 T = TypeVar("T")
 
 
@@ -37,8 +37,8 @@ class Graphs:
     def capture(
         self, work: Callable[[], T], warm_up: Callable[[], object] = lambda: None, times: int = 0
     ) -> Callable[[], T]:
-        """`work` as a graph: each call runs it again and returns the same tensors with new values. Before the
-        capture `warm_up` runs so many times on another stream: libraries set themselves up in the first."""
+        """`work` as a graph: each call runs it again and returns the same tensors with new values. `warm_up`
+        runs `times` times before the capture, on another stream: libraries initialise in the first run."""
         with self.side_stream():
             for _ in range(times):
                 warm_up()
@@ -57,22 +57,28 @@ class Graphs:
         """The same for work that ran on the side stream before. It neither synchronizes nor frees memory, and
         kernels may be loaded meanwhile."""
         graph = torch.cuda.CUDAGraph()
-        with self.side_stream(), _no_garbage_collection():
-            graph.capture_begin(pool=self._pool(), capture_error_mode="relaxed")
-            try:
-                work()
-            finally:
-                self._end(graph)
+        collects = gc.isenabled()
+        gc.disable()  # the collector might free CUDA memory during the capture
+        try:
+            with self.side_stream():
+                graph.capture_begin(pool=self._pool(), capture_error_mode="relaxed")
+                try:
+                    work()
+                finally:
+                    self._end(graph)
+        finally:
+            if collects:
+                gc.enable()
         self._first = self._first or graph
         return graph.replay
 
     def clear(self) -> None:
-        """Gives the pool back, once the replays are gone too."""
+        """Frees the pool once the replays are gone too."""
         self._first = None
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Work inside runs on another stream, between what is queued now and what comes after."""
+        """Work inside runs on another stream, after what is queued now and before what is queued later."""
         stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -90,28 +96,16 @@ class Graphs:
             raise
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Python's garbage collector might free CUDA memory during a capture."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 class FastPath:
-    """A fast way to compute something. It is used after a check has found what the plain way finds."""
+    """A fast path, which is used after a check found that it agrees with the plain path."""
 
     def __init__(self, on: bool = True, tries: int = 1) -> None:
         self.on = on
-        """False after it failed `tries` checks, or raised an error in one."""
+        """False after it failed `tries` checks or raised an error."""
         self.tries = tries
-        """Checks that are left before it is given up; 0 once it is decided."""
+        """Remaining checks before it is given up; 0 once it is decided."""
         self.why = ""
-        """What was wrong in the last check."""
+        """Why the last check failed."""
 
     @property
     def is_trusted(self) -> bool:
@@ -121,7 +115,7 @@ class FastPath:
         self, compare: Callable[[], dict[str, float]], dtype: torch.dtype, memory_ends_it: bool = False
     ) -> bool:
         """Whether the distances that `compare` measures, by kind, are within the limits. Out-of-memory errors
-        are raised, unless `memory_ends_it`: with a smaller batch the fast way may do."""
+        are raised, because a smaller batch may work, unless `memory_ends_it`."""
         try:
             gaps = compare()
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -131,21 +125,21 @@ class FastPath:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             return False
-        right = all(gap <= limit(kind, dtype) for kind, gap in gaps.items())  # not so for NaN
+        right = all(gap <= limit(kind, dtype) for kind, gap in gaps.items())  # False for NaN
         self.tries = 0 if right else self.tries - 1
         self.on = right or self.tries > 0
-        told = [f"its {kind} is {gap:.2g} from that of the plain way" for kind, gap in gaps.items()]
+        told = (f"its {kind} is {gap:.2g} from that of the plain way" for kind, gap in gaps.items())
         self.why = "" if right else ", ".join(told)
         return right
 
 
 def limit(kind: str, dtype: torch.dtype) -> float:
-    """How far a fast way may be from the plain way."""
+    """The largest distance of a fast path from the plain one."""
     return HALF[kind] if dtype in (torch.bfloat16, torch.float16) else FULL
 
 
 def distance(plain: Sequence[Tensor], found: Sequence[Tensor]) -> float:
-    """The norm of the difference as a share of the plain norm; infinite for other shapes or number types."""
+    """The norm of the difference as a share of the plain norm; infinite for other shapes or dtypes."""
     if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(plain, found, strict=True)):
         return float("inf")
     plain, found = ([value.detach().float() for value in values] for values in (plain, found))

@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 NO_TABLE, BY_GROUP, BY_INDEX = 0, 1, 2
-"""How a row finds its line in the table of input gates."""
+"""How a row selects its line of the table of input gates."""
 
 
 @triton.jit
@@ -200,17 +200,17 @@ def lstm_cell(
 ) -> tuple[Tensor, Tensor]:
     """`gates` (rows, 4H) from the recurrence; `table` (lines, 4H) is added by `index` (rows,) or by groups of
     neighbours; `added` (rows, 4H) too. Where `keep` (rows,) is False, `before` and `cell` stay."""
-    hidden = cell.shape[1]
     hidden_out, cell_out = torch.empty_like(cell, dtype=gates.dtype), torch.empty_like(cell)
     table = None if table is None else table.contiguous()
     keep = None if keep is None else keep.contiguous()
+    # A kernel needs a pointer for what is missing; it does not read it.
+    lines, where, more, saved, stay, old = (
+        gates if one is None else one for one in (table, index, added, save, keep, before)
+    )
     mode = NO_TABLE if table is None else BY_GROUP if index is None else BY_INDEX
     _cell_kernel[(triton.cdiv(cell.numel(), CELL_BLOCK),)](
-        gates, table if table is not None else gates, index if index is not None else gates,
-        added if added is not None else gates, cell, hidden_out, cell_out,
-        save if save is not None else gates, keep if keep is not None else gates,
-        before if before is not None else gates, cell.numel(), per_group,
-        H=hidden, MODE=mode, ADDED=added is not None, SAVE=save is not None, KEEP=keep is not None,
+        gates, lines, where, more, cell, hidden_out, cell_out, saved, stay, old, cell.numel(), per_group,
+        H=cell.shape[1], MODE=mode, ADDED=added is not None, SAVE=save is not None, KEEP=keep is not None,
         BLOCK=CELL_BLOCK,
     )  # fmt: skip
     return hidden_out, cell_out
@@ -248,19 +248,16 @@ def attend(
     keep: Tensor | None = None,
 ) -> Tensor:
     """`query` (rows, H), `shared` (rows / per_group, p, H), `own` (rows, s, H) -> the context (rows, H). Both
-    masks or none."""
+    masks or none; `shared_keep` may be None if p is 0."""
     rows, hidden = query.shape
     context = torch.empty_like(query)
     block = triton.next_power_of_2(hidden)
-    masked = keep is not None or shared_keep is not None
-    if masked and shared_keep is None:
-        shared_keep = torch.ones(shared.shape[:2], dtype=torch.bool, device=query.device)
-    if masked and keep is None:
-        keep = torch.ones(own.shape[:2], dtype=torch.bool, device=query.device)
+    own_mask = query if keep is None else keep
     _attend_kernel[(rows,)](
-        query, shared, own, shared_keep if masked else query, keep if masked else query, context,
+        query, shared, own, own_mask if shared_keep is None else shared_keep, own_mask, context,
         shared.shape[1], own.shape[1], per_group,
-        H=hidden, KEEP=masked, BLOCK=block, num_warps=1 if block <= 256 else 2 if block <= 1024 else 4,
+        H=hidden, KEEP=keep is not None, BLOCK=block,
+        num_warps=1 if block <= 256 else 2 if block <= 1024 else 4,
     )  # fmt: skip
     return context
 

@@ -1,4 +1,4 @@
-"""How much memory a batch may take: on a GPU, or on a machine within the limits on the process."""
+"""Free memory: on a GPU, or on the machine within the limits of the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUT_OF_MEMORY = (
     "could not create a memory",
     "could not create a primitive",
 )
-"""Messages of PyTorch and its libraries, where they raise no error of their own."""
+"""Parts of messages of PyTorch's libraries, which raise a plain RuntimeError."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -28,7 +28,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory; on a GPU with what PyTorch has reserved and does not use."""
+    """Free memory; on a GPU this includes what PyTorch has reserved and does not use."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -39,33 +39,28 @@ def _free_in_machine() -> int:
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
-    with suppress(OSError, ValueError, AttributeError):  # no such file: half of what the machine has
+    with suppress(OSError, ValueError, AttributeError):  # no such file: half of the machine's memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     return 2 << 30
 
 
 def _free_in_group() -> int:
-    """Within the control group, version 2 or 1, that a container or a service manager set."""
-    least = NO_LIMIT
+    """Within the control group (version 2 or 1) of a container or a service manager."""
+    root, least = Path("/sys/fs/cgroup"), NO_LIMIT
+    own = root
+    with suppress(OSError, IndexError):
+        own = root / Path("/proc/self/cgroup").read_text().split("::", 1)[1].splitlines()[0].lstrip("/")
     for folder, limit, used in (
-        (_group_folder(), "memory.max", "memory.current"),
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        (own if (own / "memory.max").is_file() else root, "memory.max", "memory.current"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         with suppress(OSError, ValueError):  # "max" is no number: no limit
             most, now = (int((folder / name).read_text()) for name in (limit, used))
             lines = (folder / "memory.stat").read_text().splitlines()
-            # Files that were read count as used until somebody needs the room.
+            # Cached files count as used until somebody needs the room.
             spare = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file"))
             least = min(least, max(most - now + spare, 0))
     return least
-
-
-def _group_folder() -> Path:
-    with suppress(OSError, IndexError):
-        own = Path("/proc/self/cgroup").read_text().split("::", 1)[1].splitlines()[0]
-        if (Path("/sys/fs/cgroup") / own.lstrip("/") / "memory.max").is_file():
-            return Path("/sys/fs/cgroup") / own.lstrip("/")
-    return Path("/sys/fs/cgroup")
 
 
 def _free_in_process() -> int:

@@ -135,13 +135,14 @@ class LocalModel(TargetScorer):
         return found
 
     def encode_dialogues(self, dialogues: Sequence[Dialogue]) -> Tensor:
-        """The last utterance of each dialogue as (batch, n) ids, cropped and padded."""
-        rows = []
-        for dialogue in dialogues:
-            if not dialogue:
-                raise InputError("a dialogue has no turns; give at least one utterance to reply to")
-            # A text without a single word is read as one unknown word: an encoder needs something to read.
-            rows.append(self.encode_input(dialogue[-1].text)[: self.max_input] or [UNK])
+        """`encode_texts` of the last utterances."""
+        if not all(dialogues):
+            raise InputError("a dialogue has no turns; give at least one utterance to reply to")
+        return self.encode_texts([dialogue[-1].text for dialogue in dialogues])
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """(texts, n) ids, cropped and padded; a text without a word is read as one unknown word."""
+        rows = [self.encode_input(text)[: self.max_input] or [UNK] for text in texts]
         return self.pad_rows(rows, self.max_input if self.network.config.pad_as_word else 0)
 
     def pad_rows(self, rows: Sequence[Sequence[int]], length: int = 0) -> Tensor:

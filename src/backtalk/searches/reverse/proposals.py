@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.models.lstm.reverse import ReverseGenerator
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import craft
 from backtalk.scorers.similarity import WordVectors
 from backtalk.searches.seeds import row_seed
 from backtalk.types import Target
@@ -44,14 +45,14 @@ class Crafted:
     The paper uses a beam, whose sentences are much alike; the best of as many samples comes nearer.
     """
 
-    generator: ReverseGenerator
+    generator: LocalModel
     seed: int
     decode: Literal["sample", "beam"] = "sample"
     answered: Retrieved | None = None
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
         seeds = [row_seed(self.seed, target.id, 0) for target in targets]
-        crafted = self.generator.craft([target.text for target in targets], n, self.decode, seeds)
+        crafted = craft(self.generator, [target.text for target in targets], n, self.decode, seeds)
         nearest = self.answered.nearest(targets) if self.answered else [[] for _ in targets]
         both = zip(crafted, nearest, strict=True)
         return [Proposal(own, [text for text in known if text not in set(own)]) for own, known in both]

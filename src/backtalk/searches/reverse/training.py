@@ -16,7 +16,8 @@ from pathlib import Path
 
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
-from backtalk.models.lstm.reverse import ReverseGenerator, load_generator
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import load_generator, save_generator
 from backtalk.models.service.budget import BudgetedQueries
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
@@ -74,7 +75,7 @@ class Trainer:
             raise InputError(f"{self.model.name} gave no usable reply to any of {asked}{why}")
         return found
 
-    def generator(self) -> ReverseGenerator:
+    def generator(self) -> LocalModel:
         """The generator; training starts or resumes if it is not finished."""
         if (self.folder / "card.json").is_file():
             return load_generator(self.folder, self.device)
@@ -90,10 +91,11 @@ class Trainer:
             write_training(self.folder, record)
         if self.budget.rl:
             self._reinforce(generator, pairs)
-        generator.save(self.folder, {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.budget.rl)})
+        facts = {"of": self.model.name, "pairs": len(pairs), "rl": bool(self.budget.rl)}
+        save_generator(generator, self.folder, facts)
         return generator
 
-    def _reinforce(self, generator: ReverseGenerator, pairs: Sequence[tuple[str, str]]) -> None:
+    def _reinforce(self, generator: LocalModel, pairs: Sequence[tuple[str, str]]) -> None:
         started = time.perf_counter()
         config = ReinforceConfig(seed=self.seed)
         config = replace(config, steps=max(1, self.budget.rl // (config.batch * config.samples)))
@@ -135,7 +137,7 @@ def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed
     return mixed
 
 
-def find_generator(name: str, device: str) -> ReverseGenerator:
+def find_generator(name: str, device: str) -> LocalModel:
     """The generator of a run folder, or of the generator's folder itself."""
     inner = Path(name) / GENERATOR
     return load_generator(inner if inner.is_dir() else Path(name), device)

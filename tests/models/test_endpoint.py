@@ -204,7 +204,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_taken(monkeypatch: pytest.
     recorder = Recorder()
     with served_safely(recorder) as server:
         monkeypatch.delenv("SSL_CERT_FILE")
-        with pytest.raises(InputError, match=r"no safe connection to .* \(self.signed certificate\)"):
+        with pytest.raises(InputError, match=r"\(self.signed certificate\)"):
             load_model(f"https://127.0.0.1:{server.server_port}/v1#m").reply([(Turn("user", "a"),)])
     with (
         served(recorder) as server,

@@ -170,7 +170,7 @@ def test_a_config_that_does_not_fit_is_an_error(
 def test_other_words_than_the_weights_have_rows_for(tmp_path: Path, model: LocalModel) -> None:
     folder = save(tmp_path / "m", model)
     Vocabulary(WORDS[:-1]).save(folder / "vocab.json")
-    with pytest.raises(InputError, match="has 26 words, the model another number"):
+    with pytest.raises(InputError, match="26 words"):
         load_folder(str(folder), "cpu")
 
 
@@ -191,7 +191,7 @@ def test_weights_cut_short_are_an_error_even_with_a_matching_card(
 def test_missing_weights_are_an_error(tmp_path: Path, model: LocalModel) -> None:
     folder = save(tmp_path / "m", model)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="is missing; the model folder is incomplete"):
+    with pytest.raises(InputError, match="safetensors is missing"):
         load_folder(str(folder), "cpu")
 
 

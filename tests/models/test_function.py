@@ -32,7 +32,7 @@ def test_the_function_is_given_the_whole_conversation() -> None:
 
 
 def test_a_reply_that_is_no_text_is_an_error() -> None:
-    with pytest.raises(InputError, match="returned int; it must return a str"):
+    with pytest.raises(InputError, match="returned int"):
         load(f"{HERE}:returns_a_number").reply([(Turn("user", "a"),)])
 
 
@@ -47,7 +47,7 @@ def test_a_function_that_raises_now_and_then_gave_no_reply() -> None:
     texts = [f"{'stumble' if i % 3 else 'walk'} {i}" for i in range(60)]
     assert asker.ask(texts, "pairs") == [None if i % 3 else "fine" for i in range(60)]
     assert asker.answers.spent() == {"pairs": 60}
-    with pytest.raises(InputError, match=r"failed 10 times in a row \(ValueError: over my own feet\)"):
+    with pytest.raises(InputError, match=r"10 times .*\(ValueError: over my own feet\)"):
         asker.ask([f"stumble {i}" for i in range(100, 200)], "pairs")
     assert asker.answers.spent() == {"pairs": 68}  # the last two of before failed too
 

@@ -109,7 +109,7 @@ def test_questions_given_up_in_a_row_end_it_also_over_batches() -> None:
     runner, script = RequestRunner("here", 1, HASTE), Script(lambda place: [FAILED])
     for _ in range(HASTE.given_up - 1):
         assert run_all(runner, script, 1) == {0: FAILED}
-    with pytest.raises(InputError, match=r"here does not answer \(broke\)"):
+    with pytest.raises(InputError, match=r"here .*\(broke\)"):
         run_all(runner, script, 1)
 
 

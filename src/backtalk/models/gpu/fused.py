@@ -1,7 +1,4 @@
-"""Chooses between the Triton kernels and plain PyTorch: kernels run on a GPU in float32 and bfloat16.
-
-`only` restricts them for a while, to measure one kernel or to compare it with plain PyTorch.
-"""
+"""Chooses between the Triton kernels and plain PyTorch: kernels run on a GPU in float32 and bfloat16."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def kernels_for(tensor: Tensor, what: str) -> ModuleType | None:
 
 @contextmanager
 def only(*names: str) -> Iterator[None]:
-    """Inside, only these kernels are used; none: plain PyTorch."""
+    """Inside, only these kernels are used (plain PyTorch if none), to measure or compare them."""
     token = _ALLOWED.set(frozenset(names) & ALL)
     try:
         yield

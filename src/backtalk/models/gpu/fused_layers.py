@@ -230,16 +230,17 @@ def _is_plain(layer: Any) -> bool:
     base, name = layer.base_layer, _adapter(layer)
     if type(base) is not nn.Linear or base.weight.dtype != torch.bfloat16 or not name:
         return False
-    if base.weight.requires_grad or any(getattr(base, kind) for kind in _HOOKS):
-        return False
-    parts = [layer.lora_A[name], layer.lora_B[name]]
-    if any(type(part) is not nn.Linear or part.bias is not None for part in parts):
-        return False
-    if not isinstance(layer.lora_dropout[name], nn.Identity | nn.Dropout):
-        return False
-    more = [getattr(layer, kind, {}) for kind in ("lora_variant", "use_dora")]
-    varied = any(isinstance(kind, dict) and kind.get(name) for kind in more)
-    return not varied and all(part.weight.dtype == torch.float32 for part in parts)
+    variants = [getattr(layer, kind, {}) for kind in ("lora_variant", "use_dora")]
+    return (
+        not base.weight.requires_grad
+        and not any(getattr(base, kind) for kind in _HOOKS)
+        and all(
+            type(part) is nn.Linear and part.bias is None and part.weight.dtype == torch.float32
+            for part in (layer.lora_A[name], layer.lora_B[name])
+        )
+        and isinstance(layer.lora_dropout[name], nn.Identity | nn.Dropout)
+        and not any(isinstance(kind, dict) and kind.get(name) for kind in variants)
+    )
 
 
 def _is_near(layer: Any) -> bool:

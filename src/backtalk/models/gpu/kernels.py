@@ -2,8 +2,8 @@
 chooses between them.
 
 LSTM cell: one pass over the gates instead of six. Output layer: the product with the log-sum-exp folded in,
-so that no logits are stored; or one pass over those that a library's product has stored. Attention: each
-encoder output is read once. The cell state is always float32.
+which stores no logits, or one pass over logits that a library's product stored. Attention: each encoder
+output is read once. The cell state is always float32.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def attend(
 
 
 def reduce_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """As `output_scores`, from logits (rows, V) that the library's product has stored."""
+    """As `output_scores`, from stored logits (rows, V)."""
     log_probs = logits.new_empty(len(logits), dtype=torch.float32)
     is_argmax = torch.empty(len(logits), dtype=torch.bool, device=logits.device)
     _reduce_kernel[(len(logits),)](

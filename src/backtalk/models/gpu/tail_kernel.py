@@ -1,7 +1,7 @@
 """Attention of rows behind a past that their group shares, as a Triton kernel.
 
-A program takes the queries of the heads that share keys, of one row, and walks over the group's past, then
-over the row's own tokens (online softmax). It stores nothing but the result.
+A program takes one row's queries of the heads that share keys, and reads the group's past, then the row's own
+tokens (online softmax). It stores only the result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 MOST_QUERIES = 64
-"""Of a program; more are further programs."""
+"""Queries of one program."""
 LOG2_E = 1.4426950408889634
 
 

@@ -90,7 +90,7 @@ def _write(
     model: Stepper,
     state: Any,
     rows: int,
-    max_length: int,
+    longest: int,
     device: torch.device,
     choose: Choose,
     ends: bool = True,
@@ -98,7 +98,7 @@ def _write(
     words = torch.full((rows,), BOS, device=device)
     done = torch.zeros(rows, dtype=torch.bool, device=device)
     written = []
-    for t in range(max_length):
+    for t in range(longest):
         logits, state = model.next(words, state)
         words = choose(logits, t).masked_fill(done, PAD)
         written.append(words)

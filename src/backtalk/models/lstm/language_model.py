@@ -91,7 +91,7 @@ class LSTMLanguageModel(nn.Module):
 
     @torch.no_grad()
     def next_log_probs(self, inputs: Tensor) -> Tensor:
-        _, state = self._read(F.pad(inputs, (1, 0), value=BOS))
+        _, state = self._read(self.embed(F.pad(inputs, (1, 0), value=BOS)))
         return self._log_softmax(self.output(state.top))
 
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class LSTMLanguageModel(nn.Module):
     # --- inside --------------------------------------------------------------------------------------
 
     def _logits(self, embedded: Tensor) -> Tensor:
-        outputs, _ = self._read_vectors(F.dropout(embedded, self.config.dropout, self.training))
+        outputs, _ = self._read(F.dropout(embedded, self.config.dropout, self.training))
         logits: Tensor = self.output(F.dropout(outputs, self.config.dropout, self.training))
         return logits
 
@@ -119,14 +119,11 @@ class LSTMLanguageModel(nn.Module):
 
     def _run(self, words: Tensor, fed: Tensor) -> tuple[Tensor, State]:
         """Log-probabilities of `words` (batch, n) when `fed` are read, and the state after them."""
-        outputs, state = self._read(fed)
+        outputs, state = self._read(self.embed(fed))
         scores, _ = target_scores(outputs.flatten(0, 1), self.output, words.flatten())
         return scores.view(words.shape).masked_fill_(words == PAD, 0.0), state
 
-    def _read(self, words: Tensor) -> tuple[Tensor, State]:
-        return self._read_vectors(self.embed(words))
-
-    def _read_vectors(self, embedded: Tensor) -> tuple[Tensor, State]:
+    def _read(self, embedded: Tensor) -> tuple[Tensor, State]:
         return self.lstm.run(self.lstm.project(embedded), self.lstm.zero_state(len(embedded)))
 
 

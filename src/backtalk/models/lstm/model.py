@@ -112,16 +112,12 @@ class LocalModel(TargetScorer):
 
     def greedy_ids(self, inputs: Tensor) -> list[list[int]]:
         """The greedy reply to each row of `inputs`, <eos> included where it was reached."""
-        return self._write(inputs, None)
+        return self.sample_ids(inputs, None)
 
     def sample_ids(
-        self, inputs: Tensor, seeds: Sequence[int], sampling: Sampling | None = None
-    ) -> list[list[int]]:
-        return self._write(inputs, seeds, sampling)
-
-    def _write(
         self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Sampling | None = None
     ) -> list[list[int]]:
+        """Sampled replies, a seed a row; greedy ones without seeds."""
         network, longest, found = self.network, self.max_output, list[list[int]]()
         for start in range(0, len(inputs), BATCH):
             part = inputs[start : start + BATCH]

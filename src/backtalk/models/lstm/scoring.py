@@ -31,29 +31,10 @@ class TargetScorer:
         self.network = network
 
     def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
-        return TokenScores(*(part.squeeze(1) for part in self._score(inputs, 0, None, targets)))
-
-    def score_substitutions(
-        self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
-    ) -> TokenScores:
-        return self._score(inputs, position, candidates, targets, floor)
-
-    def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
-    ) -> Tensor:
-        at = list(range(inputs.shape[1])) if positions is None else list(positions)
-        network = self.network
-        embedded = network.embed_input(inputs).detach().requires_grad_()
-        with torch.enable_grad():
-            log_probs = network.write(network.read(embedded, network.keep_mask(inputs))[0], targets)
-            (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
-        # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
-        there = torch.stack([by_embedding[:, t] for t in at], dim=1)
-        gradient: Tensor = there @ network.embed_input.weight.t().detach()
-        return gradient.to(weights.dtype)
+        return TokenScores(*(part.squeeze(1) for part in self.score_substitutions(inputs, 0, None, targets)))
 
     @torch.no_grad()
-    def _score(
+    def score_substitutions(
         self,
         inputs: Tensor,
         position: int,
@@ -61,7 +42,8 @@ class TargetScorer:
         targets: Tensor,
         floor: Floor | None = None,
     ) -> TokenScores:
-        """A few groups at a time, so that what is computed together stays in cache."""
+        """A few groups at a time, so that what is computed together stays in cache. Without candidates the
+        inputs are scored as they are, as groups of one."""
         network, count = self.network, 1 if candidates is None else candidates.shape[1]
         groups = max(1, chunk_rows(16 * network.config.hidden, inputs.device) // count)
         size = (len(inputs), count, targets.shape[1])
@@ -79,6 +61,20 @@ class TargetScorer:
                 network, state, targets[rows], lengths[start : start + groups], part
             )
         return TokenScores(log_probs, is_argmax)
+
+    def gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+    ) -> Tensor:
+        at = list(range(inputs.shape[1])) if positions is None else list(positions)
+        network = self.network
+        embedded = network.embed_input(inputs).detach().requires_grad_()
+        with torch.enable_grad():
+            log_probs = network.write(network.read(embedded, network.keep_mask(inputs))[0], targets)
+            (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
+        # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
+        there = torch.stack([by_embedding[:, t] for t in at], dim=1)
+        gradient: Tensor = there @ network.embed_input.weight.t().detach()
+        return gradient.to(weights.dtype)
 
 
 def _by_length(targets: Tensor) -> tuple[Tensor, list[int]]:

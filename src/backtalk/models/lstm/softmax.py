@@ -1,7 +1,7 @@
 """The output layer for a search: the log-probability of one given word, and whether it is the argmax.
 
-The output layer is about three quarters of the work at 30,000 words. Rows are computed a few at a time so
-that their logits stay in the CPU's cache; on a GPU a kernel folds the log-sum-exp into the product.
+With 30,000 words this layer is about three quarters of the work. Rows are computed a few at a time so that
+their logits stay in the CPU's cache; on a GPU a kernel folds the log-sum-exp into the product.
 """
 
 from __future__ import annotations
@@ -61,5 +61,4 @@ def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 
 def _bias(output: nn.Linear) -> Tensor:
-    """Zeros for a layer without one."""
     return output.weight.new_zeros(output.out_features) if output.bias is None else output.bias

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -43,12 +44,9 @@ class Address:
 
     @property
     def on_this_machine(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
+        with suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost"
 
     @property
     def fingerprint(self) -> str:
@@ -56,7 +54,7 @@ class Address:
 
 
 def parse_address(name: str) -> Address:
-    """Error messages never quote the part before an @ or a query: either may be a secret."""
+    """Errors never quote the part before an @ or a query, which may be a secret."""
     url, _, fragment = name.partition("#")
     model, _, settings = fragment.partition("?")
     try:
@@ -71,24 +69,23 @@ def parse_address(name: str) -> Address:
     if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", host):
         raise InputError(f"{url!r} is no address of an endpoint; it should read {FORM}")
     if not re.fullmatch(r"[\x21-\x7e]*", parts.path):
-        raise InputError(f"{url!r} has signs that an address can't have; write them as %20 and so on")
+        raise InputError(f"{url!r} has characters that an address can't have; write them as %20 and so on")
     if not model:
         raise InputError(f"{url} names no model; it should read {FORM}")
     port = (443 if parts.scheme == "https" else 80) if port is None else port
-    plain = Address(parts.scheme, host, port, parts.path.rstrip("/"), model)
-    return replace(plain, **_settings(settings))
+    return Address(parts.scheme, host, port, parts.path.rstrip("/"), model, **_settings(settings))
 
 
 def _settings(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in filter(None, re.split("[,&]", text)):  # a shell takes & for itself
         key, _, value = part.partition("=")
-        if key != "completions" and key not in MOST:
-            raise unknown("setting of an endpoint", key, ["completions", *MOST])
         if key == "completions":
             if value:
                 raise InputError("completions takes no value in an endpoint's name; leave it out")
             found["interface"] = "completions"
+        elif key not in MOST:
+            raise unknown("setting of an endpoint", key, ["completions", *MOST])
         elif not re.fullmatch(r"[1-9][0-9]{0,4}", value) or int(value) > MOST[key]:
             raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to {MOST[key]}")
         else:

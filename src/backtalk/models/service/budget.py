@@ -17,7 +17,7 @@ from backtalk.types import Dialogue, Turn
 PHASES = ("pairs", "rl", "rerank", "verify")
 """The parts of a run that send queries."""
 BATCH = 256
-"""Queries to a local model at once, whose answers are stored together; a slow model has `at_once`."""
+"""Queries to a local model at once; a slow model has its own number in `at_once`."""
 EMPTY = "the reply is empty"
 RUN_OUT = "the queries had run out"
 

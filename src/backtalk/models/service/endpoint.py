@@ -141,7 +141,6 @@ class EndpointModel:
         return Outcome(Kind.UNUSABLE, said)
 
     def _read(self, response: Response) -> Outcome:
-        """The reply in a response body."""
         if response.headers.get("content-encoding", "identity") != "identity":
             return Outcome(Kind.UNUSABLE, "the body is compressed, which was not asked for")
         try:

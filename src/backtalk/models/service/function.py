@@ -1,7 +1,7 @@
 """`py:module:function`: a Python function as a model. It takes a conversation as a list of {"role", "text"}
 objects, oldest first, and returns the reply.
 
-Such a name runs code, so it is accepted from the command line only, never from a spec or a run folder.
+Such a name runs code, so it is accepted from the command line only, not from a spec or a run folder.
 """
 
 from __future__ import annotations

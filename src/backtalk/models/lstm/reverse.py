@@ -51,25 +51,16 @@ class InputPolicy:
         logits, state = self.network.next(words, state)
         return logits + torch.where((words == BOS)[:, None], self.never_first, self.never), state
 
-    def log_softmax(self, targets: Tensor, inputs: Tensor) -> Tensor:
-        """(batch, m, V): log P(w_t | w_<t, O*) of every word at each position of `inputs` (batch, m), given
-        targets (batch, n); differentiable."""
+    def log_prob(self, targets: Tensor, inputs: Tensor) -> Tensor:
+        """(batch,): log pi(I | O*) of `inputs` (batch, m) that the policy can write, padded, given targets
+        (batch, n); differentiable."""
         logits = self.network.logits(self.network.start(targets), inputs)
         never = self.never.expand(inputs.shape[1], -1).clone()  # (m, V)
         never[0] = self.never_first
-        return (logits + never).log_softmax(2)
-
-    def log_prob(self, targets: Tensor, inputs: Tensor) -> Tensor:
-        """(batch,): log pi(I | O*) of sentences that the policy can write, padded; differentiable."""
-        return pick_log_probs(self.log_softmax(targets, inputs), inputs)
-
-
-def pick_log_probs(logs: Tensor, inputs: Tensor) -> Tensor:
-    """(batch,): the summed log-probabilities of `inputs` (batch, m) from those of all words (batch, m, V)."""
-    # Padding has -inf, which would spoil the gradient: another word replaces it and is left out.
-    real = inputs != PAD
-    chosen = logs.gather(2, torch.where(real, inputs, EOS)[:, :, None]).squeeze(2)
-    return torch.where(real, chosen, 0.0).sum(1)
+        # Padding has -inf, which would spoil the gradient: another word replaces it and is left out.
+        real = inputs != PAD
+        words = torch.where(real, inputs, EOS)[:, :, None]
+        return torch.where(real, (logits + never).log_softmax(2).gather(2, words).squeeze(2), 0.0).sum(1)
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ from backtalk.hardening.proof import LONGER
 from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
-from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
+from backtalk.models.folder import load_folder, save_model, write_card
 from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.augment import find_paraphrasers
 from backtalk.registry import MODELS, find_model, load_model
@@ -130,8 +130,7 @@ class OwnModel(Subject):
         parent, model = self.parent, self.trained
         with evaluating(model.network, "highest"):
             tested = perplexity_of(model, self.pairs.measured)
-        text = TextSettings(parent.recipe.name, parent.max_input, parent.max_output)
-        digest = save_folder(self.folder, model.network, parent.vocabulary, text)
+        digest = save_model(self.folder, model)
         if parent.language_model is not None:  # it was not trained: its files are copied
             name = parent.name
             root = files("backtalk") / "embedded" / name if name in MODELS else Path(name)

@@ -27,7 +27,7 @@ import torch
 from rich.console import Console
 
 from backtalk import __version__, terminal
-from backtalk.audit.blocks import versions
+from backtalk.audit.backend import versions
 from backtalk.errors import InputError, unknown
 from backtalk.models.device import pick_device
 from backtalk.output_file import write_output, write_whole

@@ -10,7 +10,6 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.hits import hit_cases, parse_criterion
-from backtalk.runs.summary import thresholds_of
 from backtalk.stats import mcnemar_exact
 from backtalk.store import Run
 
@@ -23,7 +22,7 @@ def audit(tmp_path: Path, name: str, *arguments: str) -> tuple[dict[str, Any], s
     assert run(["audit", "--out", str(folder), "--device", "cpu", *arguments]) == 0
     with Run.open(folder) as opened:
         criterion = parse_criterion("io-sample-avg-k1")
-        hits = hit_cases(opened.findings(), criterion, thresholds_of(opened))
+        hits = hit_cases(opened.findings(), criterion, opened.thresholds)
     return json.loads((folder / "summary.json").read_text()), hits
 
 

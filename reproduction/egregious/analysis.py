@@ -14,7 +14,6 @@ from backtalk.data.targets import read_targets
 from backtalk.data.tokenise import get_recipe
 from backtalk.hits import parse_criterion
 from backtalk.models.lstm.model import LocalModel
-from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import Rate
 from backtalk.store import Run
@@ -131,7 +130,7 @@ def compare_precisions(place: Workplace, data: Data, size: Size) -> Result:
 
 def _verdicts(folder: Path, model: LocalModel) -> Result:
     with Run.open(folder) as run:
-        findings, thresholds = [f for f in run.findings() if f.status == "found"], thresholds_of(run)
+        findings, thresholds = [f for f in run.findings() if f.status == "found"], run.thresholds
     goals = [model.encode_target(finding.target) for finding in findings]
     coarse = score_triggers(model.draft(), [finding.turns[0].ids for finding in findings], goals)
     scored = [replace(one, scores=own.scores) for one, own in zip(findings, coarse, strict=True)]

@@ -17,7 +17,6 @@ from backtalk.hits import STANDARD, rates
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import load_model
-from backtalk.runs.summary import thresholds_of
 from backtalk.store import Run
 from backtalk.types import Finding, Target
 from reproduction.egregious import data as lists
@@ -93,7 +92,7 @@ def best_restarts(findings: Sequence[Finding]) -> list[Finding]:
 def sum_up(folder: Path) -> Result:
     """A finished run as numbers: no text but that of targets which stand in our own list."""
     with Run.open(folder) as run:
-        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
+        findings, targets, thresholds = run.findings(), run.cases, run.thresholds
         restarts, words, seconds = run.spec["search"]["restarts"], run.facts["words"], run.seconds()
         hit = run.spec["hit"]
 

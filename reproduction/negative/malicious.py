@@ -23,7 +23,6 @@ from backtalk.hits import parse_criterion
 from backtalk.models.device import pick_device, product_precision
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
-from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.stats import Rate
 from backtalk.store import Run
@@ -172,7 +171,7 @@ def _with_dropout(folder: Path, model: LocalModel, hit: str) -> dict[str, Any]:
     """The share of a finished run's targets that its best triggers hit while dropout is on, on average over
     some draws. T_out is the run's, and the input may be anything."""
     with Run.open(folder) as run:
-        best, enough = list(best_findings(run.findings()).values()), thresholds_of(run).out
+        best, enough = list(best_findings(run.findings()).values()), run.thresholds.out
     triggers = [finding.turns[0].ids for finding in best]
     goals = [model.encode_target(finding.target) for finding in best]
     by_least = parse_criterion(hit).kind == "sample-min"

@@ -19,7 +19,6 @@ from benchmarks.transformer import Sizes, TransformerBench
 from backtalk.audit.verify import verify
 from backtalk.hardening.subject import TRAINING
 from backtalk.hits import STANDARD, rates
-from backtalk.runs.summary import thresholds_of
 from backtalk.store import Run
 from backtalk.wording import chance, mask, mask_like
 from reproduction.egregious.search import best_findings
@@ -207,7 +206,7 @@ def search_list(place: Workplace, model: str, settings: Found) -> Result:
 def sum_up(folder: Path) -> Result:
     """A finished run as numbers, and a few examples, masked."""
     with Run.open(folder) as run:
-        findings, targets, thresholds = run.findings(), run.cases, thresholds_of(run)
+        findings, targets, thresholds = run.findings(), run.cases, run.thresholds
         hit, seconds = str(run.spec["hit"]), run.seconds()
     found = [finding for finding in findings if finding.status == "found"]
     hits = rates(targets, findings, STANDARD, thresholds)

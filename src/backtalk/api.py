@@ -17,6 +17,7 @@ from backtalk.audit import flow
 from backtalk.audit import verify as verification
 from backtalk.audit.backend import Overrides
 from backtalk.audit.consent import Consent
+from backtalk.audit.verify import Verdict
 from backtalk.data.openings import opening_id
 from backtalk.data.targets import make_targets, write_targets
 from backtalk.errors import InputError
@@ -40,7 +41,6 @@ from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.report.run_page import render_run
 from backtalk.runs import summary as runs
 from backtalk.runs.compare import compare_runs
-from backtalk.runs.summary import Verdict
 from backtalk.scorers.cost import Cost
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam
@@ -111,10 +111,10 @@ def audit(
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
     given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
     with _evaluating(loaded):
-        faces = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
-    runs.refuse_unscored(faces)
-    run = Run(faces.folder, loaded, name)
-    run.summary = faces.summary
+        results = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
+    runs.refuse_unscored(results)
+    run = Run(results.folder, loaded, name)
+    run.summary = results.summary
     return run
 
 
@@ -236,7 +236,7 @@ class Run:
             raise InputError("to_pandas needs pandas; install it with `pip install pandas`") from None
         with StoredRun.open(self.folder) as run:
             criteria, findings = runs.criteria_of(run), run.findings()
-            hits = hits_by_finding(findings, criteria, runs.thresholds_of(run))
+            hits = hits_by_finding(findings, criteria, run.thresholds)
         rows = []
         for one in findings:
             met = hits.get((one.case, one.restart), [])
@@ -249,11 +249,11 @@ class Run:
     def report(self, path: str | Path = "") -> Path:
         """Writes the HTML page, by default to the run's folder, and returns its path."""
         with StoredRun.open(self.folder) as run:
-            faces = runs.look(run)
+            results = runs.read_results(run)
         try:
             if not path:
-                return runs.write_faces(faces)
-            write_output(Path(path), render_run(faces.shown))
+                return runs.write_pages(results)
+            write_output(Path(path), render_run(results.shown))
         except OSError as error:
             raise InputError(f"can't write {error.filename or path}: {error.strerror}") from None
         return Path(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -36,7 +37,7 @@ def load(name: str) -> EndpointModel:
 
 
 def test_without_a_word_nothing_is_sent() -> None:
-    with pytest.raises(InputError, match=r"nobody agreed to requests to https://api\.example\.org:443"):
+    with pytest.raises(InputError, match=r"agreed .*https://api\.example\.org:443"):
         load(REMOTE).reply([(Turn("user", "a"),)])
 
 
@@ -50,7 +51,7 @@ def test_yes_agrees_but_not_to_plain_http() -> None:
     agree(model, "9 requests", Consent(yes=True))
     assert model.agreed
     plain = load("http://10.0.0.9/v1#m")
-    with pytest.raises(InputError, match=r"is plain http beyond this machine.*add --insecure"):
+    with pytest.raises(InputError, match=r"plain http .*--insecure"):
         agree(plain, "9 requests", Consent(yes=True))
     assert not plain.agreed
     agree(plain, "9 requests", Consent(yes=True, insecure=True))
@@ -71,7 +72,7 @@ def test_where_nobody_can_be_asked_the_flag_is_needed(
 ) -> None:
     monkeypatch.setattr("sys.stdin", typed)
     for consent in (Consent(), typed_consent()):
-        with pytest.raises(InputError, match=r"this would send 9 requests to .* add --yes to agree"):
+        with pytest.raises(InputError, match=r"9 requests .*--yes"):
             agree(load(REMOTE), "9 requests", consent)
     model = load(REMOTE)
     agree(model, "9 requests", typed_consent("--yes"))
@@ -93,9 +94,8 @@ def test_the_question_says_how_many_and_where_and_whose_key(
         with pytest.raises(InputError, match="nothing was sent"):
             agree(model, "at most 20,000 requests", consent)
     assert model.agreed is agreed
-    assert capsys.readouterr().err == (
-        "This will send at most 20,000 requests to https://api.example.org:443, "
-        "with the key of BACKTALK_API_KEY. Go on? [y/N] "
+    assert re.search(
+        r"20,000 .* https://api\.example\.org:443, .*BACKTALK_API_KEY\..*\[y/N\] $", capsys.readouterr().err
     )
 
 

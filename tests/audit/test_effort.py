@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backtalk.audit.effort import Effort, Pace, fit_effort, time_substitutions
+from backtalk.audit.effort import Effort, Pace, fit_effort, time_step
 from backtalk.models.folder import load_embedded
 
 FULL = Effort(top=25, sweeps=6, restarts=2)
@@ -53,5 +53,5 @@ def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.M
 
     monkeypatch.setattr(type(model), "searchable", lambda _: few)
     monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
-    assert time_substitutions(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False) > 0
+    assert time_step(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False)[0] > 0
     assert set(tried) == {(2, 40)}

@@ -40,7 +40,7 @@ def test_pairs_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_run_and_what_is_exported_of_it_are_the_same_cases(tmp_path: Path) -> None:
-    from backtalk.runs.export import export_findings
+    from backtalk.runs.export import export
 
     targets = [Target("a", "go away", "rude", 2, "a"), Target("b", "be quiet", "rude", 1, "b")]
     findings = [
@@ -48,9 +48,10 @@ def test_a_run_and_what_is_exported_of_it_are_the_same_cases(tmp_path: Path) -> 
         Finding("a", 1, "found", "go away", (SpokenTurn("user", "z"),), "no"),
         Finding("b", 0, "nothing", "be quiet", (SpokenTurn("user", "w"),)),
     ]
-    with Run.create(tmp_path / "run", spec_values(AuditSpec()), {}, targets, "id", 2) as run:
+    spec, facts = spec_values(AuditSpec(hit="o-greedy")), {"thresholds": {"T_out": -1.0, "T_in": None}}
+    with Run.create(tmp_path / "run", spec, facts, targets, "id", 2) as run:
         run.commit_block(0, findings, 1.0)
-        export_findings(run, tmp_path / "out.jsonl", {})
+        export(run, tmp_path / "out.jsonl")
     expected = [FoundCase(targets[0], ((Turn("user", "x y"),), (Turn("user", "z"),)))]
     assert read_found(str(tmp_path / "run")) == expected
     assert read_found(str(tmp_path / "out.jsonl")) == expected

@@ -22,7 +22,7 @@ from backtalk.report.run_page import render_run
 from backtalk.report.stored_findings import Query, StoredFindings
 from backtalk.runs import summary as outcome
 from backtalk.runs.gates import Gates
-from backtalk.runs.summary import finish_run, make_report, read_head, summarise
+from backtalk.runs.summary import finish_run, read_head, read_results
 from backtalk.store import Run
 from backtalk.store.folder import REPORT
 from backtalk.store.typed import read_record
@@ -37,7 +37,7 @@ def stored(folder: Path, targets: Sequence[Target], findings: Sequence[Finding])
     """The report of a run that is made in the folder."""
     finish(folder, targets, findings)
     with Run.open(folder) as run:
-        return make_report(run, summarise(run))
+        return read_results(run).report
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_every_case_comes_back_as_it_was(tmp_path: Path, kind: str) -> None:
     if kind == "conversations":
         play(folder)
         with Run.open(folder) as run:
-            report = make_report(run, summarise(run))
+            report = read_results(run).report
     else:
         report = stored(folder, *(hostile_cases() if kind == "hostile" else sample_cases()))
     head = read_head(folder)
@@ -67,7 +67,7 @@ def test_the_record_is_rebuilt_from_its_json(tmp_path: Path, kind: str) -> None:
     report = sample_report()
     if kind == "conversations":
         with Run.open(play(tmp_path / "run")) as run:
-            report = make_report(run, summarise(run))
+            report = read_results(run).report
     assert read_record(Report, json.loads(json.dumps(asdict(report)))) == report
 
 
@@ -261,7 +261,7 @@ def test_many_findings_are_on_a_page_at_once(many: Path) -> None:
 
 def test_a_file_of_many_findings_stays_small_and_says_what_it_lacks(many: Path) -> None:
     with Run.open(many) as run:
-        report = make_report(run, summarise(run))
+        report = read_results(run).report
     text = render_run(replace(report, cases=report.cases * 10))
     shown, brief = text.count('<details class="case'), text.count('<tr id="f-')
     assert len(text.encode()) < 10_000_000

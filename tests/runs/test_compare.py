@@ -82,6 +82,10 @@ def shown(comparison: Comparison, width: int = 120, unmask: bool = False) -> str
     return file.getvalue()
 
 
+def numbers(text: str) -> list[float]:
+    return [float(one) for one in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
 # Known answers
 
 
@@ -97,10 +101,7 @@ def test_the_counts_the_intervals_and_the_test(pair: tuple[Path, Path]) -> None:
     assert (main.before.low, main.before.high) == pytest.approx((0.39678, 0.89221), abs=1e-5)
     assert (main.after.low, main.after.high) == pytest.approx((0.05668, 0.50984), abs=1e-5)
     assert not main.disjoint
-    assert comparison.headline == (
-        "Of 10 sentences 7 could be made likely before and 2 after: 6 fixed, 1 remains, 1 is new; "
-        "exact McNemar p = 0.12."
-    )
+    assert numbers(comparison.headline) == [10, 7, 2, 6, 1, 1, 0.12]
     assert [(p.change, p.after.id) for p in comparison.pairs if p.change != "fixed"] == [
         ("remaining", "t6"),
         ("new", "t7"),
@@ -149,7 +150,7 @@ def test_the_main_criterion_is_what_both_aimed_at(tmp_path: Path) -> None:
     bare = compare_runs(runs["greedy"], runs["no language model"])
     assert bare.criterion == "o-sample-avg-k1"
     assert "io-sample-avg-k1" in bare.undecided
-    with pytest.raises(InputError, match=r"io-sample-avg-k2 can't be decided in both runs; these can: o-gr"):
+    with pytest.raises(InputError, match="io-sample-avg-k2 can't be decided"):
         compare_runs(runs["greedy"], runs["no language model"], "io-sample-avg-k2")
 
 
@@ -188,13 +189,14 @@ def test_unequal_cases_are_left_out_and_named(tmp_path: Path) -> None:
     comparison = compare_runs(
         make_run(tmp_path / "before", found(set(range(10)))), make_run(tmp_path / "after", after, others)
     )
-    assert {one.id: one.reason for one in comparison.left_out} == {
-        "t0": "its id stands for another sentence in the run after",
-        "t1": "only in the run before",
-        "t2": "skipped in the run after",
-        "t3": "its search failed in the run after",
-        "t5": "not tried in the run after",
-        "t99": "only in the run after",
+    words = re.compile(r"(another|only|skipped|failed|not tried)\b.* (before|after)$")
+    assert {one.id: words.findall(one.reason)[0] for one in comparison.left_out} == {
+        "t0": ("another", "after"),
+        "t1": ("only", "before"),
+        "t2": ("skipped", "after"),
+        "t3": ("failed", "after"),
+        "t5": ("not tried", "after"),
+        "t99": ("only", "after"),
     }
     main = comparison.main
     assert (comparison.n, main.before.hits, main.after.hits, main.fixed) == (5, 5, 4, 1)
@@ -212,18 +214,18 @@ def test_nothing_in_common_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert "before and" in line
-    assert "have no case in common that both tried; compare runs over the same targets" in line
+    assert str(before) in line
+    assert "no case in common" in line
 
 
 def test_what_is_no_run_is_an_error(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run folder"):
         compare_runs(pair[0], tmp_path / "none")
-    with pytest.raises(InputError, match="unknown hit type 'io-sample-avg'; did you mean 'io-sample-avg-k1'"):
+    with pytest.raises(InputError, match=r"'io-sample-avg'.* 'io-sample-avg-k1'"):
         compare_runs(pair[0], pair[1], "io-sample-avg")
     bare = {"search": {"name": "gibbs"}, "hit": "o-greedy"}
     Run.create(tmp_path / "other", bare, {}, TARGETS, "", 1).close()
-    with pytest.raises(InputError, match="is no audit: it stores no thresholds"):
+    with pytest.raises(InputError, match="thresholds"):
         compare_runs(pair[0], tmp_path / "other")
 
 
@@ -237,7 +239,7 @@ def test_a_fresh_seed_and_another_model_are_named_and_fair(pair: tuple[Path, Pat
         ("seed", "1", "2", False),
     ]
     assert comparison.warnings == []
-    assert "Also different: model chitchat -> hardened, seed 1 -> 2." in shown(comparison)
+    assert "model chitchat -> hardened, seed 1 -> 2" in " ".join(shown(comparison).split())
 
 
 def test_another_budget_or_search_is_not_fair(tmp_path: Path) -> None:
@@ -261,7 +263,8 @@ def test_each_run_is_judged_by_its_own_thresholds(tmp_path: Path) -> None:
     # LIKELY has a mean of -1.5: above -3.2, below -1.
     assert (comparison.main.before.hits, comparison.main.after.hits) == (2, 0)
     (warning,) = comparison.warnings
-    assert warning.startswith("T_out differs (-3.2 before, -1 after): each run is judged by its own")
+    assert warning.startswith("T_out")
+    assert numbers(warning) == [3.2, 1]
 
 
 def test_a_run_that_is_not_over_is_said(tmp_path: Path) -> None:
@@ -273,9 +276,8 @@ def test_a_run_that_is_not_over_is_said(tmp_path: Path) -> None:
         run.set_state("stopped", "--max-time 10m was reached")
     comparison = compare_runs(before, tmp_path / "after")
     assert comparison.n == 5
-    assert comparison.warnings == [
-        "The run after is not finished (--max-time 10m was reached); it tried part of its cases."
-    ]
+    (warning,) = comparison.warnings
+    assert "--max-time 10m was reached" in warning
 
 
 # The faces
@@ -287,13 +289,11 @@ def test_the_console_says_it_and_fits(pair: tuple[Path, Path], width: int) -> No
     text = shown(comparison, width)
     squeezed = " ".join(text.split())
     assert squeezed.startswith(comparison.headline)
-    assert (
-        "Share with 95% interval: 70% (40 to 89%) before, 20% (6 to 51%) after; the intervals overl"
-        in squeezed
-    )
+    assert "70% (40 to 89%) before" in squeezed
+    assert "20% (6 to 51%) after" in squeezed
     assert max(map(cell_len, text.splitlines())) <= width
-    assert "Remaining, 1; sentences are masked" in squeezed
-    assert "New, 1; sentences are masked" in squeezed
+    assert "Remaining, 1;" in squeezed
+    assert "New, 1;" in squeezed
     assert "what do you think of me" in squeezed
     assert "and now" in squeezed
     assert "> i am not sure what" in squeezed
@@ -360,9 +360,9 @@ def test_the_page_shows_both_findings_side_by_side_and_masked(pair: tuple[Path, 
     assert "1 in 440,000 sampled replies" in new  # exp(-13)
     assert "nobody" not in seen + "".join(value for _, _, value in page.attributes)
     assert "nobody asked you 7" in "".join(page.whole)
-    assert re.search(
-        r"default-src 'none'; style-src 'sha256-", next(v for _, _, v in page.attributes if "src" in v)
-    )
+    policy = next(v for _, _, v in page.attributes if "src" in v).split("; ")
+    assert policy[0] == "default-src 'none'"
+    assert policy[1].startswith("style-src 'sha256-")
 
 
 def test_the_files_are_written_whole(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -376,9 +376,9 @@ def test_the_files_are_written_whole(pair: tuple[Path, Path], tmp_path: Path) ->
     assert [pair["change"] for pair in record["pairs"]].count("neither") == 2
     assert record["before"]["settings"]["sweeps"] == 6
     assert not list(tmp_path.glob("*.partial"))
-    with pytest.raises(InputError, match=r"can't write .*none/page\.html: No such file or directory; choose"):
+    with pytest.raises(InputError, match=r"none/page\.html: No such file"):
         write_comparison(comparison, tmp_path / "none" / "page.html")
-    with pytest.raises(InputError, match="Is a directory; choose another file"):
+    with pytest.raises(InputError, match="Is a directory"):
         write_record(comparison, tmp_path)
 
 
@@ -396,7 +396,7 @@ def test_the_command(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     options = ["--hit", "o-sample-avg-k1", "--html", page, "--json", record, "--unmask"]
     assert run_command(["compare", before, after, *options]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Of 10 sentences 7 could be made likely before and 2 after")
+    assert numbers(out)[:3] == [10, 7, 2]
     assert "nobody asked you 6" in out
     assert Path(page).exists()
     assert json.loads(Path(record).read_text())["criterion"] == "o-sample-avg-k1"
@@ -415,9 +415,8 @@ def test_played_runs_are_compared_by_toxicity_and_only_what_is_toxic_is_masked(
     assert [tally.name for tally in comparison.tallies] == ["toxic-0.5", "toxic-0.5+likely"]
     assert comparison.undecided == []
     assert (comparison.main.fixed, comparison.main.remaining, comparison.main.new) == (1, 1, 1)
-    assert comparison.headline.startswith(
-        "Of 8 openings 2 led to a reply of toxicity 0.5 or more before and 2"
-    )
+    assert "8 openings" in comparison.headline
+    assert numbers(comparison.headline)[:4] == [8, 2, 0.5, 2]
     text = " ".join(shown(comparison, width).split())
     assert "we went to the lake 4" in text
     assert "sentence" not in text

@@ -10,7 +10,7 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.hits import parse_criterion, rates
+from backtalk.hits import Criterion, parse_criterion, rates
 from backtalk.runs.gates import GateResult, Gates, check_gates, judge
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
@@ -30,23 +30,36 @@ def failed(target: Target) -> Finding:
     return Finding(target.id, 0, "failed", target.text, note="no usable reply")
 
 
-def judge_by(gates: Gates, findings: Sequence[Finding]) -> list[GateResult]:
-    return judge(Path("run"), SIMILAR, {SIMILAR.name: {}}, findings, THRESHOLDS, gates)
-
-
-def judged(findings: Sequence[Finding], gates: Gates) -> list[tuple[bool, str]]:
-    table = rates(TARGETS, findings, [SIMILAR], THRESHOLDS)
-    hits = {name: rate.as_dict() for name, rate in table.items()}
-    results = judge(Path("run"), SIMILAR, hits, findings, THRESHOLDS, gates)
-    return [(one.failed, one.said) for one in results]
+def judge_by(
+    gates: Gates,
+    findings: Sequence[Finding],
+    asked: Criterion = SIMILAR,
+    thresholds: Thresholds = THRESHOLDS,
+) -> GateResult:
+    """The result of the one gate, after that of --min-scored."""
+    table = rates(TARGETS, findings, [asked], thresholds)
+    summary = {
+        "run": "run",
+        "hit": asked.name,
+        "hits": {name: rate.as_dict() for name, rate in table.items()},
+        "cases": len(findings),
+        "scored": sum(one.status == "found" for one in findings),
+        "failed": sum(one.status == "failed" for one in findings),
+        "skipped": 0,
+        "failures": {},
+    }
+    scored, result = judge(summary, findings, thresholds, gates)
+    assert scored.name.startswith("--min-scored")
+    assert scored.failed == any(one.status == "failed" for one in findings)
+    return result
 
 
 def test_cases_that_could_not_be_asked_do_not_count_as_passed() -> None:
     passed = [found(target, 0.1) for target in TARGETS]
-    assert judged(passed, Gates(fail_over=0.1)) == [(False, "similar-0.7 may be as high as 8.8%.")]
-    ((over, said),) = judged([*passed[:2], *map(failed, TARGETS[2:])], Gates(fail_over=0.1))
-    assert over
-    assert said == "similar-0.7 may be as high as 65.8%; 38 sentences could not be asked and are not in it."
+    one = judge_by(Gates(fail_over=0.1), passed)
+    assert (one.failed, "8.8%" in one.said, "sentences" in one.said) == (False, True, False)
+    one = judge_by(Gates(fail_over=0.1), [*passed[:2], *map(failed, TARGETS[2:])])
+    assert (one.failed, "65.8%" in one.said, "38 sentences" in one.said) == (True, True, True)
 
 
 def keep(
@@ -66,9 +79,8 @@ def test_a_line_more_in_the_list_pairs_no_sentence_with_another(tmp_path: Path) 
     old = [Target(str(n), text) for n, text in enumerate(lines)]
     gates = keep(tmp_path / "old", old, [found(target, 0.9) for target in old])
     new = [Target(str(n), text) for n, text in enumerate([lines[0], "another", *lines[1:]])]
-    (one,) = judge_by(gates, [found(target, 0.9) for target in new])
-    assert one.said.startswith("1 -> 1 hits of 1 shared cases")
-    with pytest.raises(InputError, match="has no sentence in common with this run that both tried"):
+    assert judge_by(gates, [found(target, 0.9) for target in new]).said.startswith("1 -> 1 hits of 1 ")
+    with pytest.raises(InputError, match="no sentence in common"):
         judge_by(gates, [found(target, 0.9) for target in new[1:]])
 
 
@@ -79,18 +91,17 @@ def test_a_baseline_is_judged_by_its_own_thresholds(tmp_path: Path) -> None:
         for t in TARGETS
     ]
     gates = keep(tmp_path / "old", TARGETS, mild, t_in=-6.0)
-    (one,) = judge(Path("run"), likely, {likely.name: {}}, mild, Thresholds(math.nan, -5.5), gates)
-    assert one.said.startswith("40 -> 40 hits of 40 shared cases")
-    (one,) = judge(Path("run"), likely, {likely.name: {}}, mild, Thresholds(math.nan, -4.0), gates)
-    assert one.said.startswith("40 -> 0 hits of 40 shared cases")
+    for into, hits in ((-5.5, 40), (-4.0, 0)):
+        one = judge_by(gates, mild, likely, Thresholds(math.nan, into))
+        assert one.said.startswith(f"40 -> {hits} hits of 40 ")
 
 
 def test_a_baseline_that_cannot_decide_the_criterion_is_one_sentence(tmp_path: Path) -> None:
     gates = keep(tmp_path / "old", TARGETS, [found(target, 0.9) for target in TARGETS])
     average = parse_criterion("o-sample-avg-k1")
     findings = [Finding(t.id, 0, "found", t.text, scores={"mean": -1.0}) for t in TARGETS]
-    with pytest.raises(InputError, match=r"o-sample-avg-k1 can't be decided in --baseline .*old"):
-        judge(Path("run"), average, {average.name: {}}, findings, Thresholds(-2.0), gates)
+    with pytest.raises(InputError, match=r"o-sample-avg-k1 .*--baseline"):
+        judge_by(gates, findings, average, Thresholds(-2.0))
 
 
 @pytest.mark.parametrize("search", ["gibbs", "reverse", "ast"])
@@ -112,7 +123,7 @@ def test_what_a_gate_needs_is_looked_for_before_the_model_loads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("backtalk.audit.backend.load_model", None)  # calling it would be a TypeError
+    monkeypatch.setattr("backtalk.audit.flow.load_model", None)  # calling it would be a TypeError
     assert run(["audit", "--search", search, "--out", "run", *gate]) == 2
     assert phrase in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

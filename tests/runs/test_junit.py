@@ -9,8 +9,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from backtalk.cli import main
-from backtalk.runs.gates import GateResult
-from backtalk.runs.junit import junit_xml
+from backtalk.runs.gates import GateResult, junit_xml
 from backtalk.store.exchanges import finding_of
 from tests.hostile import hostile_cases
 from tests.report.bulk import make_run

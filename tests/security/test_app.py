@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from backtalk.cli import run as backtalk
 from backtalk.rating.folder import pair_id
-from backtalk.runs.summary import look, write_faces
+from backtalk.runs.summary import read_results, write_pages
 from backtalk.store import Run
 from backtalk.store.folder import REPORT
 from backtalk.web.run_list import key_of
@@ -235,7 +235,7 @@ def build_shelf(root: Path) -> None:
     """One folder of every kind; `one` has its page."""
     finish(root / "one", TARGETS[:4])
     with Run.open(root / "one") as run:
-        write_faces(look(run))
+        write_pages(read_results(run))
     harden(root / "hard")
     pairs = make_ratings(root / "pairs")
     first = json.loads((pairs / "pairs.jsonl").read_text().splitlines()[0])

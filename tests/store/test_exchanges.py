@@ -17,7 +17,7 @@ from backtalk.store.exchanges import (
     prompt_means,
     worst_turn,
 )
-from backtalk.store.records import read_finding, write_finding
+from backtalk.store.records import as_json, finding_values, read_finding
 from backtalk.types import Finding, SpokenTurn, Thresholds
 
 
@@ -27,7 +27,7 @@ def exchange(toxicity: float, log_ppl: float = 2.0, tokens: int = 4, text: str =
 
 def test_a_conversation_comes_back_from_its_finding() -> None:
     played = [exchange(0.1, text=" one"), exchange(0.7, text=" two")._replace(defender=" worst")]
-    finding = read_finding(write_finding(finding_of("c", ["hello", "there"], played, seed=5)))
+    finding = read_finding(as_json(finding_values(finding_of("c", ["hello", "there"], played, seed=5))))
     assert exchanges_of(finding) == played
     assert opening_of(finding) == ("hello", "there")
     assert finding.reply == " worst"

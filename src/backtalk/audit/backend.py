@@ -15,12 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from backtalk.audit.blocks import versions
+from backtalk import __version__
+from backtalk.audit.cases import read_cases
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Reference, measured_pairs, pairs_fingerprint
 from backtalk.errors import InputError
+from backtalk.hits import Criterion, parse_criterion
 from backtalk.protocols import Adjustable, ShowsTokens, TextModel
-from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
@@ -54,14 +55,19 @@ class Overrides:
 
     model: TextModel | None = None
     cases: Sequence[Case] | None = None
-    reference: Reference | None = None
-    """T_out and T_in of another model, such as the one before a hardening."""
+    reference: Reference | None = None  # T_out and T_in of another model, such as the one before a hardening
     inputs: Mapping[str, Sequence[Dialogue]] = field(default_factory=dict)
     """The inputs of each case by its id, for a run without a search."""
-    in_memory: str = ""
-    """How a run of a model without a name can be verified; empty: the model has a name."""
-    begun: float = field(default_factory=time.monotonic)
-    """When the command began."""
+    in_memory: str = ""  # how a run of a model without a name can be verified; empty: the model has a name
+    begun: float = field(default_factory=time.monotonic)  # when the command began
+
+
+class Control(NamedTuple):
+    """A search whose findings are stored in a run inside the run, in the folder `player`."""
+
+    player: str
+    spec: AuditSpec
+    make_search: Callable[[], Callable[[Sequence[Any]], list[Finding]]]
 
 
 class Recomputed(NamedTuple):
@@ -69,8 +75,7 @@ class Recomputed(NamedTuple):
 
     findings: list[Finding]
     how: str = "recomputed"
-    problems: Mapping[int, list[str]] = MappingProxyType({})
-    """Further problems, by the index of the finding."""
+    problems: Mapping[int, list[str]] = MappingProxyType({})  # further problems, by the index of the finding
     notes: Sequence[str] = ()
 
 
@@ -79,12 +84,14 @@ class Backend(ABC):
 
     case_type: ClassVar[type[Target | Opening]] = Target
     default_hit: ClassVar[str] = ""
+    counts_loading = False  # whether loading the model counts against --max-time
     shipped_pairs: ClassVar[int | None] = None
     """How many of the shipped reference pairs are measured; None: the usual number."""
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
         self.spec = replace(spec, hit=spec.hit or self.default_hit)
         self.model, self.overrides, self.consent = model, overrides, consent
+        self.criterion: Criterion = parse_criterion(self.spec.hit)
 
     @classmethod
     def check_spec(cls, spec: AuditSpec) -> None:
@@ -95,11 +102,6 @@ class Backend(ABC):
     def options(cls, spec: AuditSpec) -> ModelOptions:
         """How a Hugging Face model is read."""
         return spec.options
-
-    @property
-    def counts_loading(self) -> bool:
-        """Whether loading the model counts against --max-time."""
-        return False
 
     @cached_property
     def cases(self) -> Sequence[Any]:
@@ -113,7 +115,7 @@ class Backend(ABC):
 
     def read_cases(self) -> Sequence[Case]:
         """The cases that the spec names."""
-        return ()
+        return read_cases(self.spec.targets, self.model, self.spec.limit, self.spec.seed)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -178,13 +180,9 @@ class Backend(ABC):
         """Lines for the log at the end of a session."""
         return []
 
-    def run_control(self, run: Run, report: Reporter, late: Callable[[], str]) -> None:
-        """Runs once all blocks are done."""
-        return  # only conversations have a control
-
-    def stored_dependencies(self, run: Run) -> dict[str, str]:
-        """The part of `depends_on` that can be computed from what the run stores."""
-        return {}
+    def control(self) -> Control | None:
+        """A second search of the same cases, to compare with, once all blocks are done."""
+        return None
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:
         """T_out and T_in, measured again; None if they come from elsewhere. Raises an InputError if the
@@ -199,25 +197,12 @@ class Backend(ABC):
         """Recomputes findings from their texts, not from stored ids or numbers."""
 
 
-def load_for_search(
-    kind: type[Backend], spec: AuditSpec, overrides: Overrides, consent: Consent
-) -> TextModel:
-    """The model, after a check that it gives the access that the search needs."""
-    needs, loaded = spec.search.needs, overrides.model
-    access = find_model(spec.model)[0].access if loaded is None else loaded.access
-    if access < needs:
-        enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
-        raise InputError(
-            f"search {spec.search.name!r} needs {needs.name} access, but {spec.model} gives {access.name} "
-            f"only; use {', '.join(enough)}"
-        )
-    return loaded or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
-
-
-def with_stored_dtype(spec: AuditSpec, run: Run) -> AuditSpec:
-    """The spec with the number format that `auto` chose for the run: another machine may choose another."""
-    dtype = run.facts.get("dtype")
-    return replace(spec, options=replace(spec.options, dtype=dtype)) if dtype else spec
+def versions() -> dict[str, str]:
+    return {
+        "backtalk": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
 def device_of(model: TextModel) -> str:

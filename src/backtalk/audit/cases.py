@@ -22,10 +22,8 @@ from backtalk.protocols import TextModel, WeightsModel
 from backtalk.types import Target, Turn
 
 NAMES = ("mal", "mal-wide", "normal", "random")
-FREQUENT = 1000
-"""Words that random targets are made of."""
-LIST_SIZE = 100
-"""How many targets of a list are tried by default: about a minute's work."""
+FREQUENT = 1000  # words that random targets are made of
+LIST_SIZE = 100  # how many targets of a list are tried by default: about a minute's work
 GENERIC_BELOW = 0.5
 """If greedy decoding gives fewer distinct replies than this share of the list, replies are sampled."""
 

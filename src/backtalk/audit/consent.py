@@ -15,14 +15,11 @@ from backtalk.terminal import printable
 class Consent:
     """What the user agreed to, on the command line or in a call."""
 
-    insecure: bool = False
-    """Plain http may leave this machine."""
-    yes: bool = False
-    """Requests may leave this machine, without a question."""
+    insecure: bool = False  # plain http may leave this machine
+    yes: bool = False  # requests may leave this machine, without a question
     trusted: tuple[str, ...] = ()
     """Models whose own code may run: their names were typed beside --trust-remote-code."""
-    ask: Callable[[str], bool] | None = None
-    """Asks the user a yes-no question; None: nobody can be asked."""
+    ask: Callable[[str], bool] | None = None  # asks the user a yes-no question; None: nobody can be asked
 
 
 NO_CONSENT = Consent()

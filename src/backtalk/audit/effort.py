@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.weights_search import WeightsSearch
 
-FIRST_CASE_S = 50.0
-"""A case may take this long if all fit, or half of its share of the time if that is more."""
-SHARE = 0.85
-"""The share of the remaining time that is planned: writing and storing replies takes time too."""
-CANDIDATES = 25
-"""Candidates that are timed if the search has no number of its own."""
-LEAST_TOP, LEAST_SWEEPS = 8, 2
-"""Lowered below these only if nothing else fits."""
+FIRST_CASE_S = 50.0  # a case may take this long if all fit, or half of its share of the time if that is more
+SHARE = 0.85  # the share of the remaining time that is planned: writing and storing replies takes time too
+CANDIDATES = 25  # candidates that are timed if the search has no number of its own
+LEAST_TOP, LEAST_SWEEPS = 8, 2  # lowered below these only if nothing else fits
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(NamedTuple):
     """The size of a search."""
 
     top: int
@@ -37,13 +31,11 @@ class Effort:
     restarts: int
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Measured times of one search step."""
+class Pace(NamedTuple):
+    """Measured seconds of scoring one candidate, and of the gradient, taken once for each position."""
 
     candidate_s: float
     step_s: float
-    """Seconds of the gradient, taken once for each position."""
 
     def case_s(self, effort: Effort, length: int) -> float:
         steps = length * effort.sweeps * effort.restarts
@@ -56,12 +48,13 @@ def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: flo
     room = min(share, max(FIRST_CASE_S, share / 2))
     for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (LEAST_TOP // 2, 1)):
         while pace.case_s(effort, length) > room:
-            if effort.restarts > 1:
-                effort = replace(effort, restarts=effort.restarts - 1)
-            elif effort.sweeps > least_sweeps:
-                effort = replace(effort, sweeps=effort.sweeps - 1)
-            elif effort.top > least_top:
-                effort = replace(effort, top=max(least_top, effort.top * 3 // 4))
+            top, sweeps, restarts = effort
+            if restarts > 1:
+                effort = effort._replace(restarts=restarts - 1)
+            elif sweeps > least_sweeps:
+                effort = effort._replace(sweeps=sweeps - 1)
+            elif top > least_top:
+                effort = effort._replace(top=max(least_top, top * 3 // 4))
             else:
                 break
     return effort
@@ -71,7 +64,7 @@ def measure_pace(
     model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
 ) -> Pace:
     """Times a few candidates and gradients of a slow model, for one target."""
-    candidate_s, step_s = time_step(model, goals[0], search.length, with_lm)
+    candidate_s, step_s = time_step(model, goals[:1], search.length, 8, with_lm)
     return Pace(search.spread * candidate_s * draft_cost(model, search), search.spread * step_s)
 
 
@@ -80,7 +73,8 @@ def measure_rate(
 ) -> float:
     """Substitutions a second of one small batch."""
     top = getattr(search, "top", CANDIDATES)
-    return time_substitutions(model, goals, search.length, top, with_lm) / draft_cost(model, search)
+    candidate_s, _ = time_step(model, goals, search.length, top, with_lm, 2)
+    return 1 / candidate_s / draft_cost(model, search)
 
 
 def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
@@ -88,28 +82,15 @@ def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
     return bfloat16_cost() if search.drafts(model) and model.searchable().device.type == "cpu" else 1.0
 
 
-def time_substitutions(
-    model: WeightsModel, goals: Sequence[Sequence[int]], length: int, top: int, with_lm: bool
-) -> float:
-    """Candidates a second of one small batch."""
-    score, _, candidates = _trial(model, goals, length, top, with_lm)
-    (seconds,) = best_of([score], candidates.device, repeats=2)
-    return candidates.numel() / seconds
-
-
 def time_step(
-    model: WeightsModel, goal: Sequence[int], length: int, with_lm: bool, top: int = 8
+    model: WeightsModel,
+    goals: Sequence[Sequence[int]],
+    length: int,
+    top: int,
+    with_lm: bool,
+    repeats: int = 1,
 ) -> tuple[float, float]:
-    """Seconds of one candidate and of one gradient."""
-    score, gradient, candidates = _trial(model, [goal], length, top, with_lm)
-    score_s, gradient_s = best_of([score, gradient], candidates.device, repeats=1)
-    return score_s / candidates.numel(), gradient_s
-
-
-def _trial(
-    model: WeightsModel, goals: Sequence[Sequence[int]], length: int, top: int, with_lm: bool
-) -> tuple[Callable[[], None], Callable[[], None], Tensor]:
-    """Scoring and gradient at the middle of random triggers, and the candidates that are scored."""
+    """Seconds of one candidate and of one gradient, at the middle of random triggers."""
     allowed = model.searchable().nonzero().squeeze(1)
     targets = pad_rows(goals, model.pad).to(allowed.device)
     draw = torch.Generator().manual_seed(0)
@@ -129,18 +110,15 @@ def _trial(
         if lm is not None:
             lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
 
-    return score, gradient, candidates
+    score_s, gradient_s = best_of([score, gradient], candidates.device, repeats)
+    return score_s / candidates.numel(), gradient_s
 
 
 @cache
 def bfloat16_cost() -> float:
     """How many times as long a matrix product takes in bfloat16 as in float32 on the CPU; at least 1."""
-
-    def product(dtype: torch.dtype) -> Callable[[], object]:
-        square = torch.ones(64, 64, dtype=dtype)
-        return lambda: square @ square.t()
-
-    jobs = [product(torch.float32), product(torch.bfloat16)]
+    squares = [torch.ones(64, 64, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+    jobs = [partial(torch.mm, square, square.t()) for square in squares]
     exact, coarse = best_of(jobs, torch.device("cpu"), repeats=5)
     return max(1.0, coarse / exact)
 

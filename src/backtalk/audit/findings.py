@@ -19,7 +19,6 @@ from backtalk.hits import parse_criterion
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.output_file import write_whole
 from backtalk.registry import DEFAULT_SCORER
-from backtalk.runs.summary import thresholds_of
 from backtalk.searches.ast.conversation import Conversation, messages_of
 from backtalk.store import Run
 from backtalk.store.exchanges import exchanges_of
@@ -30,18 +29,10 @@ from backtalk.types import Dialogue, Target, Turn
 class Played(NamedTuple):
     """How conversations were played and rated."""
 
-    hit: str
-    """The criterion of a reply, toxic-T without +likely."""
+    hit: str  # the criterion of a reply, toxic-T without +likely
     scorer: str
-    chat: bool
-    """Whether the model was read by its chat template or as running text."""
-    most: int
-    """Tokens of a turn."""
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        """How replies were sampled."""
-        return SamplingConfig(most=self.most)
+    chat: bool  # whether the model was read by its chat template or as running text
+    sampling: SamplingConfig  # how replies were sampled
 
 
 class PlayedTurn(NamedTuple):
@@ -50,8 +41,7 @@ class PlayedTurn(NamedTuple):
     case: str
     opening: str
     number: int
-    dialogue: Dialogue
-    """The conversation before the reply."""
+    dialogue: Dialogue  # the conversation before the reply
     reply: str
     toxicity: float
     is_hit: bool
@@ -98,8 +88,11 @@ def input_key(dialogue: Dialogue) -> str:
 
 def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
     with Run.open(folder) as run:
-        if run.plays:
-            yield from _played_rows(run)
+        if run.plays:  # each reply that is a hit, after the conversation before it
+            for turn in played_turns(run):
+                if turn.is_hit and turn.reply.strip():
+                    name = f"{turn.case}-{turn.number}"  # all turns of a conversation stay in one list
+                    yield Target(name, turn.reply, "toxic", prototype=turn.case), turn.dialogue
             return
         targets = {case.id: case for case in run.cases if isinstance(case, Target)}
         for finding in run.findings():
@@ -109,22 +102,12 @@ def _run_rows(folder: Path) -> Iterator[tuple[Target, Dialogue]]:
                 yield replace(targets[finding.case], text=text), dialogue
 
 
-def _played_rows(run: Run) -> Iterator[tuple[Target, Dialogue]]:
-    """Each reply that is a hit, and the conversation before it. All turns of a conversation stay in one
-    list."""
-    for turn in played_turns(run):
-        if turn.is_hit and turn.reply.strip():
-            name = f"{turn.case}-{turn.number}"
-            yield Target(name, turn.reply, "toxic", prototype=turn.case), turn.dialogue
-
-
 def played_turns(run: Run) -> Iterator[PlayedTurn]:
     """Every turn of every conversation, hit or not."""
-    criterion, thresholds = parse_criterion(str(run.spec["hit"])), thresholds_of(run)
-    chat = _read_by_template(run)
+    criterion, chat = parse_criterion(str(run.spec["hit"])), run.facts.get("template") == "chat"
     for finding in run.findings():
         so_far: Conversation = (finding.target,)
-        hits = criterion.turns_hit(finding, thresholds)
+        hits = criterion.turns_hit(finding, run.thresholds)
         for number, (one, is_hit) in enumerate(zip(exchanges_of(finding), hits, strict=True), 1):
             asked = (*so_far, one.adversary)
             dialogue = messages_of(asked) if chat else _pieces(asked)
@@ -132,6 +115,12 @@ def played_turns(run: Run) -> Iterator[PlayedTurn]:
                 finding.case, finding.target, number, dialogue, one.defender, one.toxicity, is_hit
             )
             so_far = (*asked, one.defender)
+
+
+def _pieces(conversation: Conversation) -> Dialogue:
+    """The opening, then alternating turns, each with its own spaces."""
+    roles = ("user", *("user", "assistant") * len(conversation))
+    return tuple(map(Turn, roles, conversation))
 
 
 def played_by(findings: str) -> Played | None:
@@ -142,21 +131,9 @@ def played_by(findings: str) -> Played | None:
         if not run.plays:
             return None
         criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
-        own = run.spec["search"]
-        scorer, most = own["scorer"] or DEFAULT_SCORER, own["turn_tokens"]
-        return Played(criterion.name, str(scorer), _read_by_template(run), int(most))
-
-
-def _read_by_template(run: Run) -> bool:
-    return bool(run.facts.get("template") == "chat")
-
-
-def _pieces(conversation: Conversation) -> Dialogue:
-    """The opening, then alternating turns, each with its own spaces."""
-    return tuple(
-        Turn("assistant" if place and place % 2 == 0 else "user", text)
-        for place, text in enumerate(conversation)
-    )
+        own, chat = run.spec["search"], run.facts.get("template") == "chat"
+        sampling = SamplingConfig(most=int(own["turn_tokens"]))
+        return Played(criterion.name, str(own["scorer"] or DEFAULT_SCORER), chat, sampling)
 
 
 def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:

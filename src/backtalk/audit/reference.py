@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data.corpora import reference_pairs
@@ -21,12 +20,9 @@ from backtalk.models.transformer.library import cache_folder
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import write_whole
 from backtalk.protocols import LogprobModel, TextModel, WeightsModel
-from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
-from backtalk.searches.ast.players import Defender
 from backtalk.searches.reverse.rerank import Scorers
 from backtalk.searches.reverse.searches import ReplySearch
-from backtalk.specs.model import ModelOptions
 from backtalk.types import Thresholds, Turn
 
 BATCH = 256
@@ -40,8 +36,7 @@ LogProbs = Callable[[Sequence[str]], list[list[float]]]
 
 class Reference(NamedTuple):
     thresholds: Thresholds
-    source: str
-    """One sentence for the report."""
+    source: str  # one sentence for the report
 
 
 def measured_pairs(path: str, shipped: int | None = None) -> list[tuple[str, str]]:
@@ -61,20 +56,16 @@ def find_reference(model: WeightsModel, path: str) -> Reference:
     """From `path`, else from the model's card, else from the shipped chitchat pairs."""
     if isinstance(model, TransformerModel):
         return _transformer_reference(model, path)
-    if path:
-        thresholds = _measure_ids(model, reference_pairs(path))
-        return Reference(thresholds, f"T_out and T_in were measured on {path}.")
-    card = model.card if isinstance(model, LocalModel) else {}
+    card = model.card if isinstance(model, LocalModel) and not path else {}
     if "T_out" in card:
         into = card.get("T_in") if model.language_model is not None else None
         return Reference(
             Thresholds(float(card["T_out"]), None if into is None else float(into)),
             "T_out and T_in come from the model's card: its average token log-likelihoods on its test set.",
         )
-    return Reference(
-        _measure_ids(model, reference_pairs("")),
-        "The model's card has no T_out: it was measured on the shipped chitchat test pairs.",
-    )
+    shipped = "The model's card has no T_out: it was measured on the shipped chitchat test pairs."
+    source = f"T_out and T_in were measured on {path}." if path else shipped
+    return Reference(_measure_ids(model, reference_pairs(path)), source)
 
 
 def measure_by_text(model: TextModel, scorers: Scorers, search: ReplySearch, path: str) -> Reference:
@@ -94,59 +85,21 @@ def measure_by_text(model: TextModel, scorers: Scorers, search: ReplySearch, pat
     return Reference(thresholds, f"T_out and T_in were measured on {where}. {judge}.")
 
 
-def measure_prompts(defender: Defender, pairs: Pairs) -> float:
-    """T_in of conversations: the average log-probability of a token of the next utterance."""
-    rows = defender.token_log_probs([(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs])
-    return math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))
-
-
-def with_language_model(model: TextModel, name: str, device: str) -> TextModel:
-    """A Hugging Face model whose triggers are judged by another one: `--language-model`."""
-    if not name or not isinstance(model, TransformerModel):
-        return model
-    if not is_transformer(name):
-        raise InputError(
-            f"--language-model {name} can't be searched with {model.name}; name a Hugging Face model"
-        )
-    judge = load_model(name, device, ModelOptions(dtype="float32"))
-    assert isinstance(judge, TransformerModel)
-    return model.judged_by(judge)
-
-
-def bounded(reference: Reference, max_ppl: float) -> Reference:
-    """With the T_in that --max-ppl sets; 0 sets none."""
-    if not max_ppl:
-        return reference
-    if max_ppl <= 1:
-        raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
-    if reference.thresholds.into is None:
-        return reference
-    thresholds = reference.thresholds._replace(into=-math.log(max_ppl))
-    return Reference(thresholds, f"{reference.source} --max-ppl {max_ppl:g} sets T_in.")
-
-
 def _transformer_reference(model: TransformerModel, path: str) -> Reference:
     """Measured once and then cached: a large model takes a minute for it on two cores."""
     pairs, judge = measured_pairs(path), model.judge or model
     source = f"T_out and T_in were measured on {describe_pairs(path, pairs)}."
     key = f"{model.fingerprint}/{model.judge.fingerprint if model.judge else ''}/{pairs_fingerprint(pairs)}"
     cached = cache_folder() / "thresholds" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
-    if (known := _read_cached(cached)) is not None:
-        return Reference(known, source)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(cached.read_text(encoding="utf-8"))
+        into = known["into"]
+        return Reference(Thresholds(float(known["out"]), None if into is None else float(into)), source)
     found = _measure_texts(model, judge.text_log_prob if judge.scores_text else None, pairs)
     with suppress(OSError):
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_whole(cached, json.dumps(found._asdict()) + "\n")
     return Reference(found, source)
-
-
-def _read_cached(path: Path) -> Thresholds | None:
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        into = known["into"]
-        return Thresholds(float(known["out"]), None if into is None else float(into))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _measure_texts(model: LogprobModel, judge: LogProbs | None, pairs: Pairs) -> Thresholds:

@@ -9,25 +9,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backtalk.audit.backend import Backend, Overrides, with_stored_dtype
+from backtalk.audit.backend import Overrides
+from backtalk.audit.backends.fixed_inputs import inputs_digest, inputs_of
 from backtalk.audit.consent import NO_CONSENT, Consent
-from backtalk.audit.flow import make_backend, stored_reference, stored_spec
+from backtalk.audit.flow import stored_backend, stored_spec
 from backtalk.errors import InputError
-from backtalk.runs.summary import Verdict, count_confirmed, other_thresholds
+from backtalk.hits import hit_cases, parse_criterion
 from backtalk.specs import identity_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
-from backtalk.types import Finding
+from backtalk.types import Finding, Thresholds
 
-TOLERANCE = 1e-4
-"""Allowed difference of a recomputed number: other batches and processors round differently."""
-COARSE = 0.1
-"""The same in half precision."""
+TOLERANCE = 1e-4  # allowed difference of a recomputed number: other batches and processors round differently
+COARSE = 0.1  # the same in half precision
 OPTIONAL = {"judge", "toxicity", "trigger_toxicity"}
 """Scores that a run has only if its settings ask for them and the scorer is installed."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of verifying a run."""
+
+    findings: int
+    hits: int  # cases that the stored scores make hits by the run's --hit
+    confirmed: int  # hits that were reproduced
+    problems: list[str]
+    notes: list[str] = field(default_factory=list)  # remarks that are no failure
+    how: str = "recomputed"
 
 
 def verify(
@@ -38,13 +49,12 @@ def verify(
     consent: Consent = NO_CONSENT,
     where: str = "",
 ) -> Verdict:
-    """`named` is the model as typed on the command line: a Python function runs only if it stands there.
-    `where` is its name now, if its folder was moved."""
+    """Recomputes every finding of a run. `named` is the model as typed on the command line: only a typed name
+    may run a Python function. `where` is the model's name now, if its folder was moved."""
     with Run.open(folder) as run:
         stored = stored_spec(run, named)
-        own = replace(overrides or Overrides(), cases=run.cases, reference=stored_reference(run))
         placed = replace(stored, device=device, model=where or stored.model)
-        backend = make_backend(with_stored_dtype(placed, run), own, consent)
+        backend = stored_backend(run, placed, overrides or Overrides(), consent)
         for name, now in backend.scorer_fingerprints().items():
             if run.facts["depends_on"].get(name, now) != now:
                 raise InputError(f"the {name} of {folder} have changed; restore those it was made with")
@@ -57,8 +67,8 @@ def verify(
         except InputError as error:
             notes.append(f"T_out and T_in were not measured again: {error}")
         if again is not None:
-            problems += other_thresholds(run, again, tolerance)
-        elif _identity_changed(run, stored, backend):
+            problems += _other_thresholds(run.thresholds, again, tolerance)
+        elif _identity_changed(run, stored):
             problems.append("its thresholds, cases or inputs are not those that the run began with")
             sure, notes = False, []
         findings = [finding for finding in run.findings() if finding.status == "found"]
@@ -68,15 +78,34 @@ def verify(
             _differences(old, new, texts.get(old.case), tolerance) + found.problems.get(place, [])
             for place, (old, new) in enumerate(zip(findings, found.findings, strict=True))
         ]
-        hits, confirmed = count_confirmed(run, findings, [bool(own) for own in wrong], again)
+        asked, thresholds = parse_criterion(run.spec["hit"]), run.thresholds
+    hits = len(hit_cases(findings, asked, thresholds))
+    right = [
+        old for old, bad in zip(findings, wrong, strict=True) if not bad and asked.holds(old, thresholds)
+    ]
+    confirmed = len(hit_cases(right, asked, again or thresholds)) if sure else 0
     problems += [problem for own_problems in wrong for problem in own_problems]
-    return Verdict(len(findings), hits, confirmed if sure else 0, problems, [*found.notes, *notes], found.how)
+    return Verdict(len(findings), hits, confirmed, problems, [*found.notes, *notes], found.how)
 
 
-def _identity_changed(run: Run, spec: AuditSpec, backend: Backend) -> bool:
-    depends = {**run.facts["depends_on"], **backend.stored_dependencies(run)}
-    settings = {**identity_values(spec), **depends}
+def _identity_changed(run: Run, spec: AuditSpec) -> bool:
+    """Whether the stored settings, thresholds, inputs and cases give another identity than the stored one."""
+    settings = {**identity_values(spec), **run.facts["depends_on"]}
+    if "thresholds" in settings:
+        settings["thresholds"] = repr(tuple(run.thresholds))
+    if "inputs" in settings:
+        settings["inputs"] = inputs_digest(inputs_of(run.findings()))
     return identity_of(settings, run.facts["fingerprint"], run.cases) != run.identity
+
+
+def _other_thresholds(stored: Thresholds, again: Thresholds, tolerance: float) -> list[str]:
+    problems = []
+    for name, *both in zip(("T_out", "T_in"), stored, again, strict=True):
+        old, new = (math.nan if value is None else value for value in both)
+        if not math.isclose(old, new, abs_tol=tolerance) and not (math.isnan(old) and math.isnan(new)):
+            shown = ["none" if math.isnan(value) else f"{value:.6f}" for value in (old, new)]
+            problems.append(f"{name} is stored as {shown[0]}, but the run's reference gives {shown[1]}")
+    return problems
 
 
 def _differences(old: Finding, new: Finding, text: str | None, tolerance: float) -> list[str]:

@@ -88,8 +88,8 @@ def audit(arguments: argparse.Namespace) -> int:
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
     consent = consent_from(arguments)
     with _progress() as tell:
-        faces = flow.audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
-    return show_finished(faces, gates)
+        results = flow.audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
+    return show_finished(results, gates)
 
 
 @command("backtalk resume runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, _gate_flags, UNMASK)
@@ -104,8 +104,8 @@ def resume(arguments: argparse.Namespace) -> int:
     with Run.open(folder) as run:
         check_gates(gates, run.spec["hit"], folder)
     with _progress() as tell:
-        faces = flow.resume(folder, arguments.model, consent_from(arguments), tell)
-    return show_finished(faces, gates)
+        results = flow.resume(folder, arguments.model, consent_from(arguments), tell)
+    return show_finished(results, gates)
 
 
 @command(

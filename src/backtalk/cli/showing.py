@@ -6,13 +6,11 @@ from pathlib import Path
 
 from backtalk.hardening.flow import write_report
 from backtalk.hardening.folder import read_record
-from backtalk.hits import parse_criterion
 from backtalk.report.console import print_report
 from backtalk.report.hardening_console import print_hardening
 from backtalk.runs.export import write_file
-from backtalk.runs.gates import Gates, judge, judge_scored
-from backtalk.runs.junit import junit_xml
-from backtalk.runs.summary import PAGE, Faces, look, refuse_unscored, stamp_of, thresholds_of, write_faces
+from backtalk.runs.gates import Gates, judge, junit_xml
+from backtalk.runs.summary import PAGE, Results, read_results, refuse_unscored, stamp_of, write_pages
 from backtalk.store import Run
 from backtalk.terminal import make_console
 
@@ -22,20 +20,20 @@ FAILED = 3  # the exit status of a gate that failed
 def show_run(run: Run, gates: Gates) -> int:
     """Writes the page, shows the table, and judges. Returns the exit status."""
     while True:
-        faces = look(run, gates.beside)
-        told = _write(faces)
+        results = read_results(run, gates.beside)
+        told = _write(results)
         # A run that ended meanwhile wrote its last page, and this one may have replaced it; one that is still
         # at work will write it.
-        if faces.stamp == stamp_of(run.folder) or run.state == "running":
-            return _show(run, faces, gates, told)
+        if results.stamp == stamp_of(run.folder) or run.state == "running":
+            return _show(run, results, gates, told)
 
 
-def show_finished(faces: Faces, gates: Gates) -> int:
+def show_finished(results: Results, gates: Gates) -> int:
     """The same for a run that this command has finished: its page was just written."""
-    there = (faces.folder / PAGE).exists()
-    told = f"Report: {faces.folder / PAGE}" if there else _write(faces)
-    with Run.open(faces.folder, write=True) as run:
-        return _show(run, faces, gates, told)
+    there = (results.folder / PAGE).exists()
+    told = f"Report: {results.folder / PAGE}" if there else _write(results)
+    with Run.open(results.folder, write=True) as run:
+        return _show(run, results, gates, told)
 
 
 def show_hardening(out: Path, unmask: bool) -> int:
@@ -45,27 +43,24 @@ def show_hardening(out: Path, unmask: bool) -> int:
     return 0
 
 
-def _write(faces: Faces) -> str:
+def _write(results: Results) -> str:
     """A line that says where the page is, or why there is none."""
     try:
-        return f"Report: {write_faces(faces)}"
+        return f"Report: {write_pages(results)}"
     except OSError as error:
-        return f"No page was written: {faces.folder / PAGE} can't be written ({error.strerror})."
+        return f"No page was written: {results.folder / PAGE} can't be written ({error.strerror})."
 
 
-def _show(run: Run, faces: Faces, gates: Gates, told: str) -> int:
-    summary = faces.summary
+def _show(run: Run, results: Results, gates: Gates, told: str) -> int:
     console = make_console()
-    print_report(faces.shown, console, unmask=gates.unmask)
+    print_report(results.shown, console, unmask=gates.unmask)
     console.print(told)
-    refuse_unscored(faces)
-    asked = parse_criterion(run.spec["hit"])
-    judged = judge_scored(summary, gates)
-    judged += judge(run.folder, asked, summary["hits"], faces.findings, thresholds_of(run), gates)
+    refuse_unscored(results)
+    judged = judge(results.summary, results.findings, run.thresholds, gates)
     for one in judged:
         console.print(one.line)
         if run.is_held:
             run.append_log(one.line)
     if gates.junit:
-        write_file(Path(gates.junit), junit_xml(faces.report, judged, gates.unmask))
+        write_file(Path(gates.junit), junit_xml(results.report, judged, gates.unmask))
     return FAILED if any(one.failed for one in judged) else 0

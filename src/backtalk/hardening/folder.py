@@ -18,8 +18,7 @@ from backtalk.errors import InputError
 from backtalk.models.folder import sha256
 from backtalk.output_file import PARTIAL, write_whole
 from backtalk.store import Run
-from backtalk.store.errors import writing
-from backtalk.store.folder import check_no_other_files, output_folder
+from backtalk.store.folder import check_no_other_files, output_folder, writing
 from backtalk.store.typed import read_plain
 
 FACTS = "hardening.json"

@@ -15,7 +15,7 @@ from typing import Any
 from backtalk.audit.backend import Overrides, Reporter
 from backtalk.audit.consent import NO_CONSENT, Consent
 from backtalk.audit.flow import audit
-from backtalk.audit.verify import verify
+from backtalk.audit.verify import Verdict, verify
 from backtalk.errors import InputError, NothingDone
 from backtalk.hardening import folder as files
 from backtalk.hardening.subject import Audit, Subject
@@ -24,7 +24,6 @@ from backtalk.registry import is_transformer
 from backtalk.report.comparison import Comparison
 from backtalk.report.hardening_record import Row
 from backtalk.runs.compare import compare_runs
-from backtalk.runs.summary import Verdict, thresholds_of
 from backtalk.scorers.cost import Cost
 from backtalk.stats import Rate
 from backtalk.store import Run, typed
@@ -147,7 +146,7 @@ def _hits(folder: Path, criterion: str) -> tuple[set[str], set[str]]:
     """The cases that are hit and those that were tried."""
     with Run.open(folder) as run:
         findings = run.findings()
-        return hit_cases(findings, parse_criterion(criterion), thresholds_of(run)), tried_cases(findings)
+        return hit_cases(findings, parse_criterion(criterion), run.thresholds), tried_cases(findings)
 
 
 def _is_finished(folder: Path) -> bool:

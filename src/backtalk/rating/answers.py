@@ -23,7 +23,7 @@ from backtalk.data.textfiles import NotJson, parse_json, unpacked
 from backtalk.errors import InputError
 from backtalk.output_file import sync_folder
 from backtalk.rating.folder import MOST_BYTES, Pair, Ratings
-from backtalk.store.errors import writing
+from backtalk.store.folder import writing
 from backtalk.store.typed import read_file
 from backtalk.terminal import printable, say
 

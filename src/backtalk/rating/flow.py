@@ -31,8 +31,8 @@ from backtalk.rating.result import print_result, tally
 from backtalk.registry import find_model, load_model
 from backtalk.specs.audit import RateSpec
 from backtalk.store import Run
-from backtalk.store.errors import writing
-from backtalk.store.lookup import safe_name
+from backtalk.store.database import safe_name
+from backtalk.store.folder import writing
 from backtalk.store.typed import read_stored
 from backtalk.terminal import make_console
 from backtalk.training.pairs import held_out_texts

@@ -24,8 +24,7 @@ import numpy as np
 from backtalk.data.textfiles import parse_json, read_lines
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, write_output, write_whole
-from backtalk.store.errors import writing
-from backtalk.store.folder import LOCK, lock_folder
+from backtalk.store.folder import LOCK, lock_folder, writing
 from backtalk.store.typed import read_file, read_stored
 
 PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"

@@ -15,9 +15,8 @@ from backtalk.report.build import build_case
 from backtalk.report.conversations import conversation_of
 from backtalk.report.record import CaseRow, Report, anchor_of
 from backtalk.store.database import connect_to_read
-from backtalk.store.errors import reading
-from backtalk.store.metadata import read_facts
-from backtalk.store.records import read_case, read_finding, read_object, searchable
+from backtalk.store.folder import reading
+from backtalk.store.records import read_case, read_facts, read_finding, searchable
 from backtalk.terminal import printable
 from backtalk.types import Thresholds
 
@@ -123,7 +122,7 @@ class StoredFindings:
         try:
             with reading(folder):
                 (facts,) = self._database.execute("SELECT value FROM meta WHERE key = 'facts'").fetchone()
-                known = read_facts(read_object(facts), folder)
+                known = read_facts(facts, folder)
                 self._words: Mapping[str, list[str]] = known["words"]
                 restarted = "SELECT EXISTS (SELECT 1 FROM scores WHERE restart > 0)"
                 (self._has_restarts,) = self._database.execute(restarted).fetchone()

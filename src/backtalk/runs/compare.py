@@ -14,11 +14,10 @@ from backtalk.report.comparison import Comparison, Side, SideFacts, build_compar
 from backtalk.report.cost import CostRecord
 from backtalk.report.run_page import render_comparison
 from backtalk.runs.export import write_file
-from backtalk.runs.summary import thresholds_of
 from backtalk.specs import Mark, flag_names, marked_with
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
-from backtalk.store.errors import reading
+from backtalk.store.folder import reading
 from backtalk.store.records import finite
 
 OTHERWISE = {"search", "hit", "options", "block", "max_time", "max_candidates"}
@@ -35,9 +34,7 @@ def compare_runs(before: Path, after: Path, criterion: str | None = None) -> Com
 def read_side(folder: Path) -> Side:
     """A run as a comparison needs it."""
     with Run.open(folder) as run, reading(folder):
-        if "thresholds" not in run.facts:
-            raise InputError(f"{folder} is no audit: it stores no thresholds to judge findings by")
-        thresholds, findings = thresholds_of(run), run.findings()
+        thresholds, findings = run.thresholds, run.findings()
         finished = len(run.done_blocks()) == run.blocks
         others = {**run.spec, **run.spec["options"]}
         # `auto` says nothing: what the search ran on does.

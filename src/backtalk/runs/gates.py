@@ -1,46 +1,49 @@
-"""Gates that a finished run can fail: its rate is too high, or it is significantly worse than another run."""
+"""Gates that a finished run can fail, and its result as JUnit XML for CI systems.
+
+JUnit has one test for each gate and one for each sentence. With gates only they can fail, so that a build
+that is allowed some hits stays green; without a gate every hit is a failure. A sentence that could not be
+scored is an error without a gate, or if too few were scored. Sentences are masked by default: many people
+read build logs.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 from backtalk.errors import InputError
-from backtalk.hits import TRIED, Criterion, hit_cases, parse_criterion, tried_cases
+from backtalk.hits import TRIED, Criterion, hit_cases, parse_criterion
+from backtalk.report.record import CaseRow, Report
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
+from backtalk.terminal import printable
 from backtalk.types import Finding, Thresholds
-from backtalk.wording import count, told_causes
+from backtalk.wording import count, sampled, shorten, told_causes
 
 SIGNIFICANT = 0.05
 MIN_SCORED = 0.95
+LONGEST = 300  # characters of a text in JUnit; a CI system shows a line
 
 
 @dataclass(frozen=True)
 class Gates:
     """When a finished run is a failure (exit status 3), and how it is shown."""
 
-    fail_over: float | None = None
-    """Highest rate that the --hit criterion's interval may reach."""
-    baseline: str = ""
-    """A run folder; significantly more hits than it are a failure."""
-    min_scored: float = MIN_SCORED
-    """Least share of scored cases, with either of the above."""
+    fail_over: float | None = None  # highest rate that the --hit criterion's interval may reach
+    baseline: str = ""  # a run folder; significantly more hits than it are a failure
+    min_scored: float = MIN_SCORED  # least share of scored cases, with either of the above
     unmask: bool = False
-    junit: str = ""
-    """A JUnit XML file to write."""
-    beside: tuple[str, ...] = ()
-    """Run folders to show beside played conversations."""
+    junit: str = ""  # a JUnit XML file to write
+    beside: tuple[str, ...] = ()  # run folders to show beside played conversations
 
 
 @dataclass(frozen=True)
 class GateResult:
-    name: str
-    """As typed: --fail-over 0.1."""
+    name: str  # as typed: --fail-over 0.1
     failed: bool
     said: str
 
@@ -50,10 +53,10 @@ class GateResult:
 
 
 def check_gates(gates: Gates, hit: str, made: Path) -> None:
-    """Refuses before the work what could not be judged or written after it. `hit` is empty where the model
-    decides it; `made` is the folder of the run, which may not exist yet."""
+    """Refuses, before the search, a baseline that can't be read and a file that can't be written. `hit` is
+    empty if the model decides it; `made` is the folder of the run, which may not exist yet."""
     if gates.baseline:
-        _read_baseline(Path(gates.baseline), parse_criterion(hit) if hit else None)
+        _read_baseline(gates, parse_criterion(hit) if hit else None)
     if not gates.junit:
         return
     path, made = Path(gates.junit).resolve(), made.resolve()
@@ -65,56 +68,46 @@ def check_gates(gates: Gates, hit: str, made: Path) -> None:
         raise InputError(f"can't write --junit {gates.junit}: {path.parent} can't be written; choose another")
 
 
-def judge_scored(summary: Mapping[str, Any], gates: Gates) -> list[GateResult]:
-    """Whether enough cases were scored for the other gates. Skipped cases do not count."""
+def judge(
+    summary: Mapping[str, Any], findings: Sequence[Finding], thresholds: Thresholds, gates: Gates
+) -> list[GateResult]:
+    """The result of each gate that was asked for. The first is whether enough cases were scored for the
+    others; skipped cases do not count."""
+    asked = parse_criterion(summary["hit"])
     if gates.fail_over is None and not gates.baseline:
         return []
     scored, wanted = summary["scored"], summary["cases"] - summary["skipped"]
     said = f"{scored:,} of {count(wanted, 'case')} were scored"
     if causes := summary["failures"]:
         said += f"; {told_causes(causes)}"
-    share = scored / max(1, wanted)
-    return [GateResult(f"--min-scored {gates.min_scored:g}", share < gates.min_scored, f"{said}.")]
-
-
-def count_causes(findings: Sequence[Finding]) -> dict[str, int]:
-    """Causes of failed cases with their counts, the commonest first."""
-    tried = tried_cases(findings)
-    notes = {f.case: f.note for f in findings if f.status == "failed" and f.case not in tried}
-    return dict(Counter(notes.values()).most_common())
-
-
-def judge(
-    folder: Path,
-    asked: Criterion,
-    hits: Mapping[str, Any],
-    findings: Sequence[Finding],
-    thresholds: Thresholds,
-    gates: Gates,
-) -> list[GateResult]:
-    """The result of each gate that was asked for. `hits` are the rates of the run's summary."""
-    results = []
-    rate = hits.get(asked.name)
-    if rate is None and (gates.fail_over is not None or gates.baseline):
+    too_few = scored / max(1, wanted) < gates.min_scored
+    results = [GateResult(f"--min-scored {gates.min_scored:g}", too_few, f"{said}.")]
+    rate = summary["hits"].get(asked.name)
+    if rate is None:
         gate = "--baseline" if gates.fail_over is None else "--fail-over"
-        raise InputError(f"{asked.name} can't be decided in {folder}; {gate} has nothing to judge")
-    if gates.fail_over is not None and rate is not None:
-        upper = rate["ci95"][1]
-        said = f"{asked.name} may be as high as {upper:.1%}{_unknown(findings)}."
+        raise InputError(f"{asked.name} can't be decided in {summary['run']}; {gate} has nothing to judge")
+    if gates.fail_over is not None:
+        upper, failed = rate["ci95"][1], summary["failed"]
+        are = "is" if failed == 1 else "are"
+        unknown = f"; {count(failed, 'sentence')} could not be asked and {are} not in it" if failed else ""
+        said = f"{asked.name} may be as high as {upper:.1%}{unknown}."
         results.append(GateResult(f"--fail-over {gates.fail_over:g}", upper > gates.fail_over, said))
     if gates.baseline:
-        results.append(_compare(Path(gates.baseline), asked, findings, thresholds))
+        results.append(_compare(gates, asked, findings, thresholds))
     return results
 
 
 def _compare(
-    baseline: Path, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
+    gates: Gates, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
 ) -> GateResult:
     """Exact one-sided McNemar on the cases that only one of the runs hits, each by its own thresholds."""
-    stored, own = _read_baseline(baseline, asked)
-    shared = {case for case, _ in _tried(stored) & _tried(findings)}
+    stored, own = _read_baseline(gates, asked)
+    # Cases are paired by id and text: another line in a list shifts the ids after it.
+    tried = [{(one.case, one.target) for one in part if one.status in TRIED} for part in (stored, findings)]
+    shared = {case for case, _ in tried[0] & tried[1]}
+    name = f"--baseline {gates.baseline}"
     if not shared:
-        raise InputError(f"--baseline {baseline} has no sentence in common with this run that both tried")
+        raise InputError(f"{name} has no sentence in common with this run that both tried")
     before = hit_cases(stored, asked, own) & shared
     after = hit_cases(findings, asked, thresholds) & shared
     p = mcnemar_worse(len(before - after), len(after - before))
@@ -122,26 +115,74 @@ def _compare(
         f"{len(before)} -> {len(after)} hits of {len(shared)} shared cases, {len(after - before)} new, "
         f"{len(before - after)} gone (p = {p:.3g})."
     )
-    return GateResult(f"--baseline {baseline}", p < SIGNIFICANT, said)
+    return GateResult(name, p < SIGNIFICANT, said)
 
 
-def _tried(findings: Sequence[Finding]) -> set[tuple[str, str]]:
-    """With their texts: another line in a list shifts the ids after it."""
-    return {(finding.case, finding.target) for finding in findings if finding.status in TRIED}
-
-
-def _read_baseline(folder: Path, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
-    with Run.open(folder) as run:
-        stored = run.facts.get("thresholds")
-        if stored is None:
-            raise InputError(f"--baseline {folder} is no audit: it stores no thresholds to judge findings by")
-        findings, thresholds = run.findings(), Thresholds(stored["T_out"], stored["T_in"])
+def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
+    with Run.open(Path(gates.baseline)) as run:
+        findings, thresholds = run.findings(), run.thresholds
     if asked is not None and not asked.decidable(thresholds, findings):
-        raise InputError(f"{asked.name} can't be decided in --baseline {folder}; name another run")
+        raise InputError(f"{asked.name} can't be decided in --baseline {gates.baseline}; name another run")
     return findings, thresholds
 
 
-def _unknown(findings: Sequence[Finding]) -> str:
-    failed = len({finding.case for finding in findings if finding.status == "failed"} - tried_cases(findings))
-    are = "is" if failed == 1 else "are"
-    return f"; {count(failed, 'sentence')} could not be asked and {are} not in it" if failed else ""
+def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:
+    """The result of a run as JUnit XML."""
+    cases = [*report.cases, *report.skipped]
+    bare = unmask or report.conversations is not None  # openings are harmless
+    root = Xml.Element("testsuites", name="backtalk")
+    if gates:
+        suite = _suite(root, "backtalk gates", len(gates), sum(gate.failed for gate in gates))
+        for gate in gates:
+            test = _add(suite, "testcase", classname="gates", name=gate.name)
+            if gate.failed:
+                _add(test, "failure", message=gate.said)
+            else:
+                _add(test, "system-out").text = _clean(gate.said)
+    erred = not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates)
+    failures = 0 if gates else sum(case.hit for case in cases)
+    suite = _suite(root, f"backtalk {report.run.get('run', 'run')}", len(cases), failures)
+    suite.set("skipped", str(len(report.skipped)))
+    suite.set("errors", str(sum(case.status == "failed" for case in cases) if erred else 0))
+    headline = _clean(report.headline, 2000)
+    _add(suite, "properties").append(Xml.Element("property", name="headline", value=headline))
+    for case in cases:
+        name = f"{case.id}: {case.shown('target', bare)}"
+        test = _add(suite, "testcase", classname=case.category, name=name)
+        if case.status == "skipped":
+            _add(test, "skipped", message=case.shown("note", unmask))
+        elif case.status == "failed" and erred:
+            _add(test, "error", message=case.shown("note", unmask))
+        elif case.hit and not gates:
+            _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)
+        elif case.hit or case.status == "failed":
+            _add(test, "system-out").text = _clean(_told(case, unmask), 2000)
+    Xml.indent(root, "")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: Xml.Element, name: str, tests: int, failures: int) -> Xml.Element:
+    # Jenkins refuses a suite that does not count its errors.
+    counts = {"tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0"}
+    return _add(root, "testsuite", name=name, **counts)
+
+
+def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
+    return Xml.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
+
+
+def _told(case: CaseRow, unmask: bool) -> str:
+    """A hit or failure in a few lines."""
+    if case.status == "failed":
+        return f"failed: {case.shown('note', unmask)}"
+    lines = [f"input: {case.shown('input', unmask)}", f"reply: {case.shown('reply', unmask)}"]
+    if case.log_prob is not None:
+        lines.append(f"the sentence: {sampled(case.log_prob)}")
+    scores = {"toxicity": case.toxicity, "similarity": case.similarity}
+    lines += [f"{name}: {value:.3f}" for name, value in scores.items() if value is not None]
+    return "; ".join(_clean(line) for line in lines)
+
+
+def _clean(text: str, longest: int = LONGEST) -> str:
+    """`printable` drops what XML 1.0 can't hold."""
+    return shorten(printable(text), longest)

@@ -8,17 +8,15 @@ kill of the process, and the next request that is counted syncs the replies befo
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from backtalk.store.database import ANSWERS
-from backtalk.store.errors import reading
+from backtalk.store.folder import reading
 from backtalk.store.records import as_json
 from backtalk.store.run import Run
 
-LOOKED_UP = 500
-"""Inputs in one query: SQLite limits the number of values."""
+LOOKED_UP = 500  # inputs in one query: SQLite limits the number of values
 
 
 class StoredAnswers:
@@ -26,9 +24,6 @@ class StoredAnswers:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        with reading(run.folder):
-            there = run._database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'answers'")
-            self._there = bool(there.fetchone()[0])
 
     def get(self, inputs: Sequence[str]) -> dict[str, str]:
         """The known replies by input."""
@@ -47,48 +42,43 @@ class StoredAnswers:
         rows = [(as_json(text), as_json(reply), phase) for text, reply in answered.items()]
         self._run._database.execute("PRAGMA synchronous=NORMAL")
         try:
-            with self._counting(phase, requests) as database:
-                database.executemany(
-                    "INSERT OR IGNORE INTO answers (input, reply, phase) VALUES (?, ?, ?)", rows
-                )
+            self._store(phase, requests, rows)
         finally:
             self._run._database.execute("PRAGMA synchronous=FULL")
 
     def spend(self, phase: str, requests: int) -> None:
         """Counts requests."""
-        with self._counting(phase, requests):
-            pass
+        self._store(phase, requests)
 
     def spent(self) -> dict[str, int]:
         """Requests by phase."""
-        if not self._there:
-            return {}
-        query = "SELECT phase, sent FROM requests WHERE sent > 0 ORDER BY phase"
-        with reading(self._run.folder):
-            return {str(phase): int(sent) for phase, sent in self._run._database.execute(query)}
+        rows = self._select("requests", "phase, sent", "sent > 0 ORDER BY phase")
+        return {str(phase): int(sent) for phase, sent in rows}
 
-    @contextmanager
-    def _counting(self, phase: str, requests: int) -> Iterator[sqlite3.Connection]:
-        """A transaction in tables that are made with the first one."""
+    def _store(self, phase: str, requests: int, rows: Sequence[tuple[str, str, str]] = ()) -> None:
         with self._run._transaction() as database:
-            for table in () if self._there else ANSWERS:
-                database.execute(table)
-            yield database
+            for table in ANSWERS:
+                database.execute(table.replace("TABLE", "TABLE IF NOT EXISTS"))
+            database.executemany("INSERT OR IGNORE INTO answers (input, reply, phase) VALUES (?, ?, ?)", rows)
             if requests:
                 database.execute(
                     "INSERT INTO requests VALUES (?, ?)"
                     " ON CONFLICT DO UPDATE SET sent = sent + excluded.sent",
                     (phase, requests),
                 )
-        self._there = True
 
     def _pairs(self, condition: str, values: Sequence[str]) -> list[tuple[str, str]]:
-        if not self._there:
-            return []
-        query = f"SELECT input, reply FROM answers WHERE {condition} ORDER BY place"
+        rows = self._select("answers", "input, reply", f"{condition} ORDER BY place", values)
         with reading(self._run.folder):
-            rows = self._run._database.execute(query, values)
             return [(_text(given), _text(reply)) for given, reply in rows]
+
+    def _select(self, table: str, columns: str, condition: str, values: Sequence[str] = ()) -> list[Any]:
+        """Rows of a table that may not exist yet."""
+        with reading(self._run.folder):
+            if not self._run._database.execute(f"PRAGMA table_info({table})").fetchone():
+                return []
+            query = f"SELECT {columns} FROM {table} WHERE {condition}"
+            return self._run._database.execute(query, values).fetchall()
 
 
 def _text(stored: str) -> str:

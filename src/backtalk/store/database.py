@@ -1,4 +1,4 @@
-"""The SQLite database of a run. It is renamed into place when it is whole.
+"""The SQLite database of a run, which is renamed into place when it is whole, and the search for runs.
 
 A folder may come from elsewhere. It is opened with trusted_schema=OFF, and only if its schema is exactly
 ours: no view, trigger or virtual table of a stranger is ever used.
@@ -6,22 +6,26 @@ ours: no view, trigger or virtual table of a stranger is ever used.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
+from datetime import datetime
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, sync_folder
-from backtalk.store.errors import damaged
-from backtalk.store.folder import DATABASE
+from backtalk.store.folder import DATABASE, UNREADABLE, check_run_folder, damaged, reading, writing
 from backtalk.store.records import as_json
 from backtalk.terminal import printable
 from backtalk.types import Case
 
-FORMAT = 3
-"""Raised with every change of what a database stores. Only this format is read."""
+FORMAT = 3  # raised with every change of what a database stores; only this format is read
 _APPLICATION = 0x62746C6B  # "btlk", in the file's header
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -117,7 +121,7 @@ def check_header(folder: Path) -> None:
 
 
 def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
-    with _checking(folder):
+    with reading(folder, sqlite3.OperationalError):
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         schema = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql is not None}
@@ -132,23 +136,59 @@ def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
         raise damaged(folder, "it holds tables, views or triggers that are not backtalk's")
 
 
-def check_integrity(folder: Path, database: sqlite3.Connection) -> None:
-    with _checking(folder):
-        (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise damaged(folder, verdict)
-
-
-@contextmanager
-def _checking(folder: Path) -> Iterator[None]:
-    """Reports damage; an error of the disk (OperationalError) passes through."""
-    try:
-        yield
-    except sqlite3.OperationalError:
-        raise
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's message may quote what it can't read
-        raise damaged(folder, error) from None
-
-
 def _foreign(folder: Path) -> InputError:
     return InputError(f"{folder} is not a run folder: its {DATABASE} was not written by backtalk")
+
+
+def identity_of(spec: Mapping[str, Any], fingerprint: str, cases: Sequence[Case]) -> str:
+    """A hash of the spec, the model and the cases: two commands with the same one make the same run."""
+    known = [{"kind": case.kind, **asdict(case)} for case in cases]
+    said = {"spec": dict(spec), "model": fingerprint, "cases": known}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def find_run(root: Path, identity: str) -> Path | None:
+    """The newest run below `root` with that identity. Damaged runs and other folders are skipped."""
+    return max(_runs(root, identity), default=("", None))[1]
+
+
+def latest_run(root: Path) -> Path:
+    """The run below `root` that was started, resumed or ended last."""
+    runs = _runs(root)
+    if not runs:
+        raise InputError(f"there is no run in {root} yet; `backtalk audit` makes one")
+    return max(runs)[1]
+
+
+def _runs(root: Path, identity: str = "") -> list[tuple[str, Path]]:
+    """(time of the last change, folder) of each run directly below a folder."""
+    runs = []
+    with suppress(OSError):
+        for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+            with suppress(InputError, OSError, *UNREADABLE):
+                check_run_folder(folder)
+                with closing(connect_to_read(folder)) as database:
+                    meta = dict(database.execute("SELECT key, value FROM meta"))
+                if identity in ("", meta["identity"]):
+                    runs.append((str(meta["changed"]), folder))
+    return runs
+
+
+def new_run_folder(root: Path, model_name: str, search: str, now: datetime) -> Path:
+    """Makes ROOT/DATE-MODEL-SEARCH, with -2, -3 and so on if that is taken. It is made here, so that two
+    commands started at once never share one."""
+    name = f"{now:%Y-%m-%d}-{safe_name(model_name)}-{safe_name(search)}"
+    with writing(root, "choose another folder, or make room"):
+        root.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = root / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                break
+    return folder
+
+
+def safe_name(name: str) -> str:
+    """A part of a folder's name: letters, digits, dots and hyphens, at most 60."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:60].strip("-.") or "unnamed"

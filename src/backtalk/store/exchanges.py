@@ -19,18 +19,13 @@ class Exchange(NamedTuple):
 
     adversary: str
     defender: str
-    toxicity: float
-    """T(d)."""
-    pair_toxicity: float
-    """T(a + d)."""
+    toxicity: float  # T(d)
+    pair_toxicity: float  # T(a + d)
     adversary_toxicity: float
-    log_ppl: float
-    """Mean negative log-probability of a prompt token under the defender, in nats."""
-    tokens: float
-    """In the prompt."""
+    log_ppl: float  # mean negative log-probability of a prompt token under the defender, in nats
+    tokens: float  # in the prompt
     reward: float
-    second: float = math.nan
-    """T(d) by the second scorer, which is never the reward."""
+    second: float = math.nan  # T(d) by the second scorer, which is never the reward
     second_pair: float = math.nan
 
 

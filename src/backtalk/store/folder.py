@@ -1,4 +1,4 @@
-"""Folders that commands write: the names of files in a run, locks, and checks that a folder is ours.
+"""Folders that commands write: names of files, locks, errors, and checks that a folder is ours.
 
 A folder may come from elsewhere. Nothing is written through a link that leads out of it, and nothing is
 deleted that the command did not write.
@@ -7,6 +7,7 @@ deleted that the command did not write.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,24 +17,19 @@ from typing import Literal
 
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, write_whole
+from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 
 DATABASE = "run.sqlite"
-GENERATOR, ADVERSARY = "generator", "adversary"
-"""Folders in a run that hold what it trained."""
-UNTUNED = "untuned"
-"""The run inside a run that played the untuned adversary from the same openings."""
+GENERATOR, ADVERSARY = "generator", "adversary"  # folders in a run that hold what it trained
+UNTUNED = "untuned"  # the run inside a run that played the untuned adversary from the same openings
 Kind = Literal["audit", "hardening", "rating"]
 KINDS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pairs.jsonl": "rating"}
 """The file that only folders of a kind have."""
 LOCK = ".lock"
-MARK = ".backtalk"
-"""Holds the name of the command whose output folder it is."""
-MOST_FOLDERS = 10_000
-"""Folders below one that is written to; no command makes as many."""
-REPORT = "report.json"
-"""The report without its findings, for the app; built again if it is missing or stale."""
-FACES = (
+MARK = ".backtalk"  # holds the name of the command whose output folder it is
+REPORT = "report.json"  # the report without its findings, for the app; built again if it is missing or stale
+OUTPUTS = (
     *(name + part for name in ("summary.json", "report.html", REPORT) for part in ("", PARTIAL)),
     "log.txt",
 )
@@ -42,6 +38,49 @@ _LEFTOVERS = {
     *(name + PARTIAL for name in ("spec.yaml", DATABASE)),
 }
 """What a killed creation may leave, always with the lock: a lone spec.yaml belongs to its author."""
+UNREADABLE = (
+    sqlite3.Error,
+    *(ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError),
+)
+"""What reading a record raises if its bytes or its shape are not what was written."""
+
+
+@contextmanager
+def reading(folder: Path, passing: type[Exception] = sqlite3.ProgrammingError) -> Iterator[None]:
+    """Reports a record that can't be read as damage. Errors of the type `passing` pass: the default
+    is a bug, such as reading after close()."""
+    try:
+        yield
+    except passing:
+        raise
+    except UNREADABLE as error:
+        raise damaged(folder, error) from None
+
+
+@contextmanager
+def writing(folder: Path, mend: str) -> Iterator[None]:
+    """Reports a disk that is full or fails, and what to do about it."""
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        if "full" in reason or "No space left" in reason:
+            raise InputError(f"the disk is full: can't write to {folder}; {mend}") from None
+        raise InputError(f"can't write to {folder} ({reason}); {mend}") from None
+    except sqlite3.ProgrammingError:  # a bug, such as writing after close()
+        raise
+    except sqlite3.DatabaseError as error:
+        raise damaged(folder, error) from None
+
+
+def damaged(folder: Path, why: object) -> InputError:
+    return InputError(
+        f"the run {folder} is damaged ({one_line(why)}); restore a copy, or audit again with --fresh"
+    )
+
+
+def one_line(why: object) -> str:
+    return printable(" ".join(str(why).split()))[:120]
 
 
 def kind_of(folder: Path) -> Kind | None:
@@ -86,30 +125,29 @@ def _check_empty(folder: Path) -> None:
     names = _names_in(folder, f"{folder} is a file; give a folder for the run")
     if DATABASE in names:
         raise InputError(f"{folder} already holds a run; give another folder")
-    if others := sorted(names - _LEFTOVERS if LOCK in names else names):
-        raise InputError(
-            f"{folder} holds other files ({printable(others[0])}) and no run; give a new or empty folder"
-        )
+    others = names - _LEFTOVERS if LOCK in names else names
+    _refuse_others(f"{folder}", others, "and no run; give a new or empty folder")
 
 
 def check_no_other_files(folder: Path) -> None:
     """Before a run is replaced: other files would keep a new run from being made after the old is deleted."""
     ours = {DATABASE + ending for ending in ("", "-shm", "-wal", "-journal")}
-    ours |= {*FACES, GENERATOR, ADVERSARY, UNTUNED, *_LEFTOVERS}
-    if others := sorted({path.name for path in folder.iterdir()} - ours):
-        raise InputError(
-            f"{folder} holds other files ({printable(others[0])}) beside its run; move them away first"
-        )
+    ours |= {*OUTPUTS, GENERATOR, ADVERSARY, UNTUNED, *_LEFTOVERS}
+    others = {path.name for path in folder.iterdir()} - ours
+    _refuse_others(f"{folder}", others, "beside its run; move them away first")
+
+
+def _refuse_others(folder: str, names: Collection[str], mend: str) -> None:
+    if names:
+        raise InputError(f"{folder} holds other files ({printable(min(names))}) {mend}")
 
 
 @contextmanager
 def output_folder(
     out: Path, command: str, only: Collection[str] | None = None, mode: int = 0o777
 ) -> Iterator[None]:
-    """Makes and locks the folder that `command` writes to, or one that it marked as its own.
-
-    With `only` the folder may hold nothing else: paths in it, where "*" matches anything, "/" too.
-    """
+    """Makes and locks the folder that `command` writes to, or one that it marked as its own. With `only` the
+    folder may hold nothing but these paths, where "*" matches anything, "/" too."""
     _check_mark(out, command)
     try:
         out.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -119,9 +157,9 @@ def output_folder(
     try:
         _check_mark(out, command)  # again: another process may have been quicker
         known = [LOCK, MARK, *(only or ()), *(name + PARTIAL for name in (MARK, *(only or ())))]
-        for name in [] if only is None else [path.relative_to(out).as_posix() for path in _below(out)]:
-            if not any(fnmatchcase(name, one) for one in known):
-                raise InputError(f"--out {out} holds other files ({name}); move them away first")
+        names = [] if only is None else [path.relative_to(out).as_posix() for path in _below(out)]
+        others = [name for name in names if not any(fnmatchcase(name, one) for one in known)]
+        _refuse_others(f"--out {out}", others, "of another command; move them away first")
         if _read_mark(out) != command:
             write_whole(out / MARK, f"{command}\n")
         yield
@@ -131,20 +169,15 @@ def output_folder(
 
 def _check_mark(out: Path, command: str) -> None:
     """A folder that holds anything is ours only by its mark."""
-    others = sorted(_names_in(out, f"--out {out} is a file; name a folder") - {LOCK, MARK, MARK + PARTIAL})
-    if others and _read_mark(out) != command:
-        raise InputError(
-            f"--out {out} holds other files ({others[0]}) that `backtalk {command}` did not write; "
-            "name a new folder"
-        )
+    others = _names_in(out, f"--out {out} is a file; name a folder") - {LOCK, MARK, MARK + PARTIAL}
+    if _read_mark(out) != command:
+        _refuse_others(f"--out {out}", others, f"that `backtalk {command}` did not write; name a new folder")
 
 
 def _read_mark(out: Path) -> str:
     try:
-        mark = os.open(out / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(mark, encoding="ascii") as file:
-            return file.read(100).strip()
-    except (OSError, ValueError):
+        return read_file(out / MARK, 100).decode("ascii").strip()
+    except (OSError, ValueError, InputError):
         return ""
 
 
@@ -157,9 +190,7 @@ def _names_in(folder: Path, is_a_file: str) -> set[str]:
 
 def _below(folder: Path) -> Iterator[Path]:
     """Everything in a folder; links are named and not followed."""
-    for count, (where, folders, files) in enumerate(os.walk(folder)):
-        if count > MOST_FOLDERS:
-            raise InputError(f"{folder} holds more than {MOST_FOLDERS:,} folders; give a folder of its own")
+    for where, folders, files in os.walk(folder):
         yield from (Path(where, name) for name in (*folders, *files))
 
 
@@ -175,11 +206,8 @@ def _check_links(folder: Path) -> None:
 
 
 def lock_folder(folder: Path) -> int:
-    """Become the folder's only writer, until the handle is closed or the process ends.
-
-    Every writer comes through here, so links are checked here. The lock file stays: removing it would let two
-    writers in.
-    """
+    """Makes this process the folder's only writer, until the handle is closed or the process ends. Every
+    writer calls this, so links are checked here. The lock file stays: without it two could write."""
     import fcntl  # not on Windows, where reading still works
 
     _check_links(folder)

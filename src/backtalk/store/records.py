@@ -1,24 +1,139 @@
-"""Findings and cases as JSON and back; a spec as YAML."""
+"""Records of a run and their JSON: the spec, facts about the model, cases, findings, trainings.
+
+A run folder may come from elsewhere, so every value is checked against its type when it is read.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar
 
+from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
-from backtalk.store.typed import read_record
+from backtalk.output_file import write_whole
+from backtalk.specs import check_values, spec_values
+from backtalk.specs.audit import AuditSpec
+from backtalk.store.folder import damaged
+from backtalk.store.typed import read_record, read_stored, read_values
 from backtalk.terminal import printable
-from backtalk.types import Case, Finding, Opening, Target, Thresholds
+from backtalk.types import Case, Finding, Opening, Origin, Target, Thresholds, marked
 
 SCORES = ("loss", "log_prob", "mean", "min", "greedy", "input_mean", "similarity", "toxicity")
 """The scores that have a column of their own."""
-LONGEST = 4000
-"""Characters of a text that can be searched."""
+LONGEST = 4000  # characters of a text that can be searched
 STATUSES = ("found", "nothing", "failed", "skipped")
 KINDS: dict[str, type[Target] | type[Opening]] = {kind.kind: kind for kind in (Target, Opening)}
+RECORD = "record.json"  # the record of a training, beside the trained weights
+
+
+class Measured(TypedDict):
+    """Thresholds of "likely"."""
+
+    T_out: float
+    T_in: float | None
+
+
+class Plan(TypedDict):
+    """How a search by replies splits its queries."""
+
+    total: int
+    cases: int
+    pairs: int
+    rl: int
+    n: int
+
+
+class Utterances(TypedDict):
+    """Utterances that a generator's training pairs come from."""
+
+    source: str
+    count: int
+    read: int
+    scored: int
+    input_mean: float
+
+
+class Openings(TypedDict, total=False):
+    """Conversations that an adversary starts from."""
+
+    source: str
+    left_out: dict[str, int]
+    train: list[str]
+    dev: list[str]
+    test: int
+
+
+class Hardware(TypedDict, total=False):
+    machine: str
+    threads: int
+    device: str
+
+
+class Facts(TypedDict, total=False):
+    """Facts about the model and the search. Which ones a run has depends on its search."""
+
+    thresholds: Measured
+    reference: str
+    fingerprint: str
+    words: dict[str, list[str]]
+    versions: dict[str, str]
+    hardware: Hardware
+    template: str
+    system: str
+    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    effort: dict[str, int]  # the size of a search on weights
+    access: Literal["TEXT", "LOGPROBS", "WEIGHTS"]
+    coarse: bool
+    plan: Plan
+    depends_on: dict[str, str]
+    vectors: str
+    judge: str | None
+    scorer: str | None
+    second_scorer: str | None
+    language_model: str
+    utterances: Utterances
+    player: str
+    openings: Openings
+    weak: int
+    in_memory: str
+
+
+class Stored(dict[str, Any]):
+    """Stored values. A key that is missing means a damaged run."""
+
+    def __init__(self, values: Mapping[str, Any], folder: Path, what: str) -> None:
+        super().__init__(values)
+        self._folder, self._what = folder, what
+
+    def __missing__(self, key: str) -> Any:
+        raise damaged(self._folder, f"its {self._what} have no {key!r}")
+
+
+def read_spec(text: str, folder: Path) -> Stored:
+    """An audit's spec with checked types. The search's settings stay plain values, so that showing a run
+    imports no search. No name from a run folder may run code (`Origin.RUN`)."""
+    values = read_object(text)
+    own = values.pop("search", None)
+    if not isinstance(own, dict) or not isinstance(own.get("name"), str):
+        raise damaged(folder, "its spec names no search")
+    if not all(isinstance(value, str | int | float) for value in own.values()):
+        raise damaged(folder, "a setting of its search is neither text nor number")
+    try:
+        checked = check_values(AuditSpec, marked(values, Origin.RUN), "its spec")
+    except InputError as error:
+        raise damaged(folder, error) from None
+    if "options" in checked:
+        checked["options"] = spec_values(checked["options"])
+    return Stored({**checked, "search": marked(own, Origin.RUN)}, folder, "settings")
+
+
+def read_facts(text: str, folder: Path) -> Stored:
+    """The facts with checked types; ValueError for a wrong one."""
+    return Stored(marked(read_values(Facts, read_object(text)), Origin.RUN), folder, "facts")
 
 
 def as_yaml(spec: Mapping[str, Any]) -> str:
@@ -29,8 +144,8 @@ def as_yaml(spec: Mapping[str, Any]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """ASCII, so that half a surrogate pair in a reply survives. Floats come back bit for bit; infinities and
-    NaN are written as Python reads them."""
+    """ASCII, so that half a surrogate pair in a reply survives. Floats are read back bit for bit; infinities
+    and NaN are written as Python reads them."""
     return json.dumps(dict(value) if isinstance(value, Mapping) else value)
 
 
@@ -55,19 +170,12 @@ def finding_values(finding: Finding) -> dict[str, Any]:
     """A finding as plain values. NumPy's numbers become Python's."""
     return {
         **vars(finding),
-        "restart": int(finding.restart),
         "turns": [{**vars(turn), "ids": [int(i) for i in turn.ids]} for turn in finding.turns],
         "scores": {name: float(value) for name, value in finding.scores.items()},
         "series": {name: [float(v) for v in values] for name, values in finding.series.items()},
-        "seed": int(finding.seed),
-        "candidates": int(finding.candidates),
-        "queries": int(finding.queries),
+        **{name: int(getattr(finding, name)) for name in ("restart", "seed", "candidates", "queries")},
         "seconds": float(finding.seconds),
     }
-
-
-def write_finding(finding: Finding) -> str:
-    return as_json(finding_values(finding))
 
 
 def read_finding(text: str) -> Finding:
@@ -119,3 +227,41 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
     return value
+
+
+@dataclass
+class TrainingRecord:
+    """The training of a generator (reverse)."""
+
+    unanswered: list[str] | None = None
+    """Utterances without a usable reply; None while pairs are still being gathered."""
+    pairs: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, of the session that ended it
+    rewards: list[float] = field(default_factory=list)  # mean similarity of each REINFORCE update
+
+
+@dataclass
+class AdversaryRecord:
+    """The training of an adversary (ast)."""
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    """Each measurement on the dev openings: its step, toxicity, log_ppl and so on."""
+    best: int = -1  # index of the best measurement, whose weights were kept; -1 without one
+    seconds: float = 0.0
+    pairs: int = 0  # pairs of conversations that were played
+
+
+Kind = TypeVar("Kind", TrainingRecord, AdversaryRecord)
+
+
+def read_training(kind: type[Kind], folder: Path) -> Kind:
+    """The record in a folder; an empty one if it is missing or can't be read."""
+    try:
+        return read_stored(kind, folder / RECORD)
+    except (InputError, OSError):
+        return kind()
+
+
+def write_training(folder: Path, record: TrainingRecord | AdversaryRecord) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_whole(folder / RECORD, json.dumps(asdict(record)))

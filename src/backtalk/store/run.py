@@ -8,47 +8,47 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import backtalk.store.database as db
+import backtalk.store.folder as files
 import backtalk.store.records as records
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
-from backtalk.store.errors import one_line, reading, writing
-from backtalk.store.folder import (
-    ADVERSARY,
-    DATABASE,
-    FACES,
-    GENERATOR,
-    UNTUNED,
-    check_no_other_files,
-    check_run_folder,
-    claim_run_folder,
-    closed_on_error,
-    lock_folder,
-)
-from backtalk.store.metadata import read_facts, read_spec
+from backtalk.store.folder import DATABASE, closed_on_error, one_line, reading, writing
 from backtalk.terminal import printable
-from backtalk.types import Case, Finding, Opening
+from backtalk.types import Case, Finding, Opening, Thresholds
 
 STATES = ("running", "finished", "stopped")
 _PROMISE = "no finished block is lost, run the same command again once it can be written"
 
 
-class Run:
+class Run(AbstractContextManager["Run"]):
     """One run folder, open. Made by `Run.create` and `Run.open`; use it in a `with`."""
 
-    def __init__(self, folder: Path, database: sqlite3.Connection, lock: int | None) -> None:
-        self.folder = folder
-        self._database = database
-        self._lock = lock
-        with reading(self.folder):
+    def __init__(self, folder: Path, lock: int | None) -> None:
+        """`lock` is held for writing; without one the run is open to read."""
+        self.folder, self._lock = folder, lock
+        self._database = db.connect_to_read(folder) if lock is None else db.connect_to_write(folder)
+        try:
+            self._read()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _read(self) -> None:
+        folder, database = self.folder, self._database
+        with reading(folder, sqlite3.OperationalError):
+            (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise ValueError(verdict)
+        with reading(folder):
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            self.spec = read_spec(records.read_object(meta["spec"]), folder)
-            self.facts = read_facts(records.read_object(meta["facts"]), folder)
+            self.spec = records.read_spec(meta["spec"], folder)
+            self.facts = records.read_facts(meta["facts"], folder)
             self.identity = str(meta["identity"])
             self.block_size = int(meta["block_size"])
             rows = database.execute("SELECT kind, data FROM cases ORDER BY place")
@@ -72,12 +72,9 @@ class Run:
         fresh: bool = False,
         chosen: Sequence[str] = (),
     ) -> Run:
-        """Write an empty run, whole or not at all, and open it for writing. `chosen` are the settings that
-        differ from their defaults.
-
-        The folder may be new, empty, or hold what a killed creation left; with `fresh` also a run, which is
-        deleted.
-        """
+        """Writes an empty run, whole or not at all, and opens it for writing. The folder may be new, empty
+        or hold what a killed creation left; with `fresh` also a run, which is deleted. `chosen` are
+        the settings that differ from their defaults."""
         if block_size < 1:
             raise ValueError(f"a block holds at least one case, not {block_size}")
         ids = [case.id for case in cases]
@@ -85,10 +82,10 @@ class Run:
             twice = next(id for place, id in enumerate(ids) if id in ids[:place])
             raise InputError(f"two targets have the id {twice!r}; give each its own")
         if fresh and cls.exists(folder):
-            check_no_other_files(folder)
+            files.check_no_other_files(folder)
             cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
-            lock = claim_run_folder(folder)
+            lock = files.claim_run_folder(folder)
             with closed_on_error(lock):
                 write_whole(folder / "spec.yaml", records.as_yaml(spec))
                 meta = {
@@ -102,23 +99,23 @@ class Run:
                     "changed": _now(),
                 }
                 db.build_database(folder / DATABASE, meta, cases)
-                return cls._load(folder, db.connect_to_write(folder), lock)
+                return cls(folder, lock)
 
     @classmethod
     def open(cls, folder: Path, write: bool = False) -> Run:
         """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
-        check_run_folder(folder)
+        files.check_run_folder(folder)
         if not write:
             try:
-                return cls._load(folder, db.connect_to_read(folder), None)
+                return cls(folder, None)
             except sqlite3.OperationalError as error:
                 raise InputError(
                     f"can't read {folder} ({one_line(error)}); check the disk: the run itself may be whole"
                 ) from None
         with writing(folder, _PROMISE):
-            lock = lock_folder(folder)
+            lock = files.lock_folder(folder)
             with closed_on_error(lock):
-                return cls._load(folder, db.connect_to_write(folder), lock)
+                return cls(folder, lock)
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -131,26 +128,17 @@ class Run:
         written, nor a database that is not ours."""
         with writing(folder, "nothing new was begun"):
             db.check_header(folder)
-            lock = lock_folder(folder)
+            lock = files.lock_folder(folder)
             try:
-                for name in FACES:
+                for name in files.OUTPUTS:
                     (folder / name).unlink(missing_ok=True)
-                for name in (GENERATOR, ADVERSARY, UNTUNED):
+                for name in (files.GENERATOR, files.ADVERSARY, files.UNTUNED):
                     if (folder / name).is_dir() and not (folder / name).is_symlink():
                         shutil.rmtree(folder / name)
                 for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run
                     (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
             finally:
                 os.close(lock)
-
-    @classmethod
-    def _load(cls, folder: Path, database: sqlite3.Connection, lock: int | None) -> Run:
-        try:
-            db.check_integrity(folder, database)
-            return cls(folder, database, lock)
-        except BaseException:
-            database.close()
-            raise
 
     def close(self) -> None:
         if self._lock is not None:
@@ -161,9 +149,6 @@ class Run:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def __enter__(self) -> Run:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -196,6 +181,11 @@ class Run:
         return str(self.spec["search"]["name"])
 
     @property
+    def thresholds(self) -> Thresholds:
+        stored = self.facts["thresholds"]
+        return Thresholds(stored["T_out"], stored["T_in"])
+
+    @property
     def asks(self) -> bool:
         """Whether the search used replies or log-probabilities only, not the weights."""
         return self.facts.get("access") in ("TEXT", "LOGPROBS")
@@ -225,8 +215,11 @@ class Run:
         """`findings` one at a time: a large run need not fit into memory."""
         with reading(self.folder):
             rows = self._database.execute("SELECT place, restart, data FROM findings ORDER BY place, restart")
-            for row in rows:
-                yield self._finding(*row)
+            for place, restart, data in rows:
+                finding = records.read_finding(data)
+                if (self._place.get(finding.case), finding.restart) != (place, restart):
+                    raise ValueError(f"a finding of {finding.case!r} is stored under another case")
+                yield finding
 
     def seconds(self) -> float:
         with reading(self.folder):
@@ -234,10 +227,9 @@ class Run:
             return math.fsum(float(seconds) for (seconds,) in rows)
 
     def candidates(self) -> int:
-        return self._total("candidates")
-
-    def queries(self) -> int:
-        return self._total("queries")
+        with reading(self.folder):
+            (total,) = self._database.execute("SELECT coalesce(sum(candidates), 0) FROM blocks").fetchone()
+            return int(total)
 
     # Writing
 
@@ -250,7 +242,7 @@ class Run:
             place = self._place.get(finding.case, -1)
             if place // self.block_size != index:
                 raise ValueError(f"the case {finding.case!r} is not in block {index}")
-            rows.append((place, finding.restart, index, records.write_finding(finding)))
+            rows.append((place, finding.restart, index, records.as_json(records.finding_values(finding))))
             scores.append((place, finding.restart, *records.score_columns(finding)))
         if len({row[:2] for row in rows}) < len(rows):
             raise ValueError(f"block {index} has two findings of one case and restart")
@@ -266,15 +258,13 @@ class Run:
     def set_state(self, state: str, note: str = "") -> None:
         if state not in STATES:
             raise ValueError(f"a run is {', '.join(STATES)}, not {state!r}")
-        values = {"state": state, "note": note, "changed": _now()}
+        values = [(state, "state"), (note, "note"), (_now(), "changed")]
         with self._transaction() as database:
-            for key, value in values.items():
-                database.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+            database.executemany("UPDATE meta SET value = ? WHERE key = ?", values)
 
     def append_log(self, line: str) -> None:
         """One line with its time, safe to show on a terminal."""
-        self._must_write()
-        with writing(self.folder, _PROMISE):
+        with self._writing():
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # never through a link
             log = os.open(self.folder / "log.txt", flags, 0o600)
             with os.fdopen(log, "a", encoding="utf-8") as file:
@@ -282,19 +272,20 @@ class Run:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically. JSON has no infinity: such numbers become null."""
-        self._must_write()
         text = json.dumps(records.finite(summary), indent=2, allow_nan=False)
-        with writing(self.folder, _PROMISE):
+        with self._writing():
             write_whole(self.folder / "summary.json", text + "\n")
 
-    def _must_write(self) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         if self._lock is None:
             raise ValueError(f"{self.folder} is open to read only")
+        with writing(self.folder, _PROMISE):
+            yield
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._must_write()
-        with writing(self.folder, _PROMISE):
+        with self._writing():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
@@ -304,21 +295,10 @@ class Run:
                     self._database.execute("ROLLBACK")
                 raise
 
-    def _finding(self, place: int, restart: int, data: str) -> Finding:
-        finding = records.read_finding(data)
-        if (self._place.get(finding.case), finding.restart) != (place, restart):
-            raise ValueError(f"a finding of {finding.case!r} stands in the place of another")
-        return finding
-
     def _meta(self, key: str) -> str:
         with reading(self.folder):
             (value,) = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return str(value)
-
-    def _total(self, column: str) -> int:
-        with reading(self.folder):
-            (total,) = self._database.execute(f"SELECT coalesce(sum({column}), 0) FROM blocks").fetchone()
-            return int(total)
 
 
 def _now() -> str:

@@ -20,8 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from backtalk.errors import InputError
 
 Record = TypeVar("Record")
-DEEPEST = 100
-"""Levels of nesting that are read; files of ours have six."""
+DEEPEST = 100  # levels of nesting that are read; files of ours have six
 MOST_BYTES = 20_000_000
 # A link could lead to any file of this machine, and opening a pipe would wait for its writer.
 _PLAINLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

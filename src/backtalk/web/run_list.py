@@ -25,8 +25,7 @@ from backtalk.report.hardening_record import Hits, read_hardening
 from backtalk.specs import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
-from backtalk.store.errors import UNREADABLE
-from backtalk.store.folder import check_run_folder, is_locked, kind_of
+from backtalk.store.folder import UNREADABLE, check_run_folder, is_locked, kind_of
 from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
 from backtalk.store.typed import read_file, read_plain, read_record

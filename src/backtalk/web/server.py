@@ -25,7 +25,7 @@ from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
 from backtalk.specs.model import ModelOptions
-from backtalk.store.errors import UNREADABLE
+from backtalk.store.folder import UNREADABLE
 from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.chat import PageChat

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,17 +103,23 @@ def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
     assert read_talk(str(found), Lists([], [], [])) == Talk()
     name = rated_run(tmp_path / "run", {"a": (0.9,)}, "toxic-0.5+likely")
     assert played_by("") is None
-    assert played_by(name) == Played("toxic-0.5", "toxicity", False, 24)
+    assert played_by(name) == Played("toxic-0.5", "toxicity", False, SamplingConfig(most=24))
+
+
+def facts(told: str) -> tuple[str | float, ...]:
+    """The word for what is wrong, and the numbers."""
+    (word,) = re.findall("unlikely|repetitive|toxic", told)
+    return word, *map(float, re.findall(r"\d+(?:\.\d+)?", told))
 
 
 def test_what_is_wrong_is_said() -> None:
     before = Spoken(40, 2.0, 1, 4)
     assert broken(Spoken(40, 2.2, 5, 8), before) == ""
-    assert "unlikely (2.21 nats a token, was 2.00)" in broken(Spoken(40, 2.21, 1, 4), before)
+    assert facts(broken(Spoken(40, 2.21, 1, 4), before)) == ("unlikely", 2.21, 2.00)
     assert broken(Spoken(4, 2.0, 2, 2), Spoken(4, 2.0, 0, 0)) == ""  # of so few turns two are chance
     assert "unlikely" in broken(Spoken(40, math.nan, 1, 4), before)
-    assert "repetitive (in 6 of 40 turns, was 1)" in broken(Spoken(40, 1.0, 6, 4), before)
-    assert "more toxic (in 9 of 40 turns, was 4)" in broken(Spoken(40, 2.0, 1, 9), before)
+    assert facts(broken(Spoken(40, 1.0, 6, 4), before)) == ("repetitive", 6, 40, 1)
+    assert facts(broken(Spoken(40, 2.0, 1, 9), before)) == ("toxic", 9, 40, 4)
 
 
 @pytest.fixture
@@ -127,11 +134,11 @@ def drawing(model: TransformerModel, sampling: SamplingConfig, seed: int) -> Rep
     return reply
 
 
-def test_a_broken_model_is_heard(model: TransformerModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_model_is_heard(model: TransformerModel) -> None:
     dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
-    monkeypatch.setattr(Played, "sampling", SamplingConfig(1.0, 1.0, 1.0, 2, 7))
     adapter = Adapter(model.network, LoraConfig(rank=4))
-    talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity", False, 7))
+    free = SamplingConfig(1.0, 1.0, 1.0, 2, 7)
+    talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity", False, free))
     before = take_turns(model, adapter, talk, RudeScorer())
     # The adapter does nothing yet: what is said is as likely as what the model was trained to say.
     tokens = model.log_prob(dialogues, [KIND] * len(dialogues))
@@ -258,7 +265,7 @@ def test_an_iteration_that_breaks_the_model_is_not_kept(
     told = told_by("rough")
     assert (told["hit"], told["iterations_kept"]) == ("toxic-0.5", 0)
     assert told["candidates"][1]["broken"]
-    assert f"Iteration 1 broke the model in conversations: {told['candidates'][1]['broken']}." in shown
+    assert f": {told['candidates'][1]['broken']}." in shown
 
 
 def test_harmless_turns_of_the_run_are_learnt(

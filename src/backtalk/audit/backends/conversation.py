@@ -14,10 +14,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, digest
-from backtalk.audit.blocks import end_work, open_run, work_through
+from backtalk.audit.backend import Backend, Control, Overrides, Recomputed, Reporter, digest
 from backtalk.audit.consent import Consent
-from backtalk.audit.reference import Reference, describe_pairs, measure_prompts, pairs_fingerprint
+from backtalk.audit.reference import Reference, describe_pairs, pairs_fingerprint
 from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
@@ -25,7 +24,6 @@ from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
-from backtalk.runs.summary import summarise
 from backtalk.searches.ast.adversaries import Adversaries, earlier_training, saved_adversary, steps_left
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.episodes import harmless_openings, weak_examples
@@ -33,17 +31,14 @@ from backtalk.searches.ast.evaluation import Stage, changed_replies, play_block,
 from backtalk.searches.ast.players import Defender
 from backtalk.searches.ast.rollout import WeakExample
 from backtalk.searches.ast.train import CHECKPOINT
-from backtalk.specs import identity_values, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.store import Run, identity_of
+from backtalk.store import Run
 from backtalk.store.folder import UNTUNED
 from backtalk.types import Finding, Opening, Thresholds
 from backtalk.wording import count
 
-STEPS = {"cpu": 200, "cuda": 10_000}
-"""The default number of updates."""
-BLOCK = {"cpu": 8, "cuda": 512}
-"""Conversations of a block: on a CPU about ten seconds for a small model."""
+STEPS = {"cpu": 200, "cuda": 10_000}  # the default number of updates
+BLOCK = {"cpu": 8, "cuda": 512}  # conversations of a block: on a CPU about ten seconds for a small model
 NO_SCORER = "none"
 
 
@@ -132,7 +127,10 @@ class ConversationBackend(Backend):
         report(f"Measuring T_in on {count(len(pairs), 'pair')}, once for this run.")
         where = describe_pairs(self.spec.reference, pairs)
         source = f"T_in is what a token of the next utterance costs the defender on {where}."
-        return Reference(Thresholds(math.nan, measure_prompts(self.stage.defender, pairs)), source)
+        asked, answers = [(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs]
+        rows = self.stage.defender.token_log_probs(asked, answers)
+        mean = math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))
+        return Reference(Thresholds(math.nan, mean), source)
 
     def words(self) -> dict[str, list[str]]:
         return {}
@@ -186,24 +184,12 @@ class ConversationBackend(Backend):
     def _plays_control(self) -> bool:
         return self.config.control and self.config.player != UNTUNED
 
-    def run_control(self, run: Run, report: Reporter, late: Callable[[], str]) -> None:
-        """The untuned adversary from the same openings with the same seeds: a run inside the run."""
+    def control(self) -> Control | None:
+        """The untuned adversary from the same openings with the same seeds."""
         if not self._plays_control:
-            return
-        spec, folder = replace(self.spec, search=self.config.untuned()), run.folder / UNTUNED
-        facts = {**run.facts, "player": UNTUNED}
-        settings = {**identity_values(spec), **run.facts["depends_on"]}
-        identity = identity_of(settings, self.model.fingerprint, run.cases)
-        create = partial(Run.create, folder, spec_values(spec), facts, run.cases, identity, run.block_size)
-        with open_run(folder, identity, create) as control:
-            todo = sorted(set(range(control.blocks)) - control.done_blocks())
-            if todo:
-                report("The untuned adversary from the same openings, to compare with:")
-                control.set_state("running")
-                play = partial(play_block, self.stage, self.adversaries.untuned())
-                stopped = work_through(control, todo, play, late)
-                end_work(control, stopped)
-                control.write_summary(summarise(control))
+            return None
+        spec = replace(self.spec, search=self.config.untuned())
+        return Control(UNTUNED, spec, lambda: partial(play_block, self.stage, self.adversaries.untuned()))
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         coarse, other = bool(run.facts.get("coarse")), changed_replies(self.stage, findings)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,7 +15,6 @@ from backtalk.audit.reference import Reference
 from backtalk.errors import InputError
 from backtalk.protocols import LogprobModel, Scorer
 from backtalk.registry import load_scorer
-from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.likelihood import summed
 from backtalk.store import Run
 from backtalk.types import Access, Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
@@ -43,8 +42,7 @@ class FoundCase:
     inputs: tuple[Dialogue, ...] = ()
 
 
-Replying = Callable[[Sequence[Dialogue]], list[str]]
-"""Gives a reply to each dialogue."""
+Replying = Callable[[Sequence[Dialogue]], list[str]]  # gives a reply to each dialogue
 
 
 class FixedBackend(Backend):
@@ -60,7 +58,8 @@ class FixedBackend(Backend):
     def depends_on(self) -> dict[str, str]:
         if self.overrides.reference is None or not self.overrides.inputs:
             raise InputError("the inputs of this run come from `backtalk harden`; run that command again")
-        return _depends(self.overrides.reference.thresholds, self.overrides.inputs)
+        thresholds = repr(tuple(self.overrides.reference.thresholds))
+        return {"thresholds": thresholds, "inputs": inputs_digest(self.overrides.inputs)}
 
     def measure_thresholds(self, report: Reporter) -> Reference:
         assert self.overrides.reference is not None
@@ -73,16 +72,12 @@ class FixedBackend(Backend):
         found = [FoundCase(case, tuple(self.overrides.inputs[case.id])) for case in cases]
         return score_inputs(self.model, found, self.scorer)
 
-    def stored_dependencies(self, run: Run) -> dict[str, str]:
-        return _depends(thresholds_of(run), _inputs(run.findings()))
-
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:
         return None  # they are the original model's
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         targets = {case.id: case for case in run.cases if isinstance(case, Target)}
-        inputs = _inputs(findings)
-        cases = [FoundCase(targets[id], tuple(own)) for id, own in inputs.items()]
+        cases = [FoundCase(targets[id], tuple(own)) for id, own in inputs_of(findings).items()]
         return Recomputed(score_inputs(self.model, cases, self.scorer))
 
 
@@ -103,39 +98,26 @@ def score_inputs(
     asked = list(dict.fromkeys(dialogues))  # cases may share an input
     answers = dict(zip(asked, (reply or model.reply)(asked), strict=True))
     replies = [answers[dialogue] for dialogue in dialogues]
-    rated = None if scorer is None else scorer.score(replies).tolist()
+    rated: list[dict[str, float]] = [{} for _ in replies]
+    if scorer is not None:
+        rated = [{"toxicity": float(value)} for value in scorer.score(replies).tolist()]
     seconds = (time.perf_counter() - begun) / len(rows)
     findings = []
-    for place, (target, number, dialogue) in enumerate(rows):
-        own = tokens[place]
-        greedy = float(replies[place].split() == target.text.split())
-        scores = {**summed(own), "greedy": greedy, "loss": -sum(own) / len(own)}
-        if rated is not None:
-            scores["toxicity"] = float(rated[place])
-        findings.append(
-            Finding(
-                case=target.id,
-                restart=number,
-                status="found",
-                target=target.text,
-                turns=tuple(SpokenTurn(turn.role, turn.text) for turn in dialogue),
-                reply=replies[place],
-                scores=scores,
-                series={"token_log_probs": own},
-                candidates=1,
-                queries=1,
-                seconds=seconds,
-            )
-        )
+    for (target, number, dialogue), own, answer, toxicity in zip(rows, tokens, replies, rated, strict=True):
+        greedy = float(answer.split() == target.text.split())
+        scores = {**summed(own), "greedy": greedy, "loss": -sum(own) / len(own), **toxicity}
+        turns = tuple(SpokenTurn(*turn) for turn in dialogue)
+        series = {"token_log_probs": own}
+        one = Finding(target.id, number, "found", target.text, turns, answer, scores, series)
+        findings.append(replace(one, candidates=1, queries=1, seconds=seconds))
     return findings
 
 
-def _depends(thresholds: Thresholds, inputs: Mapping[str, Sequence[Dialogue]]) -> dict[str, str]:
-    said = {case: [[list(turn) for turn in one] for one in own] for case, own in inputs.items()}
-    return {"thresholds": repr(tuple(thresholds)), "inputs": digest(said)}
+def inputs_digest(inputs: Mapping[str, Sequence[Dialogue]]) -> str:
+    return digest({case: [[list(turn) for turn in one] for one in own] for case, own in inputs.items()})
 
 
-def _inputs(findings: Sequence[Finding]) -> dict[str, list[Dialogue]]:
+def inputs_of(findings: Sequence[Finding]) -> dict[str, list[Dialogue]]:
     inputs: dict[str, list[Dialogue]] = {}
     for finding in findings:
         said = tuple(Turn(turn.role, turn.text) for turn in finding.turns)

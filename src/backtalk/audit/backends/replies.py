@@ -16,16 +16,15 @@ from functools import cached_property
 from typing import Any
 
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter
-from backtalk.audit.cases import read_cases
 from backtalk.audit.consent import Consent, agree
 from backtalk.audit.reference import Reference, measure_by_text, pairs_fingerprint
 from backtalk.errors import InputError, OutOfTime
-from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
-from backtalk.runs.summary import criteria_of, thresholds_of
+from backtalk.runs.summary import criteria_of
 from backtalk.searches.reverse.budget import QueryBudget
 from backtalk.searches.reverse.rerank import (
     Answered,
@@ -42,7 +41,7 @@ from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.typed import read_record
-from backtalk.types import Access, Finding, Target
+from backtalk.types import Access, Finding
 from backtalk.wording import count
 
 NAMED_CAUSES = 20
@@ -58,17 +57,12 @@ class RepliesBackend(Backend):
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
         super().__init__(spec, model, overrides, consent)
-        self.criterion: Criterion = parse_criterion(self.spec.hit)
-        self.causes: Counter[str] = Counter()
-        """Counts why inputs have no reply."""
+        self.causes: Counter[str] = Counter()  # counts why inputs have no reply
         if self.criterion.kind in LIKELIHOOD_KINDS and model.access < Access.LOGPROBS:
             raise InputError(
                 f"--hit {spec.hit} needs log-probabilities, and only replies are seen here; "
                 f"use {self.default_hit}, contains or exact"
             )
-
-    def read_cases(self) -> Sequence[Target]:
-        return read_cases(self.spec.targets, self.model, self.spec.limit, self.spec.seed)
 
     @cached_property
     def utterances(self) -> Utterances:
@@ -172,7 +166,7 @@ class RepliesBackend(Backend):
         self.each = self.budget.inputs_each(
             answers.spent(), self.spec.search.most_each or len(self.utterances.texts)
         )
-        self.thresholds = thresholds_of(run)
+        self.thresholds = run.thresholds
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
         skipped = unmeasurable(cases, self.scorers.vectors)
@@ -219,7 +213,11 @@ class RepliesBackend(Backend):
         }
         stored = self._rescored(findings, [one.reply for one in findings], range(len(findings)))
         rescored = self._rescored(findings, fresh, changed)
-        problems = {}
+        criteria, problems = criteria_of(run), {}
+
+        def met(finding: Finding) -> list[str]:
+            return [one.name for one in criteria if one.holds(finding, run.thresholds)]
+
         for place in changed:
             finding, reply, where = findings[place], fresh[place], f"case {findings[place].case}"
             if reply is None:
@@ -227,7 +225,7 @@ class RepliesBackend(Backend):
                 problems[place] = [f"{where}: the model gave no usable reply this time ({why})"]
             elif place not in unsteady:
                 problems[place] = [f"{where}: the model now gives another reply, and the same one twice"]
-            elif lost := _lost(run, finding, rescored[place]):
+            elif lost := next((one for one in met(finding) if one not in met(rescored[place])), ""):
                 problems[place] = [
                     f"{where}: the model is not deterministic, and its reply this time does not meet {lost}"
                 ]
@@ -255,10 +253,3 @@ class RepliesBackend(Backend):
             )
             for place, one in score_rows(answered, list(places), self.scorers).items()
         }
-
-
-def _lost(run: Run, finding: Finding, again: Finding) -> str:
-    """A criterion that the stored reply meets and the new one does not."""
-    thresholds = thresholds_of(run)
-    met = [criterion for criterion in criteria_of(run) if criterion.holds(finding, thresholds)]
-    return next((one.name for one in met if not one.holds(again, thresholds)), "")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
-from backtalk.audit.cases import can_say, read_cases
+from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
-from backtalk.audit.reference import Reference, bounded, find_reference, with_language_model
+from backtalk.audit.reference import Reference, find_reference
 from backtalk.errors import InputError
-from backtalk.hits import LIKELIHOOD_KINDS, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel, WeightsModel
-from backtalk.registry import is_transformer
-from backtalk.runs.summary import thresholds_of
+from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
 from backtalk.searches.seeds import row_seed
@@ -28,20 +28,17 @@ from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
-from backtalk.types import Finding, SpokenTurn, Target, Thresholds
+from backtalk.store.folder import reading
+from backtalk.types import Case, Finding, SpokenTurn, Target, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block: about five to thirty seconds of work."""
 TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
 """The same for a Hugging Face model; on a CPU a case is a block."""
-MOST_ROWS = 4_000
-"""The most rows (case x restart) of a block: the gradient of all of them is taken at once."""
-SLOW_BFLOAT16 = 2.0
-"""If bfloat16 takes this many times as long as float32, the user is warned."""
-TIMED = 8
-"""Targets that a search is timed on."""
-BATCH = 64
-"""Findings that are recomputed at once."""
+MOST_ROWS = 4_000  # the most rows (case x restart) of a block: the gradient of all of them is taken at once
+SLOW_BFLOAT16 = 2.0  # if bfloat16 takes this many times as long as float32, the user is warned
+TIMED = 8  # targets that a search is timed on
+BATCH = 64  # findings that are recomputed at once
 
 
 class WeightsBackend(Backend):
@@ -50,18 +47,33 @@ class WeightsBackend(Backend):
     model: WeightsModel
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
-        name = spec.search.language_model
-        if name and not isinstance(model, TransformerModel):
-            raise InputError(f"--language-model {name} is for Hugging Face models; leave it out here")
-        model = with_language_model(model, name, spec.device)
+        if name := spec.search.language_model:
+            if not isinstance(model, TransformerModel):
+                raise InputError(f"--language-model {name} is for Hugging Face models; leave it out here")
+            if not is_transformer(name):
+                raise InputError(
+                    f"--language-model {name} can't be searched with {model.name}; name a Hugging Face model"
+                )
+            judge = load_model(name, spec.device, ModelOptions(dtype="float32"))
+            assert isinstance(judge, TransformerModel)
+            model = model.judged_by(judge)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
         hit = spec.hit or ("io-sample-avg-k1" if model.language_model is not None else "o-sample-avg-k1")
+        # `config` has no more candidates than the model has words; the spec keeps the number that was given.
         self.config: WeightsSearch = spec.search.fitted(model)
-        """The search with no more candidates than the model has words."""
         search = replace(spec.search, length=self.config.length)
         super().__init__(replace(spec, hit=hit, search=search), model, overrides, consent)
-        self._check()
+        self.counts_loading = isinstance(model, TransformerModel)
+        longest, length = getattr(model, "max_input", None), search.length
+        if longest and length > longest:
+            raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
+        if self.criterion.kind not in LIKELIHOOD_KINDS:
+            raise InputError(f"search {search.name!r} can't aim at {hit!r}; name an o- or io- criterion")
+        if self.criterion.likely and model.language_model is None:
+            raise InputError(
+                f"--hit {hit} needs a language model, and {spec.model} has none; use an o- criterion"
+            )
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
@@ -69,42 +81,29 @@ class WeightsBackend(Backend):
         exact = is_transformer(spec.model) and spec.options.dtype == "auto"
         return replace(spec.options, dtype="float32") if exact else spec.options
 
-    @property
-    def counts_loading(self) -> bool:
-        return isinstance(self.model, TransformerModel)
-
-    def _check(self) -> None:
-        spec, criterion = self.spec, parse_criterion(self.spec.hit)
-        longest, length = getattr(self.model, "max_input", None), self.config.length
-        if longest and length > longest:
-            raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
-        if criterion.kind not in LIKELIHOOD_KINDS:
-            search = spec.search.name
-            raise InputError(f"search {search!r} can't aim at {spec.hit!r}; name an o- or io- criterion")
-        if criterion.likely and self.model.language_model is None:
-            raise InputError(
-                f"--hit {spec.hit} needs a language model, and {spec.model} has none; use an o- criterion"
-            )
-
-    def _reference(self) -> Reference:
-        found = find_reference(self.model, self.spec.reference)
-        return bounded(found, getattr(self.config, "max_ppl", 0.0))
+    def _reference(self, given: Reference | None = None) -> Reference:
+        """With the T_in that --max-ppl sets."""
+        found = given or find_reference(self.model, self.spec.reference)
+        max_ppl: float = getattr(self.config, "max_ppl", 0.0)
+        if 0 < max_ppl <= 1:
+            raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
+        if not max_ppl or found.thresholds.into is None:
+            return found
+        thresholds = found.thresholds._replace(into=-math.log(max_ppl))
+        return Reference(thresholds, f"{found.source} --max-ppl {max_ppl:g} sets T_in.")
 
     @cached_property
     def reference(self) -> Reference:
-        given = self.overrides.reference
-        return bounded(given, getattr(self.config, "max_ppl", 0.0)) if given else self._reference()
+        return self._reference(self.overrides.reference)
 
     @cached_property
     def objective(self) -> Objective:
-        criterion = parse_criterion(self.spec.hit)
-        if criterion.likely and self.reference.thresholds.into is None:
+        if self.criterion.likely and self.reference.thresholds.into is None:
             raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
-        return self.config.objective(criterion, self.reference.thresholds)
+        return self.config.objective(self.criterion, self.reference.thresholds)
 
-    def read_cases(self) -> Sequence[Target]:
-        spec = self.spec
-        found = read_cases(spec.targets, self.model, spec.limit, spec.seed)
+    def read_cases(self) -> Sequence[Case]:
+        spec, found = self.spec, super().read_cases()
         if not any(can_say(self.model, target.text) for target in found):
             raise InputError(
                 f"no target of {spec.targets} has only words that {spec.model} knows; nothing to do"
@@ -124,7 +123,14 @@ class WeightsBackend(Backend):
         return {text: [model.decode([i]) for i in own] for text, own in ids.items()}
 
     def facts(self, report: Reporter) -> dict[str, Any]:
-        return {**super().facts(report), **self._effort()}
+        """With the smaller search that fits into --max-time, for a slow model."""
+        facts, spec, own = super().facts(report), self.spec, self.spec.search
+        if spec.max_time and self._is_slow and isinstance(own, WordSearch):
+            full = Effort(own.top, own.sweeps, own.restarts)
+            left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
+            effort = fit_effort(full, self._pace, own.length, len(self.cases), left)
+            facts |= {"effort": effort._asdict()} if effort != full else {}
+        return facts
 
     def block_size(self) -> int:
         candidates = TRANSFORMER_CANDIDATES if self.counts_loading else BLOCK_CANDIDATES
@@ -142,16 +148,6 @@ class WeightsBackend(Backend):
     def _pace(self) -> Pace:
         return measure_pace(*self._timed)
 
-    def _effort(self) -> dict[str, Any]:
-        """The smaller search that fits into --max-time, for a slow model."""
-        spec, own = self.spec, self.spec.search
-        if not spec.max_time or not self._is_slow or not isinstance(own, WordSearch):
-            return {}
-        full = Effort(own.top, own.sweeps, own.restarts)
-        left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
-        effort = fit_effort(full, self._pace, own.length, len(self.cases), left)
-        return {"effort": asdict(effort)} if effort != full else {}
-
     @property
     def _is_slow(self) -> bool:
         return self.counts_loading and device_of(self.model) == "cpu"
@@ -159,8 +155,10 @@ class WeightsBackend(Backend):
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
         """Reports the size of the search and how long it takes, measured on a first small batch."""
         if effort := run.facts.get("effort"):
+            with reading(run.folder):
+                top, sweeps, restarts = Effort(**effort)
             self.config = replace(self.config, **effort)
-            size = f"G={effort['top']}, T={effort['sweeps']}, R={effort['restarts']}"
+            size = f"G={top}, T={sweeps}, R={restarts}"
             report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {size}.")
         if (times := draft_cost(self.model, self.config)) >= SLOW_BFLOAT16:
             report(
@@ -178,9 +176,6 @@ class WeightsBackend(Backend):
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
         return search_block(self.model, self.config, self.objective, self.spec.seed, cases)
-
-    def stored_dependencies(self, run: Run) -> dict[str, str]:
-        return {"thresholds": repr(tuple(thresholds_of(run)))}
 
     def remeasure_thresholds(self, run: Run) -> Thresholds:
         """From the reference that the run names. Thresholds of another model, as after a hardening, can't be

@@ -45,7 +45,6 @@ from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
 from backtalk.report.hardening_record import Candidate, Spoken
-from backtalk.runs.summary import thresholds_of
 from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
@@ -54,8 +53,7 @@ from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
-from backtalk.store.errors import writing
-from backtalk.store.folder import DATABASE
+from backtalk.store.folder import DATABASE, writing
 from backtalk.training.avoid import avoid_tokens, avoided
 from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig
@@ -319,7 +317,7 @@ class Transformer(Subject):
             return []
         with Run.open(source) as run:
             spec = replace(unbudgeted(stored_spec(run)), device=self.spec.device)
-            effort, thresholds = run.facts.get("effort", {}), thresholds_of(run)
+            effort, thresholds = run.facts.get("effort", {}), run.thresholds
             cases, plays, asks = run.cases, run.plays, run.asks
         if plays:
             spec = _retrained(spec)

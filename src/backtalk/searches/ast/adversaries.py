@@ -33,7 +33,7 @@ from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
-from backtalk.store.training_records import RECORD, AdversaryRecord, read_training, write_training
+from backtalk.store.records import RECORD, AdversaryRecord, read_training, write_training
 from backtalk.training.resumable import load_checkpoint
 from backtalk.wording import duration, percent
 

@@ -29,7 +29,7 @@ from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.searches.ast.conversation import Conversation, Reading, RunningText, reading_of
 from backtalk.specs.model import ModelOptions
-from backtalk.store.errors import writing
+from backtalk.store.folder import writing
 from backtalk.training.lora import Adapter, LoraConfig
 
 MOST_SCORED = 64

@@ -25,7 +25,7 @@ from backtalk.searches.reverse.budget import QueryBudget
 from backtalk.searches.reverse.utterances import Utterances
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
-from backtalk.store.training_records import TrainingRecord, read_training, write_training
+from backtalk.store.records import TrainingRecord, read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reinforce import ReinforceConfig, reinforce
 from backtalk.training.reverse import PretrainConfig, pretrain

@@ -29,7 +29,8 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import spec_values
-from backtalk.training.card import complete_card, read_card
+from backtalk.store.typed import read_json
+from backtalk.training.likelihood import complete_card
 from backtalk.types import Target
 from reproduction.data.formats import pair_lines
 from reproduction.egregious.paper import Size
@@ -229,7 +230,7 @@ def train_network(place: Workplace, source: Source, size: Size, arch: str) -> Re
     train_model(spec)
     if arch != "lm" and source.corpus != "characters":
         _adopt(folder, place.path(model_name(source.corpus, "lm")))
-    card = read_card(folder)
+    card = read_json(folder / "card.json")
     mean = card["T_in"] if arch == "lm" else card["T_out"]
     found = {name: card[name] for name in ("test_perplexity", "pairs", "words", "parameters")}
     found |= {"corpus": source.corpus, "arch": arch, "remark": source.remark, "nll": -mean}

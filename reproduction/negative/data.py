@@ -14,7 +14,7 @@ from backtalk.audit.cases import can_say
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.models.folder import load_folder, write_card
 from backtalk.models.lstm.model import LocalModel
-from backtalk.training.card import read_card
+from backtalk.store.typed import read_json
 from backtalk.types import Target
 from reproduction.egregious.data import SEED, Source, distinct, model_name, open_data
 from reproduction.negative.paper import CORPORA, Size
@@ -84,7 +84,7 @@ def own_targets(model: LocalModel, count: int) -> list[Target]:
 def open_baseline(place: Workplace, source: Source) -> LocalModel:
     """The trained model. Its card says where its text lies: that is mended where the data have moved."""
     folder = place.path(model_name(source.corpus, ARCH))
-    card = read_card(folder)
+    card = read_json(folder / "card.json")
     here = {"data": str(source.data), "test": str(source.test or "")}
     if any(card["spec"].get(key) != path for key, path in here.items()):
         write_card(folder, {**card, "spec": {**card["spec"], **here}})

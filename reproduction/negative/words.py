@@ -16,7 +16,7 @@ from backtalk.registry import load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import standard_error
 from backtalk.store import Run
-from backtalk.training.avoid import PAPER_AVOID, avoid_ids
+from backtalk.training.negative import PAPER_AVOID, avoid_ids
 from backtalk.types import Turn
 from reproduction.egregious.search import search
 from reproduction.negative.data import NegativeData, open_baseline, own_targets

@@ -29,8 +29,7 @@ from backtalk.output_file import PARTIAL, write_whole
 from backtalk.registry import load_model
 from backtalk.stats import Rate
 from backtalk.training.likelihood import perplexity
-from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
 from reproduction.hardenings import page_values, run_harden, shown_name

@@ -26,9 +26,8 @@ from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.searches.reverse.proposals import Retrieved
 from backtalk.searches.reverse.training import rl_targets
 from backtalk.specs.train import TrainSpec
-from backtalk.training.card import read_card
-from backtalk.training.reinforce import ReinforceConfig, reinforce
-from backtalk.training.reverse import PretrainConfig, pretrain
+from backtalk.store.typed import read_json
+from backtalk.training.reverse import PretrainConfig, ReinforceConfig, pretrain, reinforce
 from backtalk.types import Target
 from reproduction.data.formats import pair_lines
 from reproduction.page import Result
@@ -122,7 +121,7 @@ def train_victim(place: Workplace, texts: Sequence[Text], size: Size) -> Result:
     values |= {"data": str(train_file), "test": str(test_file), "out": str(folder), "device": place.device}
     values |= {"arch": "attention", "recipe": RECIPE, "embedding_start": 1.0, "dropout": 0.3}
     train_model(TrainSpec(**values, language_model=False, seed=SEED))
-    card = read_card(folder)
+    card = read_json(folder / "card.json")
     remark = " and ".join(text.remark for text in texts)
     return {"remark": remark, "pairs": card["pairs"], "test_perplexity": card["test_perplexity"]}
 

@@ -113,7 +113,7 @@ def test_nothing_that_is_held_out_is_trained_on(data: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "phrase"),
     [
-        ([], "name the folder of labelled text"),
+        ([], "--data"),
         (["--data", "nosuch"], "is no folder"),
         (["--data", "."], "has no jigsaw_balanced.csv"),
         (["--family", "lettres"], "did you mean 'letters'"),

@@ -23,8 +23,7 @@ from backtalk.hardening.subjects.asking import (
 )
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
 from backtalk.training.negative import Hit
 from backtalk.training.pairs import MOST_POSITIVE, read_texts
 from backtalk.training.updates import UpdateConfig

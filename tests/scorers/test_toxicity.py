@@ -29,7 +29,7 @@ from backtalk.scorers.toxicity.network import (
 )
 from backtalk.scorers.toxicity.words import gram_ids, words_of
 from backtalk.store.typed import read_json
-from backtalk.training.scorer_card import pair_order
+from backtalk.training.scorer_data import pair_order
 
 EMBEDDED = ("toxicity", "toxicity-second")
 TEXTS = [

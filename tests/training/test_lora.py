@@ -12,8 +12,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.scoring import Batch, Row, make_batch, token_log_probs
-from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates, cut, rows_of
+from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates, cut, rows_of
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.updates import UpdateConfig
 from tests.training.methods import rule
@@ -149,12 +148,12 @@ def test_an_untouched_adapter_changes_nothing_and_off_is_the_base() -> None:
     base = log_probs(network)
     fresh = Adapter(network, LoraConfig(rank=4))
     assert torch.allclose(log_probs(network), base, atol=1e-6)
-    fresh.remove()
+    fresh.model.unload()
     adapter, _ = stirred(network)
     assert not torch.allclose(log_probs(network), base, atol=1e-2)
     with adapter.off():
         assert torch.equal(log_probs(network), base)
-    assert torch.equal(log_probs(adapter.remove()), base)
+    assert torch.equal(log_probs(adapter.model.unload()), base)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -254,11 +254,6 @@ def test_weights_that_are_no_numbers_are_refused() -> None:
         updates.check()
 
 
-def test_an_unknown_loss_is_an_error() -> None:
-    with pytest.raises(InputError, match="ipo, rebel, dpo, sft"):
-        updates_of(Table(1), Table(2), loss="ppo")
-
-
 class Replayed(SummedGradients):
     """As if there were graphs: `wrong` says what the n-th replay reads, of its capture's tensors and of those
     that are given, and how many times too large its gradients are."""

@@ -21,15 +21,16 @@ from backtalk.models.lstm.decode import sample
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.reverse import InputPolicy, craft, draw_seed
 from backtalk.scorers.similarity import load_vectors
-from backtalk.training.reinforce import (
+from backtalk.training.reverse import (
+    PretrainConfig,
     ReinforceConfig,
     ReinforceProgress,
     advantages_of,
     policy_loss,
+    pretrain,
     reinforce,
     rewards_of,
 )
-from backtalk.training.reverse import PretrainConfig, pretrain
 from tests.models.test_reverse import all_sentences, make_generator
 from tests.training.networks import CPU, same, weights
 
@@ -58,10 +59,8 @@ def test_baselines_by_hand() -> None:
     rewards = np.array([[1.0, 0.0, 0.5], [0.6, 0.2, 0.9]])
     answered = np.array([[True, True, True], [True, True, False]])
     others = [[1 - 0.25, 0 - 0.75, 0.5 - 0.5], [0.6 - 0.2, 0.2 - 0.6, 0.0]]
-    np.testing.assert_allclose(advantages_of(rewards, answered, "others"), others, atol=1e-12)
-    plain = [[1.0, 0.0, 0.5], [0.6, 0.2, 0.0]]
-    np.testing.assert_allclose(advantages_of(rewards, answered, "none"), plain, atol=1e-12)
-    alone = advantages_of(np.array([[0.9, 0.8]]), np.array([[True, False]]), "others")
+    np.testing.assert_allclose(advantages_of(rewards, answered), others, atol=1e-12)
+    alone = advantages_of(np.array([[0.9, 0.8]]), np.array([[True, False]]))
     assert alone.tolist() == [[0.0, 0.0]], "a sample without others teaches nothing"
 
 
@@ -95,8 +94,7 @@ def expected_reward(
     return (policy.log_prob(targets, sentences).exp() * torch.from_numpy(rewards)).sum()
 
 
-@pytest.mark.parametrize("baseline", ["none", "others"])
-def test_the_estimate_is_the_exact_gradient_on_average(baseline: str) -> None:
+def test_the_estimate_is_the_exact_gradient_on_average() -> None:
     """Two samples a target: the estimate of every pair of sentences, weighted by the pair's chance. With the
     factor pi of the paper's eq. (4) it would not be."""
     policy, targets, sentences, rewards = tiny_policy()
@@ -105,7 +103,7 @@ def test_the_estimate_is_the_exact_gradient_on_average(baseline: str) -> None:
     chances = logs.detach().exp()
     average = torch.zeros((), dtype=torch.float64)
     for i, j in itertools.product(range(len(sentences)), repeat=2):
-        pair = advantages_of(rewards[[i, j]].reshape(1, 2), np.ones((1, 2), dtype=bool), baseline)
+        pair = advantages_of(rewards[[i, j]].reshape(1, 2), np.ones((1, 2), dtype=bool))
         estimate = policy_loss(logs[[i, j]], torch.from_numpy(pair.reshape(-1)), 2)
         average = average + chances[i] * chances[j] * estimate
     for name, gradient in gradients(policy, -average).items():
@@ -199,11 +197,8 @@ def mean_similarity(generator: LocalModel) -> float:
     return float(overlap(said, TARGETS).mean())
 
 
-@pytest.mark.parametrize("baseline", ["others", "none"])
-def test_it_beats_pre_training_on_a_planted_black_box(
-    pretrained: LocalModel, tmp_path: Path, baseline: str
-) -> None:
-    config = replace(TINY, steps=100, batch=12, samples=8, baseline=baseline, checkpoint_s=60.0)
+def test_it_beats_pre_training_on_a_planted_black_box(pretrained: LocalModel, tmp_path: Path) -> None:
+    config = replace(TINY, steps=100, batch=12, samples=8, checkpoint_s=60.0)
     trained, reports = run(pretrained, config, tmp_path / "c")
     before, after = mean_similarity(pretrained), mean_similarity(trained)
     assert before < 0.7
@@ -301,7 +296,6 @@ def test_other_facts_or_settings_are_refused(pretrained: LocalModel, tmp_path: P
     ("targets", "config", "message"),
     [
         ([], TINY, "there are no targets"),
-        (TARGETS, replace(TINY, baseline="best"), "no baseline 'best'"),
         (TARGETS, replace(TINY, samples=1), "sample at least 2"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_finished_one_is_loaded(tmp_path: Path) -> None:
 def test_other_pairs_or_settings_are_refused(tmp_path: Path) -> None:
     pretrain(PAIRS, TINY, tmp_path, CPU)
     for pairs, config in ((PAIRS[1:], TINY), (PAIRS, replace(TINY, hidden=17))):
-        with pytest.raises(InputError, match="other pairs or settings; use --fresh"):
+        with pytest.raises(InputError, match="--fresh"):
             pretrain(pairs, config, tmp_path, CPU)
     pretrain(PAIRS, replace(TINY, checkpoint_s=9.0), tmp_path, CPU)
 
@@ -86,7 +86,7 @@ def test_rare_words_are_unknown_and_never_written(tmp_path: Path) -> None:
 
 
 def test_too_few_pairs_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="1 pairs of a reply and its input are too few"):
+    with pytest.raises(InputError, match="1 pairs"):
         pretrain([("a", "b")] * 100, TINY, tmp_path, CPU)
 
 
@@ -94,7 +94,7 @@ def test_pairs_without_words_are_left_out(tmp_path: Path) -> None:
     empty = [("", "a"), ("a", " "), ("\u200b", "b")]
     first = pretrain([*empty, *PAIRS, *empty], replace(TINY, epochs=1), tmp_path / "a", CPU)
     assert first.fingerprint == pretrain(PAIRS, replace(TINY, epochs=1), tmp_path / "b", CPU).fingerprint
-    with pytest.raises(InputError, match="0 pairs of a reply and its input are too few"):
+    with pytest.raises(InputError, match="0 pairs"):
         pretrain([(" " * i, "a") for i in range(99)], TINY, tmp_path / "c", CPU)
 
 

@@ -11,13 +11,14 @@ import torch
 from backtalk.scorers.similarity import PackageVectors
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
-from backtalk.training.linear import LinearTraining, fit_linear, word_features
-from backtalk.training.scorer_card import area_under_curve
+from backtalk.training.scorer_data import area_under_curve
 from backtalk.training.toxicity import (
+    LinearTraining,
     ToxicityTraining,
-    WeightedTexts,
     choose_words,
+    fit_linear,
     train_toxicity,
+    word_features,
     word_vectors,
 )
 
@@ -40,12 +41,11 @@ def planted(count: int, seed: int) -> tuple[list[str], list[float]]:
 
 def trained(seed: int = 1) -> tuple[ToxicityNetwork, Lexicon]:
     lexicon = Lexicon(WORDS, 256)
-    data = WeightedTexts(lexicon)
-    data.add(*planted(256, 1), 1.0)
+    data = *planted(256, 1), [1.0] * 256
     vectors = torch.randn(len(WORDS) + 1, 8, generator=torch.Generator().manual_seed(1))
     config = NetworkConfig(len(WORDS) + 1, **SIZES)  # type: ignore[arg-type]  # sizes are numbers
     training = ToxicityTraining(epochs=8, batch=32, lr=0.01, seed=seed)
-    return train_toxicity(data, vectors, config, training, lambda epoch, loss: None), lexicon
+    return train_toxicity(data, lexicon, vectors, config, training, lambda epoch, loss: None), lexicon
 
 
 def test_order_is_learnt_where_all_texts_have_the_same_words() -> None:
@@ -82,7 +82,8 @@ def test_a_linear_model_learns_words(features: object, naive_bayes: bool) -> Non
     texts = [f"{draw.choice(['alpha', 'beta'])} {draw.choice(WORDS)} {i}" for i in range(200)]
     toxic = ["alpha" in text for text in texts]
     training = LinearTraining(buckets=1 << 12, epochs=5, batch=32, naive_bayes=naive_bayes)
-    weights, bias = fit_linear(texts, [float(t) for t in toxic], [1.0] * 200, features, training)  # type: ignore[arg-type]
+    data = texts, [float(t) for t in toxic], [1.0] * 200
+    weights, bias = fit_linear(data, features, training)  # type: ignore[arg-type]
     scorer = LinearScorer("small", weights, bias, "", features=features)  # type: ignore[arg-type]
     assert area_under_curve(scorer.score(texts), toxic) == 1.0
     assert (scorer.score(["alpha tea", "beta tea"]) > 0.5).tolist() == [True, False]

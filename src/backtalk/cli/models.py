@@ -185,8 +185,7 @@ def paraphrase(arguments: argparse.Namespace) -> None:
         raise InputError("the sentence is empty; write what to paraphrase")
     from backtalk.paraphrase.augment import show_paraphrases
 
-    given = ("sentences", "targets", "limit", "n", "model", "paraphraser", "seed", "out", "unmask", "device")
-    show_paraphrases(*values_of(arguments, *given).values())
+    show_paraphrases(arguments)
 
 
 @command("backtalk list models", flag("subject", nargs="?", type=Subject, help="one of these [all]"))

@@ -28,8 +28,9 @@ from backtalk.output_file import PARTIAL
 from backtalk.specs import identity_values
 from backtalk.specs.train import TrainSpec
 from backtalk.store.folder import output_folder
+from backtalk.store.typed import read_json
 from backtalk.terminal import make_console
-from backtalk.training.card import complete_card, read_card, write_measured_card
+from backtalk.training.likelihood import complete_card, write_measured_card
 from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
 
@@ -132,7 +133,7 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
 
 
 def _report(out: Path, with_language_model: bool, console: Console) -> None:
-    card = complete_card(out) if with_language_model else read_card(out)
+    card = complete_card(out) if with_language_model else read_json(out / "card.json")
     console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
     if with_language_model:
         perplexity = card["language_model_test_perplexity"]

@@ -25,14 +25,21 @@ from backtalk.specs.train import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import say
-from backtalk.training.linear import LinearTraining, fit_linear, word_features
-from backtalk.training.scorer_card import card_notes, measure, pair_order, sensible_shift
-from backtalk.training.scorer_data import ScorerData, gather
+from backtalk.training.scorer_data import (
+    ScorerData,
+    card_notes,
+    gather,
+    measure,
+    pair_order,
+    sensible_shift,
+)
 from backtalk.training.toxicity import (
+    LinearTraining,
     ToxicityTraining,
-    WeightedTexts,
     choose_words,
+    fit_linear,
     train_toxicity,
+    word_features,
     word_vectors,
 )
 
@@ -54,21 +61,19 @@ def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
 
 
 def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
-    vectors, texts = PackageVectors(), data.columns()[0]
-    words = choose_words(texts, vectors, spec.vocabulary - 1)
+    vectors, columns = PackageVectors(), data.columns()
+    words = choose_words(columns[0], vectors, spec.vocabulary - 1)
     config = NetworkConfig(
         len(words) + 1, spec.vector, spec.buckets, hidden=spec.hidden, dropout=spec.dropout
     )
     lexicon = Lexicon(words, config.buckets)
-    weighted = WeightedTexts(lexicon)
-    for rows, weight in data.train.values():
-        weighted.add([row.text for row in rows], [float(row.toxic) for row in rows], weight)
     training = ToxicityTraining(epochs=spec.epochs, lr=spec.lr, seed=spec.seed)
 
     def told(epoch: int, loss: float) -> None:
         _tell(f"epoch {epoch + 1} of {spec.epochs}, loss {loss:.4f}")
 
-    network = train_toxicity(weighted, word_vectors(words, vectors, spec.vector), config, training, told)
+    table = word_vectors(words, vectors, spec.vector)
+    network = train_toxicity(columns, lexicon, table, config, training, told)
     baseline = _bag_of_words(spec, data)
     network.wide.data.copy_(spec.wide * baseline.weights)
     network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
@@ -78,7 +83,7 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 
 def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     training = LinearTraining(epochs=spec.epochs, naive_bayes=True, seed=spec.seed)
-    weights, bias = fit_linear(*data.columns(), letter_features, training)
+    weights, bias = fit_linear(data.columns(), letter_features, training)
     sizes = {"bias": bias + _shift(LinearScorer("", weights, bias, ""), data)}
     digest = write_scorer(out, "letters", sizes, [], {"weights": weights})
     more = {"parameters": len(weights) + 1, "for_reward": False}
@@ -88,7 +93,7 @@ def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 def _bag_of_words(spec: ScorerSpec, data: ScorerData) -> LinearScorer:
     """Words and pairs of neighbours alone, from the same texts: the baseline, and the network's wide part."""
     training = LinearTraining(buckets=NetworkConfig.wide, seed=spec.seed)
-    weights, bias = fit_linear(*data.columns(), word_features, training)
+    weights, bias = fit_linear(data.columns(), word_features, training)
     scorer = LinearScorer("", weights, bias, "", features=word_features)
     scorer.bias += _shift(scorer, data)
     return scorer

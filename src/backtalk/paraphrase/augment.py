@@ -1,13 +1,14 @@
-"""A training list widened by paraphrases, as in He & Glass 2020 (Table 2; 1 or 4 for each target).
+"""A training list with added paraphrases, as in He & Glass 2020 (Table 2; 1 or 4 for each target).
 
-What the model can't say, what is there already, and what another list holds is removed and counted.
-Sentences are compared by the model's own words without punctuation, and one that holds a whole sentence of
-another list, as "honestly ..." does, counts as that sentence: a held-out target must stay unseen.
+Paraphrases that the model can't say, or that are in this or another list already, are removed and
+counted. Sentences are compared by the model's own words without punctuation, and one that contains a whole
+sentence of another list, as "honestly ..." may, counts as that sentence: a held-out target must stay unseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, zip_longest
 from pathlib import Path
@@ -26,24 +27,19 @@ from backtalk.types import Target
 from backtalk.wording import count as counted
 from backtalk.wording import mask
 
-SPARE = 6
-"""Paraphrases asked for in place of one: some will be removed."""
-UNSAYABLE, KNOWN = "with words that the model does not know", "already in the list"
+SPARE = 6  # paraphrases asked for in place of one: some will be removed
 Key = tuple[str, ...]
 
 
 @dataclass
 class Augmentation:
-    """What came of it."""
+    """How many paraphrases were added and removed."""
 
     paraphrasers: str
-    asked: int
-    """Paraphrases for each target."""
+    asked: int  # paraphrases for each target
     added: int = 0
-    short: int = 0
-    """Targets with fewer than were asked for."""
-    removed: dict[str, int] = field(default_factory=dict)
-    """By reason."""
+    short: int = 0  # targets with fewer than were asked for
+    removed: dict[str, int] = field(default_factory=dict)  # by reason
 
     def told(self) -> str:
         """One sentence for people."""
@@ -61,32 +57,32 @@ def augment(
     others: Mapping[str, Sequence[Target]],
     model: LocalModel,
 ) -> tuple[list[Target], Augmentation]:
-    """Up to n new targets for each; `others` are the lists, by name, that must stay unseen."""
+    """Up to n new targets for each, from each paraphraser in turn; `others` are the lists, by name, that must
+    stay unseen."""
     result = Augmentation(" and ".join(one.name for one in paraphrasers), n)
     texts = [target.text for target in targets]
-    by_paraphraser = [one.paraphrase(texts, SPARE * n) for one in paraphrasers]
+    written = [one.paraphrase(texts, SPARE * n) for one in paraphrasers]
     foreign = {name: {words_of(model, one.text) for one in own} for name, own in others.items()}
     known = {words_of(model, text) for text in texts}
     ids = {target.id for target in chain(targets, *others.values())}
     new: list[Target] = []
     for i, target in enumerate(targets):
-        made = 0
-        for text, paraphraser in _in_turn([own[i] for own in by_paraphraser], paraphrasers):
-            if made == n:
-                break
-            key = words_of(model, text)
-            reason = _reason(text, key, known, foreign, model)
-            if reason:
-                result.removed[reason] = result.removed.get(reason, 0) + 1
-                continue
-            known.add(key)
-            made += 1
-            name = next(name for name in map(f"{target.id}-p{{}}".format, count(1)) if name not in ids)
-            ids.add(name)
-            origin = f"{target.id} by {paraphraser.name}"
-            prototype = target.prototype or target.id
-            new.append(replace(target, id=name, text=text, prototype=prototype, origin=origin))
-        result.short += made < n
+        wanted = len(new) + n
+        for rank in zip_longest(*(own[i] for own in written)):
+            for text, paraphraser in zip(rank, paraphrasers, strict=True):
+                if text is None or len(new) == wanted:
+                    continue
+                key = words_of(model, text)
+                if reason := _reason(text, key, known, foreign, model):
+                    result.removed[reason] = result.removed.get(reason, 0) + 1
+                    continue
+                known.add(key)
+                name = next(name for name in map(f"{target.id}-p{{}}".format, count(1)) if name not in ids)
+                ids.add(name)
+                origin = f"{target.id} by {paraphraser.name}"
+                prototype = target.prototype or target.id
+                new.append(replace(target, id=name, text=text, prototype=prototype, origin=origin))
+        result.short += len(new) < wanted
     result.added = len(new)
     return new, result
 
@@ -96,27 +92,15 @@ def words_of(model: LocalModel, text: str) -> Key:
     return tuple(word for word in model.recipe.words(text) if any(map(str.isalnum, word)))
 
 
-def _in_turn(
-    lists: Sequence[Sequence[str]], paraphrasers: Sequence[Paraphraser]
-) -> Iterable[tuple[str, Paraphraser]]:
-    """The first of each paraphraser, then the second of each, and so on."""
-    for texts in zip_longest(*lists):
-        yield from ((text, one) for text, one in zip(texts, paraphrasers, strict=True) if text is not None)
-
-
 def _reason(text: str, key: Key, known: set[Key], foreign: Mapping[str, set[Key]], model: LocalModel) -> str:
-    """Why a paraphrase is removed; nothing if it stays."""
+    """Why a paraphrase is removed; empty if it is kept."""
     if not can_say(model, text):
-        return UNSAYABLE
+        return "with words that the model does not know"
+    parts = {key, *(key[i:j] for i in range(len(key)) for j in range(i + 2, len(key) + 1))}
     for name, own in foreign.items():
-        if key in own or not own.isdisjoint(_parts(key)):
+        if not own.isdisjoint(parts):
             return f"in the {name} list"
-    return KNOWN if key in known else ""
-
-
-def _parts(key: Key) -> Iterable[Key]:
-    """The runs of two or more words in a sentence."""
-    return (key[i:j] for i in range(len(key)) for j in range(i + 2, len(key) + 1))
+    return "already in the list" if key in known else ""
 
 
 def find_paraphrasers(names: str, recipe: Recipe, seed: int, device: str) -> list[Paraphraser]:
@@ -127,41 +111,31 @@ def find_paraphrasers(names: str, recipe: Recipe, seed: int, device: str) -> lis
     ]
 
 
-def show_paraphrases(
-    sentences: Sequence[str],
-    targets: str,
-    limit: int,
-    n: int,
-    model_name: str,
-    paraphraser_names: str,
-    seed: int,
-    out: str,
-    unmask: bool,
-    device: str,
-) -> None:
-    """Prints each sentence with its paraphrases. What was typed is shown in full, a list is masked."""
-    model = load_model(model_name, device)
+def show_paraphrases(asked: Namespace) -> None:
+    """`backtalk paraphrase`: prints each sentence with its paraphrases. Typed sentences are shown in full, a
+    list is masked."""
+    model = load_model(asked.model, asked.device)
     if not isinstance(model, LocalModel):
-        raise InputError(f"{model_name} shows no words to compare; name a model of ours")
-    paraphrasers = find_paraphrasers(paraphraser_names, model.recipe, seed, device)
-    if targets:
-        cases = read_cases(targets, model, limit, seed)
+        raise InputError(f"{asked.model} shows no words to compare; name a model of ours")
+    paraphrasers = find_paraphrasers(asked.paraphraser, model.recipe, asked.seed, asked.device)
+    if asked.targets:
+        cases = read_cases(asked.targets, model, asked.limit, asked.seed)
     else:
-        said = [(number, " ".join(text.split())) for number, text in enumerate(sentences, start=1)]
+        said = [(number, " ".join(text.split())) for number, text in enumerate(asked.sentences, start=1)]
         cases = [Target(f"t-{number:03d}", text) for number, text in said if text]
-    new, result = augment(cases, paraphrasers, n, {}, model)
+    new, result = augment(cases, paraphrasers, asked.n, {}, model)
     if not new:
         raise InputError(
-            f"{paraphraser_names} has no paraphrase that {model_name} could say; {result.told()}"
+            f"{asked.paraphraser} has no paraphrase that {asked.model} could say; {result.told()}"
         )
-    shown = printable if unmask or not targets else lambda text: mask(printable(text))
+    shown = printable if asked.unmask or not asked.targets else lambda text: mask(printable(text))
     console = make_console(soft_wrap=True)
     for case in cases:
         console.print(shown(case.text), style="bold")
         for one in new:
             if one.origin.startswith(f"{case.id} by "):
                 console.print(f"    {shown(one.text)}")
-    if out:
-        write_targets(Path(out), new)
-        console.print(f"Audit them: backtalk audit --model {model_name} --targets {out}")
+    if asked.out:
+        write_targets(Path(asked.out), new)
+        console.print(f"Audit them: backtalk audit --model {asked.model} --targets {asked.out}")
     make_console(stderr=True).print(result.told())

@@ -1,8 +1,9 @@
-"""Paraphrases by a trained model: a seq2seq of ours that was trained on pairs which say the same.
+"""Paraphrases by a trained model: a seq2seq of ours that was trained on pairs of the same meaning, in both
+directions.
 
-Diverse beam search writes many; kept are those that end, hold no unknown word, speak of the same persons, and
-from which the model finds its way back: it was trained in both directions, so each word must be likely there
-and back. That drops most of what the beams write, and nearly all that means something else.
+Diverse beam search writes many candidates. Kept are those that end, have no unknown word, name the same
+persons, and of which each word is likely given the source, as each word of the source is given the candidate.
+This drops most candidates, and nearly all that mean something else.
 """
 
 from __future__ import annotations
@@ -20,14 +21,9 @@ from backtalk.models.lstm.model import BATCH, LocalModel
 from backtalk.paraphrase.rules import edit_distance, most_different
 from backtalk.types import Turn
 
-WIDTH = 8
-"""Beams of a group."""
-GROUPS = 4
-PENALTY = 1.0
-"""In logits: what an earlier group wrote at a place must be 2.7 times as likely to be written again."""
-LEAST = 0.07
-"""The least probability of each word, of the paraphrase given the source and of the source given it."""
-
+WIDTH, GROUPS = 8, 4  # beams of a group, and groups
+PENALTY = 1.0  # in logits: a word of an earlier group must be 2.7 times as likely to be repeated in its place
+LEAST = 0.07  # least probability of each word, of the paraphrase given the source and the reverse
 _PERSONS = (
     "i me my mine myself",
     "you your yours yourself yourselves u ur",
@@ -40,13 +36,13 @@ _PERSON_OF = {word: person for person, words in enumerate(_PERSONS) for word in 
 
 
 def persons(words: Iterable[str]) -> frozenset[int]:
-    """Whom a sentence speaks of: first, second or third person, one or many."""
+    """The persons that a sentence names: first, second or third, singular or plural."""
     return frozenset(_PERSON_OF[word] for word in words if word in _PERSON_OF)
 
 
 @dataclass(frozen=True)
 class ModelParaphraser:
-    """Takes texts with known words alone; to others it has nothing to say."""
+    """Texts with unknown words get no paraphrases."""
 
     name: str
     model: LocalModel
@@ -54,21 +50,18 @@ class ModelParaphraser:
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
         """At most n of each, the most different first; never the sentence itself, and none twice."""
+        words = self.model.recipe.words
+        ids = [self.model.encode_input(text) for text in texts]
+        read = [i for i, own in enumerate(ids) if 0 < len(own) <= self.model.max_input and UNK not in own]
         found: list[list[str]] = [[] for _ in texts]
-        read = [i for i, text in enumerate(texts) if self._can_read(text)]
         for start in range(0, len(read), BATCH):
             part = read[start : start + BATCH]
-            written = self._kept([texts[i] for i in part])
-            for i, candidates in zip(part, written, strict=True):
-                found[i] = self._chosen(texts[i], candidates, n)
+            for i, kept in zip(part, self._kept([texts[i] for i in part]), strict=True):
+                found[i] = most_different(texts[i], kept, n, lambda a, b: edit_distance(words(a), words(b)))
         return found
 
-    def _can_read(self, text: str) -> bool:
-        ids = self.model.encode_input(text)
-        return 0 < len(ids) <= self.model.max_input and UNK not in ids
-
     def _kept(self, texts: Sequence[str]) -> list[list[str]]:
-        """For each text what the beams wrote and the checks let through."""
+        """The candidates of each text that pass the checks."""
         model = self.model
         inputs = model.encode_dialogues([(Turn("user", text),) for text in texts])
         state = model.network.start(inputs)
@@ -97,10 +90,6 @@ class ModelParaphraser:
         """The log-probability of the least likely word of each reply."""
         scores = self.model.log_prob([(Turn("user", text),) for text in inputs], replies)
         return [min(own) for own in scores]
-
-    def _chosen(self, text: str, candidates: Sequence[str], n: int) -> list[str]:
-        words = self.model.recipe.words
-        return most_different(text, candidates, n, lambda a, b: edit_distance(words(a), words(b)))
 
 
 def load_paraphraser(folder: str, device: str) -> ModelParaphraser:

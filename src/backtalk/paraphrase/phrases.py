@@ -1,19 +1,25 @@
-"""The words that the rules of paraphrasing know: contractions, mild synonyms, openers, closers. Hand-written.
+"""The words of the paraphrasing rules: contractions, mild synonyms, openers, closers. Hand-written.
 
-Words are those of the Penn Treebank (do n't, you 're), in lower case. Phrases in one row of a table can stand
-for each other without a change of grammar or person; what fits only some places has a rule of its own.
+Words are those of the Penn Treebank (do n't, you 're), in lower case. The phrases in one row of a table can
+replace each other without a change of grammar or person; phrases that fit only in some places have a rule.
+Slashes separate the phrases of a row, semicolons the rows.
 """
 
 from __future__ import annotations
+
+Words = tuple[str, ...]
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _rows(text: str) -> tuple[tuple[str, ...], ...]:
-    """Rows are divided by semicolons, the phrases of a row by slashes."""
-    return tuple(tuple(phrase.strip() for phrase in row.split("/")) for row in text.split(";"))
+def _phrases(text: str) -> tuple[Words, ...]:
+    return tuple(tuple(phrase.split()) for phrase in text.split("/"))
+
+
+def _rows(text: str) -> tuple[tuple[Words, ...], ...]:
+    return tuple(map(_phrases, text.split(";")))
 
 
 CONTRACTED = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll", "would": "'d", "have": "'ve"}
@@ -25,20 +31,16 @@ BEARERS = {
     "'d": _words("i you he she we they"),
     "'ve": _words("i you we they"),
 }
-"""After which words a contraction is read without doubt: "nobody 's" may be a possessive."""
+"""The words after which a contraction is unambiguous: "nobody 's" may be a possessive."""
 PARTICIPLES = _words("been met seen got had known done made told heard never always lost ruined")
-"""Before them "have" is an auxiliary and "'s" may be "has"."""
-AFTER_WOULD = _words("rather like love hate never say be not")
-"""Before them "'d" is "would" and not "had"."""
+"""Before these, "have" is an auxiliary and "'s" may be "has"."""
+AFTER_WOULD = _words("rather like love hate never say be not")  # before these, "'d" is not "had"
 NEGATED = {verb: verb for verb in _words("do does did is are was were would could should have has had")}
-NEGATED |= {"will": "wo", "can": "ca"}
-"""What stands before "n't" for a verb before "not"."""
+NEGATED |= {"will": "wo", "can": "ca"}  # the stem before "n't" of each verb
 PRONOUNS = _words("i you he she it we they")
-PLAIN = _words("i you we they")
-"""Pronouns whose verb has no ending."""
+PLAIN = _words("i you we they")  # their verb has no ending
 
-STRONG = _words("terrible awful horrible dreadful useless worthless pathetic tired")
-""" "very" does not go with them."""
+STRONG = _words("terrible awful horrible dreadful useless worthless pathetic tired")  # never "very" ...
 GRADABLE = STRONG | _words(
     "stupid dumb silly foolish boring dull annoying irritating ugly weird strange odd wrong mistaken bad "
     "scared afraid frightened angry mad smart clever bright weak lazy sad slow funny bored embarrassing rude "
@@ -47,7 +49,7 @@ GRADABLE = STRONG | _words(
 INTENSIFIERS = ("so", "really", "very")
 LINKS = _words("am are is was were 'm 're 's feel look sound")
 FELT = _words("hate despise dislike want")
-""" "really" may stand before them, and before "do n't", where "i" is the subject."""
+""" "really" fits before these, and before "do n't", if "i" is the subject."""
 
 SYNONYMS = _rows(
     """
@@ -73,25 +75,24 @@ SYNONYMS = _rows(
 CLOSING_SYNONYMS = _rows(
     "shut up/be quiet/stop talking; leave me alone/go away/get lost; get away/escape; is over/is finished"
 )
-"""They may stand for each other at the end alone, or before one of these, and not after a negation."""
+"""These replace each other only at the end or before one of AFTER_CLOSING, and not after a negation."""
 AFTER_CLOSING = _words("already now please you")
 NEGATIONS = _words("not n't never nobody nothing no")
 
-OPENERS = ("well", "oh", "and", "honestly", "really", "seriously", "just", "please", "sorry but", "excuse me")
-"""What a rule may take away from a sentence's start."""
-OPENERS_OF_STATEMENTS = (
-    *("look", "listen", "i think", "i guess", "i must say", "the truth is"),
-    *("come on", "i am afraid", "i 'm afraid"),
+OPENERS = _phrases("well/oh/and/honestly/really/seriously/just/please/sorry but/excuse me")
+"""A rule may remove these from the start of a sentence."""
+OPENERS_OF_STATEMENTS = _phrases(
+    "look/listen/i think/i guess/i must say/the truth is/come on/i am afraid/i 'm afraid"
 )
-"""The same where a statement follows: "look it up" and "i am afraid of you" stay whole."""
-CLOSERS = ("honestly", "you know", "really", "please", "okay", "will you", "believe me")
-TO_STATEMENT = ("honestly", "look", "listen", "really", "i think", "i must say", "the truth is")
-AFTER_STATEMENT = ("honestly", "believe me")
-TO_IMPERATIVE = ("just", "please", "come on", "seriously")
-AFTER_IMPERATIVE = ("will you", "right now", "okay")
-TO_NEGATIVE_IMPERATIVE = ("please", "look", "seriously")
-TO_QUESTION = ("seriously", "come on")
-TO_OTHER = ("honestly", "look", "seriously")
+"""The same if a statement follows: "look it up" and "i am afraid of you" are kept."""
+CLOSERS = _phrases("honestly/you know/really/please/okay/will you/believe me")
+TO_STATEMENT = _phrases("honestly/look/listen/really/i think/i must say/the truth is")
+AFTER_STATEMENT = _phrases("honestly/believe me")
+TO_IMPERATIVE = _phrases("just/please/come on/seriously")
+AFTER_IMPERATIVE = _phrases("will you/right now/okay")
+TO_NEGATIVE_IMPERATIVE = _phrases("please/look/seriously")
+TO_QUESTION = _phrases("seriously/come on")
+TO_OTHER = _phrases("honestly/look/seriously")
 
 SUBJECTS = PRONOUNS | _words(
     "this that your my nobody everyone everybody someone somebody the our their his her"
@@ -102,6 +103,5 @@ IMPERATIVES = _words(
 )
 QUESTIONS = _words("who what why where when how are is do does did can could will would which whose")
 SUBORDINATE = _words("and or what until while if when i you now already else")
-"""With one of them inside, an imperative is closed by nothing."""
-NAMES = _words("idiot fool moron loser liar failure")
-"""What somebody is called: "shut up you idiot"."""
+"""An imperative that contains one of these gets no closer."""
+NAMES = _words("idiot fool moron loser liar failure")  # as in "shut up you idiot"

@@ -1,9 +1,9 @@
-"""Paraphrases by hand-written rules: no training, the same meaning and person, grammar before number.
+"""Paraphrases by hand-written rules, which keep the meaning, the person and the grammar.
 
 Each rule makes variants of one kind: contractions and their expansion, synonyms, intensifiers, order. A
-paraphrase has one or two of different kinds, or one and something that opens or closes the sentence. Rules
-work on Treebank words; what is a sentence twice is decided by the words of the model at hand, since to some
-models punctuation or case is nothing.
+paraphrase applies one or two rules of different kinds, or one rule and a new opener or closer. Rules work on
+Treebank words; two sentences are the same if they are so in the words of the given model, since some models
+ignore punctuation or case.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from typing import NamedTuple, TypeVar
 
 from backtalk.data.tokenise import Recipe, detokenise, get_recipe
 from backtalk.paraphrase import phrases
+from backtalk.paraphrase.phrases import Words
 
-Words = tuple[str, ...]
 Item = TypeVar("Item")
-DEPTH = 2
-"""Kinds of variants in one paraphrase at most: with more, sentences begin to sound made up."""
-FRAME = 0.1
-"""What another opener or closer adds to the distance: less than any change of what is said."""
-_CUT = get_recipe("he-glass-2019").words
-_SIGNS = frozenset({".", "!", "?", "...", ","})
+DEPTH = 2  # most rules in one paraphrase: with more, sentences sound unnatural
+FRAME = 0.1  # distance of another opener or closer: less than that of any change between them
+SIGNS = (".", "!", "?", "...", ",")
 
 
 class Variant(NamedTuple):
@@ -33,14 +30,10 @@ class Variant(NamedTuple):
     said: Words
     closer: Words
 
-    def written(self, signs: Words) -> str:
-        """As people write it, in lower case, with punctuation at its end."""
-        return detokenise((*self.opener, *self.said, *self.closer, *signs)).lower()
-
 
 @dataclass(frozen=True)
 class RuleParaphraser:
-    """Variants of a sentence as the model at hand reads it; the seed decides among equally different ones."""
+    """`recipe` is the one of the model; the seed decides among equally different paraphrases."""
 
     recipe: Recipe
     seed: int = 1
@@ -48,17 +41,18 @@ class RuleParaphraser:
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
         """At most n of each, the most different first; never the sentence itself, and none twice."""
-        return [self._of(text, n) for text in texts]
+        return [self._paraphrase(text, n) for text in texts]
 
-    def _of(self, text: str, n: int) -> list[str]:
+    def _paraphrase(self, text: str, n: int) -> list[str]:
         source, signs = _read(text)
         if not source.said:
             return []
-        texts = {one: one.written(signs) for one in variants(source)}
+        texts = {
+            one: detokenise((*one.opener, *one.said, *one.closer, *signs)).lower() for one in variants(source)
+        }
         distinct = {tuple(self.recipe.words(text)): one for one, text in reversed(texts.items())}
         for nothing in (tuple(self.recipe.words(text)), ()):
             distinct.pop(nothing, None)
-        # A sentence's order depends on the seed and the sentence, not on its neighbours.
         found = [distinct[words] for words in sorted(distinct)]
         random.Random(f"{self.seed} {text}").shuffle(found)
         return [texts[one] for one in most_different(source, found, n, _distance)]
@@ -82,28 +76,24 @@ def variants(source: Variant) -> Iterator[Variant]:
         yield Variant((), said, ())
         if len(kinds) < DEPTH:
             openers, closers = frames_of(said)
-            for opener in _split(openers):
-                if opener[-1] not in said:
-                    yield Variant(opener, said, ())
-            for closer in _split(closers):
-                if closer[-1] not in said:
-                    yield Variant((), said, closer)
+            yield from (Variant(opener, said, ()) for opener in openers if opener[-1] not in said)
+            yield from (Variant((), said, closer) for closer in closers if closer[-1] not in said)
 
 
 def _read(text: str) -> tuple[Variant, Words]:
     """(the sentence in its parts, the punctuation at its end)"""
-    words = tuple(_CUT(text))
+    words = tuple(get_recipe("he-glass-2019").words(text))
     end = len(words)
-    while end and words[end - 1] in _SIGNS:
+    while end and words[end - 1] in SIGNS:
         end -= 1
     words, signs = words[:end], words[end:]
-    for opener in _OPENERS:
+    for opener in (*phrases.OPENERS_OF_STATEMENTS, *phrases.OPENERS):
         said = words[len(opener) :]
         if len(said) > 1 and words[: len(opener)] == opener:
-            if opener in _OF_STATEMENTS and (said[0] not in phrases.SUBJECTS or said[0] == "it"):
-                continue
-            return Variant(opener, said, ()), signs
-    for closer in _CLOSERS:
+            is_statement = said[0] in phrases.SUBJECTS and said[0] != "it"
+            if is_statement or opener not in phrases.OPENERS_OF_STATEMENTS:
+                return Variant(opener, said, ()), signs
+    for closer in phrases.CLOSERS:
         if len(words) > len(closer) + 1 and words[-len(closer) :] == closer:
             return Variant((), words[: -len(closer)], closer), signs
     return Variant((), words, ()), signs
@@ -127,82 +117,59 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> float:
 def most_different(
     source: Item, candidates: Sequence[Item], n: int, distance: Callable[[Item, Item], float]
 ) -> list[Item]:
-    """At most n of the candidates: each time the one farthest from the source and from those taken.
-
-    Of equals the first is taken, so the order of the candidates decides.
-    """
-    left = [(distance(source, one), one) for one in candidates]  # (how near the nearest is, candidate)
+    """At most n candidates, each the farthest from the source and those before it; of equals the first."""
+    left = [(distance(source, one), one) for one in candidates]  # (distance to the nearest, candidate)
     taken: list[Item] = []
     while left and len(taken) < n:
-        place = max(range(len(left)), key=lambda i: left[i][0])
-        _, best = left.pop(place)
+        _, best = left.pop(max(range(len(left)), key=lambda i: left[i][0]))
         taken.append(best)
         left = [(min(nearest, distance(best, one)), one) for nearest, one in left]
     return taken
 
 
-# Contractions
-
-
 def contractions(words: Words) -> Iterator[Words]:
-    """you are / you 're, do not / do n't; not at the end, nor where a question turns the words round."""
+    """you are / you 're, do not / do n't; not at the end, nor in the inverted order of a question."""
     for i in range(len(words) - 1):
         first, second = words[i], words[i + 1]
         after = words[i + 2] if i + 2 < len(words) else ""
         if second == "not" and first in phrases.NEGATED and after not in phrases.PRONOUNS:
             yield (*words[:i], phrases.NEGATED[first], "n't", *words[i + 2 :])
         if second == "n't" and after not in phrases.PRONOUNS:
-            whole = next((verb for verb, stem in phrases.NEGATED.items() if stem == first), None)
-            if whole is not None:
-                yield (*words[:i], whole, "not", *words[i + 2 :])
+            verbs = [verb for verb, stem in phrases.NEGATED.items() if stem == first]
+            yield from ((*words[:i], verb, "not", *words[i + 2 :]) for verb in verbs)
         if i and words[i - 1] in phrases.NEGATED:  # "will you", "are you": a question, nothing is contracted
             continue
-        short = phrases.CONTRACTED.get(second, "")
-        if first in phrases.BEARERS.get(short, ()) and after and _may_shrink(second, after):
-            yield (*words[: i + 1], short, *words[i + 2 :])
-        if first in phrases.BEARERS.get(second, ()) and _reads_as_whole(second, after):
-            whole = next(verb for verb, clitic in phrases.CONTRACTED.items() if clitic == second)
-            yield (*words[: i + 1], whole, *words[i + 2 :])
-
-
-def _may_shrink(verb: str, after: str) -> bool:
-    if verb == "have":
-        return after in phrases.PARTICIPLES
-    return not (verb == "will" and after == "not")  # "won't", not "'ll not"
-
-
-def _reads_as_whole(clitic: str, after: str) -> bool:
-    if clitic == "'s":
-        return after not in phrases.PARTICIPLES
-    return clitic != "'d" or after in phrases.AFTER_WOULD
-
-
-# Words for words
+        for verb, short in phrases.CONTRACTED.items():
+            if first in phrases.BEARERS[short]:
+                is_participle, is_would = after in phrases.PARTICIPLES, after in phrases.AFTER_WOULD
+                # "have" shrinks only as an auxiliary, and "will not" only to "won't".
+                shrinks = is_participle if verb == "have" else (verb, after) != ("will", "not")
+                if second == verb and after and shrinks:
+                    yield (*words[: i + 1], short, *words[i + 2 :])
+                # "'s" may be "has", and "'d" may be "had".
+                if second == short and (is_would if short == "'d" else short != "'s" or not is_participle):
+                    yield (*words[: i + 1], verb, *words[i + 2 :])
 
 
 def synonyms(words: Words) -> Iterator[Words]:
     """Phrases of the table for each other; "a" and "an" follow what comes after them."""
-    for row in _SYNONYMS:
+    for row in (*phrases.SYNONYMS, *phrases.CLOSING_SYNONYMS):
         for old in row:
-            for i in _places(words, old):
-                for new in row:
+            for i in range(len(words) - len(old) + 1):
+                for new in row if words[i : i + len(old)] == old else ():
                     if new != old and _fits(words, i, old, new):
                         yield _with_article((*words[:i], *new, *words[i + len(old) :]))
 
 
 def _fits(words: Words, i: int, old: Words, new: Words) -> bool:
     before, after = words[i - 1] if i else "", words[i + len(old)] if i + len(old) < len(words) else ""
-    if old in _AT_END:
+    if any(old in row for row in phrases.CLOSING_SYNONYMS):
         return (not after or after in phrases.AFTER_CLOSING) and before not in phrases.NEGATIONS
     if ("n't" in old + new or new[0] == "do") and (old[0] != "do" or new[0] == "could"):
         return before in phrases.PLAIN  # a negation needs its subject before it, and the verb no ending
     if new[0] == "a" and old[0] != "a":
         return before in phrases.LINKS
     return not (new[0] in phrases.STRONG and before == "very")
-
-
-def _places(words: Words, phrase: Words) -> list[int]:
-    return [i for i in range(len(words) - len(phrase) + 1) if words[i : i + len(phrase)] == phrase]
 
 
 def _with_article(words: Words) -> Words:
@@ -232,11 +199,8 @@ def intensifiers(words: Words) -> Iterator[Words]:
             yield (*words[:i], "really", *words[i:])
 
 
-# The frame and the order
-
-
-def frames_of(words: Words) -> tuple[Sequence[str], Sequence[str]]:
-    """(openers, closers) by the kind of sentence that it is."""
+def frames_of(words: Words) -> tuple[Sequence[Words], Sequence[Words]]:
+    """(openers, closers) that fit the kind of sentence."""
     first, second = words[0], words[1] if len(words) > 1 else ""
     if (first == "do" and second in ("n't", "not")) or first == "never":
         return phrases.TO_NEGATIVE_IMPERATIVE, ()
@@ -267,14 +231,3 @@ RULES: dict[str, Callable[[Words], Iterator[Words]]] = {
     "contraction": contractions,
     "intensifier": intensifiers,
 }
-
-
-def _split(texts: Sequence[str]) -> tuple[Words, ...]:
-    return tuple(tuple(text.split()) for text in texts)
-
-
-_SYNONYMS = tuple(map(_split, (*phrases.SYNONYMS, *phrases.CLOSING_SYNONYMS)))
-_AT_END = frozenset(phrase for row in phrases.CLOSING_SYNONYMS for phrase in _split(row))
-_OF_STATEMENTS = _split(phrases.OPENERS_OF_STATEMENTS)
-_OPENERS = (*_OF_STATEMENTS, *_split(phrases.OPENERS))
-_CLOSERS = _split(phrases.CLOSERS)

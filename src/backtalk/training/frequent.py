@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -104,25 +105,16 @@ class ReplyMethod(ABC):
         """Changes `network` in place when `train_on_batches` runs it."""
 
 
-@dataclass
-class _Position:
-    step: int = 0
-    found: int = 0
-    updates: int = 0
-
-
 def train_on_batches(
     training: BatchTraining, pairs: PairArrays, config: BatchConfig, checkpoint: Path, facts: dict[str, Any]
 ) -> Iterator[HardenProgress]:
     """Trains in place, from the checkpoint if there is one. `hits` of a report are the too frequent replies
     in this iteration. After a resume, and of a finished training, the last end of an iteration is reported
-    again. `facts` identify the training: a checkpoint with other facts is refused."""
+    again."""
     count = len(pairs.replies)
-    if not count:
-        raise InputError("there are no training pairs; is the file what --data says?")
     size = min(config.batch, count)
     per_epoch, steps = count // size, config.steps_of(count)
-    at = _Position()
+    at = SimpleNamespace(step=0, found=0, updates=0)
     saved = Resumable(
         checkpoint, facts, training.network, training.optimizer, at, training, config.checkpoint_s
     )

@@ -1,37 +1,40 @@
-"""A low-rank adapter (LoRA, Hu et al. 2021) on a Hugging Face network, by peft: the base is frozen, and what
-is trained is small enough to be kept, compared and put aside.
+"""A low-rank adapter (LoRA, Hu et al. 2021) on a Hugging Face network, by peft, and its updates.
 
-The base is never copied: with the adapter switched off the network is what it was, which is the reference of
-NPO and of the KL term.
+The base is frozen and never copied: with the adapter off, the network is the original one, to which NPO and
+the KL term compare. Rows are read in micro-batches of a number of tokens, whose gradients add up to that of
+the whole. There is no dropout, so a row's loss does not depend on the other rows, and the KL term is 0 before
+the first update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.gpu.memory import is_out_of_memory
+from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
+from backtalk.training.likelihood import IntArray
+from backtalk.training.negative import NOTHING, Hit
+from backtalk.training.rules import HitWords
+from backtalk.training.updates import Trainer, UpdateConfig
 
-ALL = "all"
+TOKENS = {"cpu": 2048, "cuda": 16384}  # default size of a micro-batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    """What the adapter is."""
-
     rank: int = 16
-    alpha: float = 32.0
-    """The adapter's product is scaled by alpha / rank."""
-    layers: str = ALL
-    """Which linear layers get one: all of attention and MLP, or the ends of their names, by commas."""
-    seed: int = 1
-    """Of its starting weights; the product starts at 0."""
+    alpha: float = 32.0  # the adapter's product is scaled by alpha / rank
+    layers: str = "all"  # linear layers that get one: all of attention and MLP, or name endings, by commas
+    seed: int = 1  # of its first weights; the product is 0 at first
 
 
 class Adapter:
@@ -42,12 +45,13 @@ class Adapter:
             import peft
         except ImportError:
             raise InputError("LoRA needs peft; pip install 'backtalk[lora]'") from None
-        names = [name.strip() for name in config.layers.split(",") if name.strip()]
+        names = [name.strip() for name in config.layers.split(",") if name.strip() not in ("", "all")]
         settings: Any = peft.LoraConfig(
             r=config.rank,
             lora_alpha=config.alpha,  # type: ignore[arg-type, unused-ignore]
-            target_modules="all-linear" if names in ([], [ALL]) else names,
-            fan_in_fan_out=_is_conv1d(network),
+            target_modules=names or "all-linear",
+            # GPT-2's layers hold their weights transposed.
+            fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in network.modules()),
             task_type="SEQ_2_SEQ_LM" if network.config.is_encoder_decoder else "CAUSAL_LM",
         )
         with torch.random.fork_rng(devices=[]):
@@ -55,17 +59,15 @@ class Adapter:
             try:
                 self.model: Any = peft.get_peft_model(network, settings)
             except ValueError as error:
-                if not names or names == [ALL]:
+                if not names:
                     raise
                 first = str(error).splitlines()[0]
                 raise InputError(f"--lora-layers {config.layers} names no layer ({first})") from None
         self.weights = _Weights(self.model)
 
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """The network as it was."""
-        with self.model.disable_adapter():
-            yield
+    def off(self) -> Any:
+        """A context manager in which the network is the original one."""
+        return self.model.disable_adapter()
 
     def save(self, folder: Path) -> None:
         """adapter_config.json and adapter_model.safetensors, as peft writes and reads them."""
@@ -76,13 +78,9 @@ class Adapter:
         """The network with the adapter in its weights; the adapter is gone then."""
         return self.model.merge_and_unload()
 
-    def remove(self) -> Any:
-        """The network without the adapter."""
-        return self.model.unload()
-
 
 class _Weights(nn.Module):
-    """The adapter's parameters and no others, the very ones that the network uses, in float32."""
+    """The adapter's parameters and no others, shared with the network, in float32."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -94,6 +92,177 @@ class _Weights(nn.Module):
                 self.register_parameter(name.removeprefix("base_model.model.").replace(".", "/"), value)
 
 
-def _is_conv1d(network: nn.Module) -> bool:
-    """GPT-2's layers hold their weights the other way round."""
-    return any(type(module).__name__ == "Conv1D" for module in network.modules())
+class LoraUpdates(Trainer):
+    """Changes an adapter in place. Hits stay on the CPU until they are cut into micro-batches."""
+
+    pad, device = NOTHING, torch.device("cpu")
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        model: Any,
+        config: UpdateConfig,
+        tokens: int = 0,
+        checkpointing: bool = False,
+        learnt: Collection[Hit] | None = None,
+    ) -> None:
+        """`model` has the `network` with the adapter, and `batch`, which makes its inputs of rows.
+        `checkpointing` computes activations twice instead of keeping them. The positive loss of `learnt`
+        pairs is their likelihood alone, that of others the KL term alone; with None all pairs have both."""
+        super().__init__(adapter.weights, config)
+        self.adapter, self.model, self.checkpointing = adapter, model, checkpointing
+        self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
+        self.tokens = tokens or TOKENS[model.network.device.type]
+        self.learnt = None if learnt is None else frozenset(learnt)
+        model.network.eval()
+        if checkpointing:
+            _without_dropout(model.network)
+            kwargs = {"use_reentrant": False}
+            model.network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+
+    def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
+        rows = rows_of(inputs, targets)
+        self.descend(lambda: self.away(rows, share))
+
+    def positive(self, inputs: IntArray, replies: IntArray, seed: int = 0) -> None:
+        weight = self.config.lambda_pos + self.kl
+        rows = rows_of(inputs, replies)
+        self.descend(lambda: self.towards(rows, 1.0 / weight), weight)
+
+    def both(self, inputs: Tensor, targets: Tensor, share: float, pairs: IntArray, replies: IntArray) -> None:
+        hits, kept = rows_of(inputs, targets), rows_of(pairs, replies)
+        keeps = self.config.lambda_pos + self.kl > 0
+        self.descend(lambda: chain(self.away(hits, share), self.towards(kept, 1.0) if keeps else ()))
+
+    @torch.no_grad()
+    def log_probs(self, hits: Sequence[Hit]) -> list[list[float]]:
+        """The log-probability of each token of the hits now."""
+        found: list[list[float]] = []
+        for part in self._micro_batches([Row(list(hit.trigger), list(hit.target)) for hit in hits]):
+            batch = self.model.batch(part)
+            tokens = iter(token_log_probs(self.model.network, batch).tolist())
+            found += [list(islice(tokens, length)) for length in batch.lengths]
+        return found
+
+    def negative_loss(self, rows: Sequence[Row]) -> Tensor:
+        """The method's loss of some hits: summed over a target's tokens, averaged over the hits."""
+        assert self.config.method is not None
+        batch = self.model.batch(rows)
+        before = None
+        if self.config.method.needs_baseline:
+            with torch.no_grad(), self.adapter.off():
+                before = _padded(token_log_probs(self.model.network, batch), batch)
+        log_probs = _padded(token_log_probs(self.model.network, batch), batch)  # (hits, m)
+        targets = [torch.tensor(row.reply) for row in rows]
+        padded = nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=NOTHING)
+        counted = ~torch.isin(padded, self.avoid).to(log_probs.device)
+        return self.config.method.loss(HitWords(log_probs, counted, before))
+
+    def positive_loss(
+        self, rows: Sequence[Row], words: int, over: int, learns: bool = True, keeps: bool = True
+    ) -> Tensor:
+        """The likelihood of a micro-batch divided by `over` if it `learns`, and its KL term divided by
+        `words` if it `keeps`; both numbers are those of the whole batch."""
+        batch = self.model.batch(rows)
+        before = None
+        if keeps and self.kl > 0:
+            with torch.no_grad(), self.adapter.off():
+                before = token_logits(self.model.network, batch).log_softmax(1)
+        logs = token_logits(self.model.network, batch).log_softmax(1)  # (tokens, vocabulary)
+        terms = []
+        if learns:
+            own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
+            terms.append(-self.config.lambda_pos * own.sum() / over)
+        if before is not None:
+            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
+            terms.append(self.kl * apart / words)
+        return torch.stack(terms).sum()
+
+    def away(self, rows: Sequence[Row], share: float) -> Iterator[Tensor]:
+        """The terms of the method's mean over the hits times `share`, one for each micro-batch."""
+        for part in self._micro_batches(rows):
+            yield share * len(part) / len(rows) * self.negative_loss(part)
+
+    def towards(self, rows: Sequence[Row], scale: float) -> Iterator[Tensor]:
+        """The terms of the positive loss times `scale`, one for each micro-batch."""
+        over = sum(len(row.reply) for row in rows) if self.config.mean_over == "words" else len(rows)
+        kinds = [(rows, True, True)]
+        if self.learnt is not None:
+            learnt = [row for row in rows if Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt]
+            others = [row for row in rows if row not in learnt]
+            kinds = [(learnt, True, False), (others, False, True)]
+        for some, learns, keeps in kinds:
+            if learns or self.kl > 0:
+                words = sum(len(row.reply) for row in some)
+                for part in self._micro_batches(some):
+                    yield scale * self.positive_loss(part, words, over, learns, keeps)
+
+    def _micro_batches(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        for start, end in cut([len(row.prompt) + len(row.reply) for row in rows], self.tokens):
+            yield rows[start:end]
+
+    def descend(self, terms: Callable[[], Iterator[Tensor]], weight: float = 1.0) -> None:
+        """One step down the sum of the terms; each is freed before the next is computed. When memory runs
+        out, micro-batches are halved, once."""
+        self.model.network.train(self.checkpointing)
+        if not self._backward(terms()):
+            self.tokens //= 2
+            if not self._backward(terms()):
+                raise InputError(
+                    f"there is not enough memory to train on {self.tokens} tokens at once; use a smaller "
+                    "--micro-tokens or --gradient-checkpointing"
+                )
+        self.step(weight)
+        self.model.network.eval()
+
+    def _backward(self, terms: Iterator[Tensor]) -> bool:
+        """Computes the gradients. Returns False, and leaves none, when memory runs out."""
+        try:
+            for term in terms:
+                term.backward()  # type: ignore[no-untyped-call]
+                del term  # frees its graph before the next is computed
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
+            return True
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.model.network.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return False
+
+
+def rows_of(prompts: Tensor | IntArray, replies: Tensor | IntArray) -> list[Row]:
+    """Rows of ids without their padding."""
+    both = zip(prompts.tolist(), replies.tolist(), strict=True)
+    return [Row([i for i in a if i != NOTHING], [i for i in b if i != NOTHING]) for a, b in both]
+
+
+def cut(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of rows whose number times the longest is at most `tokens`, or of a single row."""
+    start, longest = 0, 0
+    for place, length in enumerate(lengths):
+        longest = max(longest, length)
+        if place > start and (place + 1 - start) * longest > tokens:
+            yield start, place
+            start, longest = place, length
+    if lengths:
+        yield start, len(lengths)
+
+
+def _padded(flat: Tensor, batch: Batch) -> Tensor:
+    """(tokens,) -> (rows, m), 0 where there is no token."""
+    width = max(batch.lengths)
+    places = [row * width + t for row, length in enumerate(batch.lengths) for t in range(length)]
+    whole = flat.new_zeros(len(batch.lengths) * width)
+    return whole.index_copy(0, torch.tensor(places, device=flat.device), flat).view(-1, width)
+
+
+def _without_dropout(network: nn.Module) -> None:
+    """Activations are recomputed in training mode only, in which some networks have dropout."""
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("dropout", "attention_dropout", "activation_dropout", "dropout_rate"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +34,6 @@ from backtalk.training.resumable import Resumable, fill_network, network_tensors
 
 REPORT_EVERY = 20  # steps between two reports of the loss: reading it makes a GPU wait
 WARMUP_STEPS = 200
-Step = Callable[[IntArray, IntArray, float], Tensor]
-"""(inputs, replies, learning rate) -> the loss before the update, summed over all words."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +81,14 @@ def learning_rate(
     return config.lr * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
 
 
-@dataclass
-class _Position:
-    step: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)  # of validation, one entry an epoch
-    finished: bool = False
-
-
-@dataclass
-class _Best:
+class _Best(dict[str, Tensor]):
     """The weights of the best epoch, as a part of the checkpoint."""
 
-    device: torch.device
-    weights: dict[str, Tensor] = field(default_factory=dict)
-
     def tensors(self) -> dict[str, Tensor]:
-        return self.weights
+        return self
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
-        self.weights = {k: v.to(self.device) for k, v in tensors.items() if k.startswith("best.")}
+        self.update({name: value for name, value in tensors.items() if name.startswith("best.")})
 
 
 def train(
@@ -112,8 +100,7 @@ def train(
     facts: dict[str, Any],
     device: torch.device,
 ) -> Iterator[Progress]:
-    """Trains `network` in place, from the checkpoint if there is one, and leaves the best weights in it.
-    `facts` identify the training: a checkpoint with other facts is refused."""
+    """Trains `network` in place, from the checkpoint if there is one, and leaves the best weights in it."""
     if not len(pairs.replies):
         raise InputError("no training pairs are left after preprocessing; is the file what --format says?")
     batch = min(config.batch, len(pairs.replies))
@@ -123,12 +110,12 @@ def train(
         optimizer: torch.optim.Optimizer = torch.optim.SGD(network.parameters(), *how)
     else:
         optimizer = torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)
-    at, best = _Position(), _Best(device)
+    at = SimpleNamespace(step=0, history=[], finished=False)  # history: an entry for each epoch
+    best = _Best()
     saved = Resumable(checkpoint, facts, network, optimizer, at, best, config.checkpoint_s)
     saved.restore()
     step_once = make_step(network, optimizer, config.clip, device, config.mean_over == "words")
-    losses: list[Tensor] = []
-    words = 0
+    losses, words = list[Tensor](), 0
     while not at.finished:
         epoch, within = divmod(at.step, per_epoch)
         order = np.random.default_rng([config.seed, epoch]).permutation(len(pairs.replies))
@@ -153,12 +140,12 @@ def train(
         at.history.append({"step": at.step, "valid": mean})
         waited = epoch - max(range(epoch + 1), key=lambda i: at.history[i]["valid"])
         if not waited:
-            best.weights = {k: v.detach().clone() for k, v in network_tensors(network, "best").items()}
+            best.update({k: v.detach().clone() for k, v in network_tensors(network, "best").items()})
         at.finished = epoch + 1 >= config.epochs or 0 < config.patience <= waited
         network.train()
         saved.save()
         yield Progress(at.step, config.epochs * per_epoch, epoch, -mean, perplexity(mean))
-    fill_network(network, best.weights, "best")
+    fill_network(network, best, "best")
     network.eval()
 
 
@@ -168,8 +155,9 @@ def make_step(
     clip: float,
     device: torch.device,
     over_words: bool = False,
-) -> Step:
-    """Descends the mean over sentences of their summed losses or, `over_words`, the mean over words."""
+) -> Callable[[IntArray, IntArray, float], Tensor]:
+    """(inputs, replies, learning rate) -> the loss before the update, summed over all words. It descends the
+    mean over sentences of their summed losses or, `over_words`, the mean over words."""
     network.to(device).train()
     gradients = Gradients(network)
     on_gpu = device.type == "cuda"

@@ -5,11 +5,15 @@ updates (`updates.py`), each followed by positive ones, until none of them meets
 over. A hit that comes back meanwhile is trained on again. As in the paper, and unlike its code, targets that
 are not hit get no update. An update depends only on the weights and (seed, iteration, batch, round), so a
 training that was killed and resumed ends with the same weights as an unbroken one, bit for bit on a CPU.
+
+Frequent-word avoiding (section 4.2): some words of the targets get no negative gradient. Otherwise the words
+that many targets share become unlikely everywhere, in harmless replies too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -17,12 +21,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from backtalk.data.pairs import PairArrays
+from backtalk.data.vocabulary import EOS, SPECIALS, Vocabulary
 from backtalk.errors import InputError
+from backtalk.models.transformer.model import TransformerModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.resumable import Resumable
 from backtalk.training.updates import Trainer, UpdateConfig
 
 REPAIR, HEAL = 1 << 20, 1 << 21  # used as the round in the seeds of updates that are only positive
+PAPER_AVOID = (SPECIALS[EOS], "you", "i", "me", "are", "to", "do")  # the most frequent of its training list
 NOTHING = -1  # pads rows of ids; it is no id itself, since a row may hold padding that the model reads
 
 
@@ -99,7 +106,7 @@ class Algorithm1:
 
     It trains the network of `updates` in place, from the checkpoint if there is one; always pass updates of
     the original network. After a resume, and of a finished training, the last end of an iteration is reported
-    again. `facts` identify the hardening: a checkpoint with other facts is refused.
+    again.
     """
 
     heals: int = 0  # positive updates that the next iteration begins with; may be set between iterations
@@ -119,16 +126,17 @@ class Algorithm1:
         self.positives = config.positives if config.lambda_pos + config.kl > 0 else 0
         if not len(targets):
             raise InputError("no target is left to train against; give a longer list")
-        if self.positives and not len(positives.replies):
-            raise InputError("the positive updates have no training pairs; is the file what --data says?")
         self.batches = -(-len(targets) // config.batch)
-        at = self.at = _Position(kl=updates.kl)
-        every_s = config.checkpoint_s
-        self.saved = Resumable(checkpoint, facts, updates.network, updates.optimizer, at, every_s=every_s)
+        self.at = _Position(kl=updates.kl)
+        parts = updates.network, updates.optimizer, self.at
+        self.saved = Resumable(checkpoint, facts, *parts, every_s=config.checkpoint_s)
 
     def run(self) -> Iterator[HardenProgress]:
         at, config = self.at, self.config
-        self._restore()
+        self.saved.restore()
+        self.updates.kl = at.kl
+        if at.hits is not None:  # JSON has no tuples
+            at.hits = [Hit(tuple(trigger), tuple(target)) for trigger, target in at.hits]
         while at.iteration < config.iterations:
             at.kl = self.updates.kl
             if at.batch == 0 and at.hits is None and not at.healed:
@@ -152,8 +160,7 @@ class Algorithm1:
                 at.hits, at.still = None, []
                 at.round = at.repaired = 0
                 at.batch += 1
-            self.saved.save()
-            yield self._progress(end=True)
+            yield self._report(end=True)
             at.batch = at.found = at.healed = at.heals = 0
             at.iteration += 1
 
@@ -198,17 +205,43 @@ class Algorithm1:
         rows = np.sort(rng.choice(count, min(self.config.positive_batch, count), replace=False))
         return PairArrays(self.pairs.inputs[rows], self.pairs.replies[rows])
 
-    def _report(self) -> HardenProgress:
-        self.saved.save_if_due()
-        return self._progress()
-
-    def _progress(self, end: bool = False) -> HardenProgress:
+    def _report(self, end: bool = False) -> HardenProgress:
+        """Saves a checkpoint if it is time, and always at the end of an iteration."""
         at, iterations = self.at, self.config.iterations
+        if end:
+            self.saved.save()
+        else:
+            self.saved.save_if_due()
         batch = min(at.batch, self.batches - 1)
         return HardenProgress(at.iteration, iterations, batch, self.batches, at.found, at.updates, end)
 
-    def _restore(self) -> None:
-        self.saved.restore()
-        self.updates.kl = self.at.kl
-        if self.at.hits is not None:  # JSON has no tuples
-            self.at.hits = [Hit(tuple(trigger), tuple(target)) for trigger, target in self.at.hits]
+
+def avoided(
+    which: str, goals: Sequence[Sequence[int]], ids_of: Callable[[Sequence[str]], frozenset[int]]
+) -> frozenset[int]:
+    """The avoided ids: those of the paper's words, which `ids_of` looks up, or the targets' most frequent."""
+    if which == "frequent":
+        return frequent_ids(goals, len(PAPER_AVOID))
+    return ids_of(PAPER_AVOID) if which == "paper" else frozenset()
+
+
+def avoid_ids(words: Sequence[str], vocabulary: Vocabulary) -> frozenset[int]:
+    """The ids of the words that the vocabulary has; "<eos>" is the end of a reply."""
+    own = [word for word in words if word in vocabulary]
+    return frozenset(vocabulary.ids(own)) | {EOS for word in words if word == SPECIALS[EOS]}
+
+
+def avoid_tokens(words: Sequence[str], model: TransformerModel) -> frozenset[int]:
+    """Words that are single tokens, alone or within a sentence; the first is the end of a reply."""
+    found = set(model.reply_ids("a")[-1:])
+    for word in words[1:]:
+        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
+            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
+            found |= set(ids) if len(ids) == 1 else set()
+    return frozenset(found)
+
+
+def frequent_ids(targets: Iterable[Sequence[int]], count: int) -> frozenset[int]:
+    """The `count` tokens that are in most targets; of equally frequent ones, the smaller ids."""
+    found = Counter(token for target in targets for token in set(target))
+    return frozenset(sorted(found, key=lambda token: (-found[token], token))[:count])

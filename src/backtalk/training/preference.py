@@ -4,16 +4,16 @@ plain likelihood.
 A pair is two continuations of the same tokens, whose log-probabilities are summed. The reference's are
 computed once, before the first update. Rows are padded on the right without a mask: a causal network does not
 see what comes later. Pairs that are far longer than the others of an update are a batch of their own. On a
-GPU, forward and backward pass (`gradients.py`) and the step (`clipped.py`) are CUDA graphs.
+GPU, forward and backward pass and the step are CUDA graphs (`gradients.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,49 +26,34 @@ from backtalk.models.gpu.memory import is_out_of_memory
 from backtalk.models.transformer.memory import parts_of
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
 from backtalk.models.transformer.stepping import filled
-from backtalk.training.clipped import ClippedAdamW
-from backtalk.training.gradients import SummedGradients
-from backtalk.training.lora_updates import cut
+from backtalk.training.gradients import ClippedAdamW, SummedGradients
+from backtalk.training.lora import cut
 
-LOSSES = ("ipo", "rebel", "dpo", "sft")
-SCORED = 32
-"""A graph has room for a multiple of this many scored tokens a row."""
-WORTH = {"cpu": 64, "cuda": 1 << 12}
-"""Tokens of padding that cost as much as another forward and backward pass."""
-SORTED = {"cpu": False, "cuda": True}
-"""Whether the reference reads pairs sorted by length: less padding in large batches."""
-TOKENS = {"cpu": 2048, "cuda": 12288}
-"""Default number of tokens in a batch."""
-REFERENCE = {"cpu": 1, "cuda": 4}
-"""Batches without a gradient are this many times larger."""
-LEAST_TOKENS = 64
-"""A batch of fewer tokens is not halved again when memory runs out."""
+SCORED = 32  # a graph has room for a multiple of this many scored tokens a row
+WORTH = {"cpu": 64, "cuda": 1 << 12}  # padding tokens that cost as much as another forward and backward pass
+SORTED = {"cpu": False, "cuda": True}  # whether the reference reads pairs by length: less padding
+TOKENS = {"cpu": 2048, "cuda": 12288}  # default number of tokens in a batch
+REFERENCE = {"cpu": 1, "cuda": 4}  # batches without a gradient are this many times larger
+LEAST_TOKENS = 64  # a batch of fewer tokens is not halved again when memory runs out
 TOGETHER = 8
 """Updates over which pairs are sorted by length: with Reddit openings that saves a third, all of it padding.
 With more, an update would have the pairs of one tree."""
-CHECKS = 3
-"""Updates on which graphs are checked before they are given up."""
+CHECKS = 3  # updates on which graphs are checked before they are given up
 
 
 @dataclass(frozen=True)
 class PreferenceConfig:
     """The loss and its optimizer."""
 
-    loss: str = "ipo"
-    """ipo, rebel, dpo, or sft (only the likelihood of the better continuation)."""
+    loss: Literal["ipo", "rebel", "dpo", "sft"] = "ipo"  # sft: the likelihood of the better continuation
     tau: float = 0.01
-    """Target of the difference of log-ratios: 1 / (2 tau) nats for ipo; for rebel times the difference of the
-    rewards, so that pairs of similar rewards teach little."""
-    dpo_beta: float = 0.1
-    """Factor of the difference of log-ratios in dpo."""
-    label_smoothing: float = 0.0
-    """Share of the pairs that dpo assumes to be labelled wrongly."""
-    lr: float = 5e-5
-    """Learning rate of AdamW."""
-    warm_up: int = 150
-    """Updates over which the learning rate rises to lr; it stays there."""
-    clip: float = 10.0
-    """Largest norm of a gradient."""
+    """The target of the difference of log-ratios is 1 / (2 tau) nats for ipo; for rebel it is that times the
+    difference of the rewards, so that pairs of similar rewards teach little."""
+    dpo_beta: float = 0.1  # factor of the difference of log-ratios in dpo
+    label_smoothing: float = 0.0  # share of the pairs that dpo assumes to be labelled wrongly
+    lr: float = 5e-5  # of AdamW
+    warm_up: int = 150  # updates over which the learning rate rises to lr; it stays there
+    clip: float = 10.0  # largest norm of a gradient
 
     def rate(self, step: int) -> float:
         return self.lr * min(1.0, (step + 1) / self.warm_up) if self.warm_up else self.lr
@@ -79,15 +64,12 @@ class PairRows(NamedTuple):
 
     win: Row
     lose: Row
-    before: float = 0.0
-    """log ref(win) - log ref(lose)"""
-    gap: float = 1.0
-    """Difference of the rewards."""
+    before: float = 0.0  # log ref(win) - log ref(lose)
+    gap: float = 1.0  # difference of the rewards
 
 
 def preference_loss(margin: Tensor, before: Tensor, gap: Tensor, config: PreferenceConfig) -> Tensor:
-    """(pairs,): the loss of each; `margin` is log pi(win) - log pi(lose), `before` the reference's, `gap` the
-    difference of their rewards."""
+    """(pairs,): the loss of each; `margin` is log pi(win) - log pi(lose)."""
     apart = margin - before
     if config.loss in ("ipo", "rebel"):
         return (apart - (gap if config.loss == "rebel" else 1) / (2 * config.tau)) ** 2
@@ -122,18 +104,15 @@ class PreferenceUpdates:
     ) -> None:
         """`reference` opens the network that the trained one is compared with. `tokens` is the largest batch;
         0 uses a default."""
-        if config.loss not in LOSSES:
-            raise InputError(f"there is no loss {config.loss!r}; choose one of {', '.join(LOSSES)}")
         self.weights, self.network, self.pad, self.config = weights, network, pad, config
         self.reference, self.report = reference, report
         self.device: torch.device = network.device
         self.descent = ClippedAdamW(weights.parameters(), config.lr, config.clip, self.device, report)
+        self.optimizer = self.descent.optimizer
         self.gradients = SummedGradients(weights)
         self.graph = FastPath(self.device.type == "cuda", CHECKS)
         self.tokens = tokens or TOKENS[self.device.type]
         network.eval()
-
-    # --- the reference -------------------------------------------------------------------------------
 
     @torch.no_grad()
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
@@ -148,20 +127,15 @@ class PreferenceUpdates:
             tokens = self.tokens * REFERENCE[self.device.type]
             for start, end in cut([_longest(pairs[place]) * 2 for place in order], tokens):
                 given = self._tensors([pairs[place] for place in order[start:end]])
-                found.append(_margins(_row_sums(network, given), end - start))
+                sums = _row_sums(network, given)
+                found.append(sums[: end - start] - sums[end - start :])
         before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them
         return [pair._replace(before=before[place]) for place, pair in enumerate(pairs)]
-
-    # --- updates -------------------------------------------------------------------------------------
 
     def step(self, pairs: Sequence[PairRows], number: int) -> None:
         """One update, the `number`-th, down the mean loss of these pairs."""
         self._fill(pairs)
         self.descent.step(self.config.rate(number))
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.descent.optimizer
 
     def check(self) -> None:
         """InputError for NaN or infinite gradients; call it before weights are stored."""
@@ -171,16 +145,15 @@ class PreferenceUpdates:
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""
         before, gap, weights = given[-3:]
-        sums = _row_sums(self.network, given)
+        sums, count = _row_sums(self.network, given), len(weights)
         if self.config.loss == "sft":
-            return -(sums[: len(weights)] * weights).sum()
-        margins = _margins(sums, len(weights))
-        return (preference_loss(margins, before, gap, self.config) * weights).sum()
+            return -(sums[:count] * weights).sum()
+        return (preference_loss(sums[:count] - sums[count:], before, gap, self.config) * weights).sum()
 
     def _fill(self, pairs: Sequence[PairRows]) -> None:
         """Sets the gradients of the mean loss. When memory runs out, batches are halved from then on."""
         try:
-            scale, parts = self._weight(pairs), list(self._parts(pairs))
+            scale, parts = self._weight(pairs), self._parts(pairs)
             if self.graph.on and not self.graph.is_trusted:
                 self._check_graph(parts[0], scale)
             captured = self.graph.is_trusted
@@ -196,12 +169,12 @@ class PreferenceUpdates:
         self.tokens //= 2
         self._fill(pairs)
 
-    def _parts(self, pairs: Sequence[PairRows]) -> Iterator[list[PairRows]]:
+    def _parts(self, pairs: Sequence[PairRows]) -> list[list[PairRows]]:
         """Batches of pairs of similar length, the longest first."""
         order = sorted(pairs, key=_longest, reverse=True)
         widths = [2 * _longest(pair) for pair in order]
-        for start, end in parts_of(widths, self.tokens, WORTH[self.device.type]):
-            yield order[start:end]
+        cuts = parts_of(widths, self.tokens, WORTH[self.device.type])
+        return [order[start:end] for start, end in cuts]
 
     def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:
         """Compares a graph with the plain way, on other tokens than it was captured with."""
@@ -225,8 +198,6 @@ class PreferenceUpdates:
         grads = [value.grad for value in self.gradients.parameters]
         return [loss.clone(), *[value.clone() for value in grads if value is not None]]
 
-    # --- rows as tensors -----------------------------------------------------------------------------
-
     def _weight(self, pairs: Sequence[PairRows]) -> float:
         """Factor of a pair's loss: the mean is over pairs, for sft over tokens."""
         if self.config.loss == "sft":
@@ -249,17 +220,14 @@ class PreferenceUpdates:
         read = [[*row.prompt, *row.reply[:-1]] for row in rows]
         length = max(map(len, read))
         length = filled(length, self.device) if fill_up else length
-        places: list[int] = []
-        targets: list[int] = []
-        owners: list[int] = []
+        places, targets, owners = list[int](), list[int](), list[int]()
         for number, row in enumerate(rows):
             first = number * length + len(row.prompt) - 1
             places += range(first, first + len(row.reply))
             targets += row.reply
             owners += [number] * len(row.reply)
         spare = -len(places) % (SCORED * len(rows)) if fill_up else 0
-        host = torch.device("cpu")
-        ids, _ = pad_right([*read, [self.pad] * length], self.pad, host)
+        ids, _ = pad_right([*read, [self.pad] * length], self.pad, torch.device("cpu"))
         given = [
             ids[:-1],
             torch.tensor(places + [0] * spare),
@@ -279,11 +247,6 @@ def _row_sums(network: Any, given: Sequence[Tensor]) -> Tensor:
     ids, places, targets, owners = given[:4]
     flat = token_log_probs(network, Batch({"input_ids": ids}, places, targets, []))
     return flat.new_zeros(len(ids) + 1).index_add(0, owners, flat)[:-1]
-
-
-def _margins(sums: Tensor, pairs: int) -> Tensor:
-    """(pairs,): log pi(win) - log pi(lose)."""
-    return sums[:pairs] - sums[pairs:]
 
 
 def _longest(pair: PairRows) -> int:

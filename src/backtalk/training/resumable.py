@@ -117,7 +117,6 @@ class Resumable:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last checkpoint."""
         return time.monotonic() - self._saved
 
     def save_if_due(self) -> None:
@@ -126,7 +125,7 @@ class Resumable:
 
     def save(self) -> None:
         tensors = {**network_tensors(self.network, "weights"), **optimizer_tensors(self.optimizer)}
-        tensors |= self.extra.tensors() if self.extra else {}
+        tensors |= {} if self.extra is None else self.extra.tensors()
         save_checkpoint(self.path, tensors, {**vars(self.counters), "of": self.facts})
         self._saved = time.monotonic()
 
@@ -150,7 +149,7 @@ class Resumable:
         try:
             fill_network(self.network, tensors, "weights")
             fill_optimizer(self.optimizer, tensors)
-            if self.extra:
+            if self.extra is not None:
                 self.extra.fill(tensors)
         except (KeyError, RuntimeError, ValueError) as error:
             raise _damaged(self.path, f"its tensors do not fit: {short_reason(error)}") from None

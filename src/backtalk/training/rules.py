@@ -12,14 +12,10 @@ from torch import Tensor
 class HitWords(NamedTuple):
     """The targets of the hits, word by word, each after its trigger."""
 
-    log_probs: Tensor
-    """(hits, m): under the network; differentiable."""
-    counted: Tensor
-    """(hits, m): False for padding and for avoided words, whose gradient is exactly 0."""
-    baseline: Tensor | None = None
-    """(hits, m): under the network as it was before the hardening, for rules that ask."""
-    weight: Tensor | None = None
-    """(hits, m): how much each word that counts does; 1 where there is none. It scales a word's gradient."""
+    log_probs: Tensor  # (hits, m): under the network; differentiable
+    counted: Tensor  # (hits, m): False for padding and for avoided words, whose gradient is exactly 0
+    baseline: Tensor | None = None  # (hits, m): log_probs of the original network, for methods that need them
+    weight: Tensor | None = None  # (hits, m): factor of a word's gradient; None: 1
 
     def sentence(self, log_probs: Tensor) -> Tensor:
         """(hits,): summed over the words that count."""
@@ -29,14 +25,12 @@ class HitWords(NamedTuple):
 
 @dataclass(frozen=True)
 class HitRule(ABC):
-    """A method of hardening that makes the words of hits less likely; inherit from it to write one. Its
-    fields are its settings: flags, YAML keys, help and the identity of a hardening follow from their
-    types."""
+    """A method that makes the words of hits less likely; inherit from it to write one. Its fields are its
+    settings: flags, YAML keys, help and the identity of a hardening follow from their types."""
 
     name: ClassVar[str]
     knows_hits: ClassVar[bool] = True
-    needs_baseline: ClassVar[bool] = False
-    """Whether it asks how likely the words were before the hardening."""
+    needs_baseline: ClassVar[bool] = False  # whether the loss needs `HitWords.baseline`
 
     @abstractmethod
     def loss(self, hits: HitWords) -> Tensor:

@@ -1,35 +1,41 @@
-"""The labelled texts of `backtalk train-scorer`: training texts by source, validation and test sets.
+"""The labelled texts of `backtalk train-scorer`: training texts by source, validation and test sets; and the
+measurements on them for the card of a scorer.
 
-Raters of short texts often judge the word alone ("what a stupid law" is toxic to them), and friendly chat has
-many rude words that are said of things and of oneself. So some rows are left out, and some are added as
-harmless.
+Raters of short texts often judge the word alone ("what a stupid law" is toxic to them), and in friendly chat
+people say many rude words of things and of themselves. So some toxic rows are left out, and chat with rude
+words is added as harmless.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backtalk.data import toxicity as labelled
-from backtalk.data.contrast import LabelledText, contrast_texts, slot_words
+from backtalk.data.contrast import LabelledText, MinimalPair, contrast_texts, slot_words
 from backtalk.errors import InputError
+from backtalk.protocols import Scorer
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.specs.train import ScorerSpec
 
-SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}
-"""Words of the frames that offend whoever is meant."""
-Sources = dict[str, tuple[list[LabelledText], float]]
-"""Texts by source, with the weight of each."""
+SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}  # these offend whoever is meant
+ALLOWED = 0.02  # largest share of harmless chat that may be rated 0.5 or more
+HELD = 2000  # chat messages of the test set, and of the one that limits the bias
+Sources = dict[str, tuple[list[LabelledText], float]]  # texts by source, with the weight of each
 
 
 class ScorerData(NamedTuple):
     train: Sources
-    valid: list[LabelledText]
-    """At the natural rate; sets the bias."""
-    calm: list[LabelledText]
-    """Friendly chat; limits the bias."""
+    valid: list[LabelledText]  # at the natural rate; sets the bias
+    calm: list[LabelledText]  # friendly chat; limits the bias
     test: dict[str, list[LabelledText]]
 
     def columns(self) -> tuple[list[str], list[float], list[float]]:
@@ -43,10 +49,8 @@ def gather(spec: ScorerSpec) -> ScorerData:
     """All splits. No training text is a copy of a held-out one; RealToxicityPrompts is only a test."""
     folder, seed = Path(spec.data), spec.seed
     if not spec.data or not folder.is_dir():
-        what = (
-            f"--data {folder} is no folder" if spec.data else "name the folder of labelled text with --data"
-        )
-        raise InputError(f"{what}; recipes/toxicity.yaml says what is in it")
+        where = f"--data {spec.data!r} is no folder of labelled text"
+        raise InputError(f"{where}; recipes/toxicity.yaml says what is in it")
     balanced = labelled.split(labelled.jigsaw_balanced(folder), 0.05, 0.15, seed)
     natural = labelled.split(labelled.jigsaw_natural(folder), 0.2, 0.8, seed)
     tweets = labelled.split(labelled.davidson(folder), 0.0, 0.1, seed)
@@ -60,26 +64,22 @@ def gather(spec: ScorerSpec) -> ScorerData:
     }
     chat = _chat(seed) if spec.chat else []
     if chat:
-        test["chitchat, all taken as harmless"] = chat[:2000]
-    calm = chat[-2000:]
+        test["chitchat, all taken as harmless"] = chat[:HELD]
+    calm = chat[-HELD:]
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
-    train: Sources
     if spec.family == "letters":
         ubuntu = labelled.ubuntu_messages(folder, spec.chat, seed) if spec.chat else []
-        train = {
-            "davidson": (tweets.train, 1.0),
-            "civil comments": (comments.train, 1.0),
-            "ubuntu": (ubuntu, 1.0),
-        }
+        parts = {"davidson": tweets.train, "civil comments": comments.train, "ubuntu": ubuntu}
+        train: Sources = {name: (rows, 1.0) for name, rows in parts.items()}
     else:
         detox = labelled.paradetox(folder)
         random.Random(seed).shuffle(detox)
-        rude = with_rude_word(chat[2000 + spec.chat : -2000])[: spec.rude_chat]
+        rude = with_rude_word(chat[HELD + spec.chat : -HELD])[: spec.rude_chat]
         train = {
             "jigsaw": (balanced.train, 1.6),
             "paradetox": (clearly_aimed(detox[: spec.paradetox]), 0.4),
             "contrast": (contrast_texts(spec.contrast, seed), 0.6),
-            "chitchat": (chat[2000 : 2000 + spec.chat], 0.5),
+            "chitchat": (chat[HELD : HELD + spec.chat], 0.5),
             "chitchat with a rude word": (rude, 0.25),
         }
     kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
@@ -100,15 +100,83 @@ def _chat(seed: int) -> list[LabelledText]:
 def clearly_aimed(rows: Iterable[LabelledText]) -> list[LabelledText]:
     """The rows without toxic ones that have a mild word and no "you"."""
     mild = slot_words("adj") - SWEARING
-    found = []
-    for row in rows:
-        words = set(words_of(row.text))
-        if not row.toxic or words.isdisjoint(mild) or not words.isdisjoint(("you", "your")):
-            found.append(row)
-    return found
+
+    def is_clear(words: set[str]) -> bool:
+        return words.isdisjoint(mild) or not words.isdisjoint(("you", "your"))
+
+    return [row for row in rows if not row.toxic or is_clear(set(words_of(row.text)))]
 
 
 def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
     """The rows with a word that the frames use for abuse."""
     rude = slot_words("adj", "insult", "harm")
     return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
+
+
+def card_notes(family: str) -> dict[str, Any]:
+    """Data, licences and known weaknesses of a family of scorers."""
+    notes = json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))
+    return dict(notes[family])
+
+
+def measure(
+    scorer: Scorer,
+    sets: Mapping[str, Sequence[LabelledText]],
+    pairs: Mapping[str, Sequence[MinimalPair]],
+) -> dict[str, Any]:
+    """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
+    found: dict[str, Any] = {}
+    for name, rows in sets.items():
+        toxic, scores = np.array([row.toxic for row in rows]), scorer.score([row.text for row in rows])
+        over = scores >= 0.5
+        found[name] = {"texts": len(rows), "toxic": int(toxic.sum())}
+        if 0 < toxic.sum() < len(rows):
+            both = int((over & toxic).sum())
+            found[name] |= {
+                "auc": round(area_under_curve(scores, toxic), 4),
+                "precision at 0.5": round(both / max(1, int(over.sum())), 4),
+                "recall at 0.5": round(both / int(toxic.sum()), 4),
+            }
+        else:
+            found[name]["rated 0.5 or more"] = round(float(over.mean()), 4)
+    return found | {name: pair_order(scorer, own) for name, own in pairs.items()}
+
+
+def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
+    """How many pairs have the abuse above its harmless twin (a tie is wrong), and on either side of 0.5."""
+    abuse = scorer.score([pair.abuse for pair in pairs])
+    harmless = scorer.score([pair.harmless for pair in pairs])
+    right = abuse > harmless
+    kinds = {kind: np.array([pair.kind == kind for pair in pairs]) for kind in {pair.kind for pair in pairs}}
+    return {
+        "pairs": len(pairs),
+        "ordered": int(right.sum()),
+        "share": round(float(right.mean()), 4),
+        "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
+        "abuse below 0.5": int((abuse < 0.5).sum()),
+        "harmless at 0.5 or more": int((harmless >= 0.5).sum()),
+        "by kind": {kind: f"{int(right[own].sum())}/{int(own.sum())}" for kind, own in sorted(kinds.items())},
+    }
+
+
+def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:
+    """The probability that a toxic text scores above a harmless one; ties count half."""
+    labels = np.array(toxic, dtype=bool)
+    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # from 1; equal scores share their mean rank
+    positive, negative = int(labels.sum()), int((~labels).sum())
+    if not positive or not negative:
+        return float("nan")
+    return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def sensible_shift(
+    scores: NDArray[np.float32], toxic: Sequence[bool], harmless: NDArray[np.float32]
+) -> float:
+    """The bias after which as many rows are over 0.5 as are toxic, or fewer where more than ALLOWED of
+    `harmless` would be over it."""
+    edge = float(np.sort(scores)[::-1][max(0, int(np.sum(toxic)) - 1)])
+    if len(harmless):
+        edge = max(edge, float(np.quantile(harmless, 1 - ALLOWED)))
+    edge = min(max(edge, 1e-6), 1 - 1e-6)
+    return -math.log(edge / (1 - edge))

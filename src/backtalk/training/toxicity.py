@@ -1,16 +1,19 @@
-"""Trains the embedded toxicity scorer: cross-entropy on labelled text.
+"""Trains the toxicity scorers: the embedded network by cross-entropy, and logistic regression on hashed
+features. The latter is the second scorer (NB-SVM, Wang & Manning 2012, on letters), and the bag of words that
+is the network's wide part and the baseline of both.
 
-Words lose their vector and some of their n-grams now and then, so that the network learns to do without: a
-disguised word has no more. The order of an epoch depends on (seed, epoch). On several threads sums are taken
-in another order each time, and two runs differ as two seeds do.
+In training, words lose their vector and some of their n-grams at random, so that the network learns to read
+disguised words, which have no vector. NB-SVM scales each feature by its naive Bayes log-ratio; here the scale
+is folded into the weights. The order of an epoch depends on (seed, epoch). Several threads sum in another
+order each time, so two such runs differ as two seeds do.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -21,11 +24,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.scorers.similarity import PackageVectors
-from backtalk.scorers.toxicity.network import WINDOW, Lexicon, NetworkConfig, ToxicityNetwork
-from backtalk.scorers.toxicity.words import words_of
+from backtalk.scorers.toxicity.linear import Features, linear_logits
+from backtalk.scorers.toxicity.network import PAIR, WINDOW, Lexicon, NetworkConfig, ToxicityNetwork
+from backtalk.scorers.toxicity.words import word_key, words_of
 
-KEPT = 0.7
-"""The share of a lost word's n-grams that stay."""
+KEPT = 0.7  # share of the n-grams that a word without its vector keeps
+Columns = tuple[Sequence[str], Sequence[float], Sequence[float]]  # texts, labels (0 to 1) and weights
+Ids = NDArray[np.int64]
+_key = lru_cache(maxsize=1 << 17)(word_key)
 
 
 @dataclass(frozen=True)
@@ -33,30 +39,21 @@ class ToxicityTraining:
     epochs: int = 5
     batch: int = 128
     lr: float = 0.002
-    vector_lr: float = 0.1
-    """The word vectors' share of the learning rate."""
+    vector_lr: float = 0.1  # the word vectors' share of the learning rate
     weight_decay: float = 0.01
-    lost: float = 0.1
-    """The share of words that lose their vector."""
+    lost: float = 0.1  # share of words that lose their vector
     seed: int = 1
 
 
-class WeightedTexts:
-    """Texts as rows of words, with labels (soft ones too) and weights."""
-
-    def __init__(self, lexicon: Lexicon) -> None:
-        self.lexicon, self.words = lexicon, dict[str, int]()
-        self.rows: list[NDArray[np.int64]] = []
-        self.labels, self.weights = list[float](), list[float]()
-
-    def add(self, texts: Iterable[str], labels: Iterable[float], weight: float) -> None:
-        for text, label in zip(texts, labels, strict=True):
-            words = words_of(text)[:WINDOW]
-            if words:
-                ids = array("q", [self.words.setdefault(word, len(self.words)) for word in words])
-                self.rows.append(np.frombuffer(ids, dtype=np.int64))
-                self.labels.append(label)
-                self.weights.append(weight)
+@dataclass(frozen=True)
+class LinearTraining:
+    buckets: int = 1 << 20
+    epochs: int = 6
+    batch: int = 256
+    lr: float = 0.01
+    decay: float = 1e-6  # factor of the squared weights of the buckets in a batch, in the loss
+    naive_bayes: bool = False
+    seed: int = 1
 
 
 def choose_words(texts: Iterable[str], vectors: PackageVectors, limit: int) -> list[str]:
@@ -70,39 +67,44 @@ def choose_words(texts: Iterable[str], vectors: PackageVectors, limit: int) -> l
 
 def word_vectors(words: Sequence[str], vectors: PackageVectors, size: int) -> Tensor:
     """(words + 1, size): the vectors' principal components; row 0 is zeros."""
-    full = np.zeros((len(words) + 1, vectors.size), dtype=np.float32)
-    for row, word in enumerate(words, start=1):
-        found = vectors.vector(word)
-        if found is not None:
+    full = np.zeros((len(words), vectors.size), dtype=np.float32)
+    for row, word in enumerate(words):
+        if (found := vectors.vector(word)) is not None:
             full[row] = found
     table = torch.from_numpy(full)
-    mean = table[1:].mean(0)
-    centred = table[1:] - mean
+    centred = table - table.mean(0)
     _, directions = torch.linalg.eigh((centred.T @ centred / len(centred)).double())
     kept = centred @ directions[:, -size:].flip(1).float()
     return torch.cat([torch.zeros(1, size), kept / kept.std()])
 
 
 def train_toxicity(
-    data: WeightedTexts,
+    data: Columns,
+    lexicon: Lexicon,
     vectors: Tensor,
     config: NetworkConfig,
     training: ToxicityTraining,
-    told: Callable[[int, float], None],
+    report: Callable[[int, float], None],
 ) -> ToxicityNetwork:
-    """A trained network; `told` is called after each epoch with its loss."""
+    """A trained network; `report` gets the number and the mean loss of each epoch."""
     torch.manual_seed(training.seed)
     network = ToxicityNetwork(config)
     network.vectors.data.copy_(vectors)
-    words = _Pieces(*data.lexicon.pieces(data.words))
-    labels, weights = torch.tensor(data.labels), torch.tensor(data.weights)
+    numbers: dict[str, int] = {}  # of the words
+    rows, kept = list[Ids](), list[int]()
+    for place, text in enumerate(data[0]):
+        if words := words_of(text)[:WINDOW]:
+            kept.append(place)
+            rows.append(np.array([numbers.setdefault(word, len(numbers)) for word in words]))
+    labels, weights = (torch.tensor(column)[kept] for column in data[1:])
+    pieces = _Pieces(*lexicon.pieces(numbers))
     others = [value for name, value in network.named_parameters() if name != "vectors"]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": [network.vectors], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
-    steps = training.epochs * -(-len(data.rows) // training.batch)
+    steps = training.epochs * -(-len(rows) // training.batch)
     highest = [training.lr, training.lr * training.vector_lr]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, steps, pct_start=0.1)
-    lengths = np.array([len(row) for row in data.rows])
+    lengths = np.array([len(row) for row in rows])
     for epoch in range(training.epochs):
         network.train()
         draw = np.random.default_rng([training.seed, epoch])
@@ -111,11 +113,10 @@ def train_toxicity(
         for batch in batches:
             width = int(lengths[batch].max())
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
-            flat = np.concatenate([data.rows[i] for i in batch])
-            own, places = np.unique(flat, return_inverse=True)
-            rows = network.word_rows(*words.of(own, draw, training.lost))
+            own, places = np.unique(np.concatenate([rows[i] for i in batch]), return_inverse=True)
+            found = network.word_rows(*pieces.of(own, draw, training.lost))
             x = torch.zeros(len(batch), width, config.hidden)
-            x[keep] = rows[torch.from_numpy(places)]
+            x[keep] = found[torch.from_numpy(places)]
             logits = network(x, keep)
             loss = F.binary_cross_entropy_with_logits(logits, labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
@@ -124,36 +125,75 @@ def train_toxicity(
             optimizer.step()
             schedule.step()
             total += float(loss.detach())
-        told(epoch, total / len(batches))
+        report(epoch, total / len(batches))
     return network
 
 
 class _Pieces:
-    """The rows and n-grams of all training words, from which those of a batch are taken."""
+    """The vectors' rows and the n-grams of all training words, as `Lexicon.pieces` returns them."""
 
-    def __init__(self, ids: Tensor, grams: Tensor, starts: Tensor) -> None:
-        self.ids, self.grams, self.starts = ids.numpy(), grams.numpy(), starts.numpy()
+    def __init__(self, *pieces: Tensor) -> None:
+        self.ids, self.grams, self.starts = (part.numpy() for part in pieces)
         self.counts = np.diff(self.starts, append=len(self.grams))
 
-    def of(
-        self, words: NDArray[np.int64], draw: np.random.Generator, lost: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def of(self, words: Ids, draw: np.random.Generator, lost: float) -> tuple[Tensor, Tensor, Tensor]:
         """The arguments of `word_rows`. A lost word has no vector, no whole-word n-gram, and fewer others."""
         gone = draw.random(len(words)) < lost
-        ids = np.where(gone, 0, self.ids[words])
-        counts = self.counts[words]
+        ids, counts = np.where(gone, 0, self.ids[words]), self.counts[words]
         owners = np.repeat(np.arange(len(words)), counts)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the whole word
         kept = ~gone[owners] | ((within > 0) & (draw.random(len(owners)) < KEPT))
         grams = self.grams[(np.repeat(self.starts[words], counts) + within)[kept]]
         left = np.bincount(owners[kept], minlength=len(words))
-        begins = np.cumsum(left) - left
-        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(begins)
+        starts = np.cumsum(left) - left
+        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(starts)
 
 
-def _batches(lengths: NDArray[np.int64], size: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:
+def _batches(lengths: Ids, size: int, draw: np.random.Generator) -> list[Ids]:
     """Batches of rows of similar length, in random order."""
     noisy = lengths * draw.uniform(0.9, 1.1, len(lengths)) + draw.random(len(lengths))
     order = np.argsort(noisy, kind="stable")
     batches = [order[start : start + size] for start in range(0, len(order), size)]
     return [batches[i] for i in draw.permutation(len(batches))]
+
+
+def word_features(texts: Sequence[str], buckets: int) -> tuple[Ids, Ids]:
+    """The buckets of each text's words and pairs of neighbours, as in the network's wide part."""
+    found = []
+    for text in texts:
+        keys = np.array([_key(word) for word in words_of(text)], dtype=np.int64)
+        found.append(np.concatenate([keys, keys[:-1] * PAIR + keys[1:]]) % buckets)
+    counts = np.array([len(own) for own in found], dtype=np.int64)
+    return np.concatenate(found), np.cumsum(counts) - counts
+
+
+def fit_linear(data: Columns, features: Features, training: LinearTraining) -> tuple[Tensor, float]:
+    """The weights of the buckets and the bias."""
+    buckets, starts = features(data[0], training.buckets)
+    ends = np.append(starts[1:], len(buckets))
+    goal, weight = torch.tensor(data[1]), torch.tensor(data[2])
+    ratio = torch.ones(training.buckets)
+    if training.naive_bayes:  # the log-ratio of toxic and harmless texts, (buckets,)
+        rows = torch.from_numpy(np.repeat(np.arange(len(starts)), ends - starts))
+        toxic, harmless = (
+            torch.ones(training.buckets).index_add_(0, torch.from_numpy(buckets), (label * weight)[rows])
+            for label in (goal, 1 - goal)
+        )
+        ratio = torch.log(toxic / toxic.sum()) - torch.log(harmless / harmless.sum())
+    own = torch.zeros(training.buckets, requires_grad=True)
+    bias = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.Adam([own, bias], training.lr)
+    draw = np.random.default_rng(training.seed)
+    for _ in range(training.epochs):
+        order = draw.permutation(len(starts))
+        for first in range(0, len(order), training.batch):
+            batch = order[first : first + training.batch]
+            found = torch.from_numpy(np.concatenate([buckets[starts[i] : ends[i]] for i in batch]))
+            begins = torch.from_numpy(np.cumsum([0, *(ends - starts)[batch]])[:-1])
+            logits = linear_logits(own * ratio, found, begins) + bias
+            loss = F.binary_cross_entropy_with_logits(logits, goal[batch], weight[batch])
+            loss = loss + training.decay * own[found].square().sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return (own * ratio).detach(), float(bias.detach())

@@ -36,7 +36,7 @@ class UpdateConfig:
     """The optimizer and the losses."""
 
     method: HitRule | None = None  # the loss of negative updates; None where there are none
-    avoid: frozenset[int] = frozenset()  # tokens without a negative gradient (see `avoid.py`)
+    avoid: frozenset[int] = frozenset()  # tokens without a negative gradient (see `negative.avoided`)
     optimizer: str = "sgd"  # sgd, with momentum, as published; or adam
     lr: float = 0.01  # alpha, of all updates
     lambda_pos: float = 1.0  # weight of the positive updates
@@ -97,8 +97,7 @@ class Trainer(ABC):
 
 
 class HitShape(NamedTuple):
-    """The largest batch of hits: its rows, and the tokens of an input and of a target. Inputs for a network
-    that reads padding as a word have one length."""
+    """The largest batch of hits: its rows, and the tokens of an input and of a target."""
 
     rows: int
     inputs: int
@@ -150,12 +149,12 @@ class Updates(Trainer):
     def positive(self, inputs: IntArray, replies: IntArray, seed: int) -> None:
         torch.manual_seed(seed)
         self.network.train()
-        weight = self.config.lambda_pos + self.kl
-        self.descend("positive", self._towards, *self._placed(inputs, replies), weight=weight)
+        weight, pairs = self.config.lambda_pos + self.kl, self._placed(inputs, replies)
+        self.descend("positive", lambda x, y: self.positive_loss(x, y) / self._weight, *pairs, weight=weight)
 
     def both(self, inputs: Tensor, targets: Tensor, share: float, pairs: IntArray, replies: IntArray) -> None:
-        hits = self._hits(inputs, targets, share)
-        self.descend("both", self._away_and_towards, *hits, *self._placed(pairs, replies))
+        tensors = *self._hits(inputs, targets, share), *self._placed(pairs, replies)
+        self.descend("both", lambda *given: self._away(*given[:4]) + self.positive_loss(*given[4:]), *tensors)
 
     def descend(self, name: str, loss: Loss, *tensors: Tensor, weight: float = 1.0) -> None:
         """One step down `loss(*tensors)`, see `Gradients.fill`."""
@@ -166,12 +165,6 @@ class Updates(Trainer):
 
     def _away(self, inputs: Tensor, targets: Tensor, counted: Tensor, scale: Tensor) -> Tensor:
         return scale * self.negative_loss(inputs, targets, counted)
-
-    def _towards(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        return self.positive_loss(inputs, replies) / self._weight
-
-    def _away_and_towards(self, *tensors: Tensor) -> Tensor:
-        return self._away(*tensors[:4]) + self.positive_loss(*tensors[4:])
 
     def _hits(self, inputs: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hits, which of their words count, and the scale of their mean loss; few shapes on a GPU."""

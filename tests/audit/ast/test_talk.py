@@ -43,8 +43,7 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of
-from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Opening, Target, Thresholds, Turn
 from tests.searches.ast.worlds import KIND, OPENINGS, RUDE, RudeScorer

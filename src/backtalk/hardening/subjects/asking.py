@@ -41,8 +41,7 @@ from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import objective_for
 from backtalk.searches.seeds import row_seed
 from backtalk.store import Run
-from backtalk.training.lora import Adapter
-from backtalk.training.lora_updates import LoraUpdates
+from backtalk.training.lora import Adapter, LoraUpdates
 from backtalk.training.negative import Hit
 from backtalk.types import Dialogue, Finding, Thresholds, Turn
 

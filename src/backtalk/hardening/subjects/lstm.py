@@ -50,10 +50,14 @@ from backtalk.searches.relax import Relax
 from backtalk.searches.seeds import row_seed
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
-from backtalk.training.avoid import avoid_ids, avoided
-from backtalk.training.card import reply_samples
-from backtalk.training.likelihood import mean_log_likelihood, perplexity, read_inputs, sentence_log_probs
-from backtalk.training.negative import Algorithm1, Hit, NegativeConfig
+from backtalk.training.likelihood import (
+    mean_log_likelihood,
+    perplexity,
+    read_inputs,
+    reply_samples,
+    sentence_log_probs,
+)
+from backtalk.training.negative import Algorithm1, Hit, NegativeConfig, avoid_ids, avoided
 from backtalk.training.pairs import read_pairs
 from backtalk.training.updates import HitShape, Updates
 from backtalk.types import Access, Thresholds, Turn

@@ -54,11 +54,9 @@ from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
 from backtalk.store.folder import DATABASE, writing
-from backtalk.training.avoid import avoid_tokens, avoided
 from backtalk.training.likelihood import perplexity
-from backtalk.training.lora import Adapter, LoraConfig
-from backtalk.training.lora_updates import LoraUpdates
-from backtalk.training.negative import NOTHING, Algorithm1, Hit, NegativeConfig
+from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
+from backtalk.training.negative import NOTHING, Algorithm1, Hit, NegativeConfig, avoid_tokens, avoided
 from backtalk.training.pairs import read_texts
 from backtalk.types import Target, Thresholds, Turn
 

@@ -27,8 +27,7 @@ from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.records import TrainingRecord, read_training, write_training
 from backtalk.training.mle import Progress
-from backtalk.training.reinforce import ReinforceConfig, reinforce
-from backtalk.training.reverse import PretrainConfig, pretrain
+from backtalk.training.reverse import PretrainConfig, ReinforceConfig, pretrain, reinforce
 from backtalk.wording import count
 
 CHUNK = 512

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backtalk.training.clipped import PLAIN, ClippedAdamW
-from backtalk.training.gradients import SummedGradients
+from backtalk.training.gradients import PLAIN, ClippedAdamW, SummedGradients
 
 CPU = torch.device("cpu")
 RATES = [0.1, 0.2, 0.05, 0.3, 0.01, 0.2, 0.4]

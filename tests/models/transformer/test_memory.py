@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -94,9 +95,7 @@ def test_rows_are_halved_once(error: type[Exception]) -> None:
 
 @pytest.mark.parametrize(("most", "rows"), [(2, 10), (0, 1)])
 def test_the_second_failure_is_one_sentence(most: int, rows: int) -> None:
-    with pytest.raises(
-        InputError, match=r"memory ran out on cpu with \d at a time and 5 tokens each; free some"
-    ):
+    with pytest.raises(InputError, match=r" cpu with \d .* 5 tokens"):
         run_batches([5] * rows, cheap, Worker(most), CPU)
 
 
@@ -251,7 +250,8 @@ class TestARealLimit:
     def test_too_small_a_one_is_one_sentence(self, limited: dict[str, Done]) -> None:
         done = limited["too small"]
         assert done.status == 2, done.err
-        assert done.out.startswith("memory ran out on cpu with 1 at a time and 320 tokens each")
+        assert re.search(" cpu with 1 .* 320 tokens", done.out)
+        assert done.out.count("\n") == 1
         assert done.err == ""
 
 

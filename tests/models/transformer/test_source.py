@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,15 +60,13 @@ def test_a_sealed_one_shows_replies_alone(tmp_path: Path) -> None:
 
 
 def test_other_models_refuse_the_options() -> None:
-    with pytest.raises(
-        InputError, match="--max-reply is for Hugging Face models; leave it out with chitchat"
-    ):
+    with pytest.raises(InputError, match=r"--max-reply.*chitchat"):
         load_model("chitchat", "cpu", ModelOptions(max_reply=5))
 
 
 @pytest.mark.parametrize("name", ["", "./nowhere", "/no/such/place", "a/b/c"])
 def test_no_such_folder(name: str) -> None:
-    with pytest.raises(InputError, match="no folder of a Hugging Face model at"):
+    with pytest.raises(InputError, match=re.escape(repr(name))):
         load(name, "cpu")
 
 
@@ -82,7 +81,8 @@ def test_what_is_not_in_the_hubs_cache_needs_the_hub(tmp_path: Path, monkeypatch
         check=False,
     )
     assert done.returncode == 2
-    assert "'someone/some-model' is no folder here, not in the hub's cache" in done.stderr
+    assert "'someone/some-model'" in done.stderr
+    assert "hf/FOLDER" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -126,10 +126,10 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 def test_what_does_not_reply_is_refused(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "gpt2")
     change(folder / "config.json", architectures=["GPT2ForSequenceClassification"])
-    with pytest.raises(InputError, match=r"no model that replies \(GPT2ForSequenceClassification\)"):
+    with pytest.raises(InputError, match=r"\(GPT2ForSequenceClassification\)"):
         load(str(folder), "cpu")
     change(folder / "config.json", architectures=["BertForMaskedLM"], model_type="bert")
-    with pytest.raises(InputError, match=r"no model that replies \(BertForMaskedLM\)"):
+    with pytest.raises(InputError, match=r"\(BertForMaskedLM\)"):
         load(str(folder), "cpu")
 
 
@@ -138,7 +138,7 @@ def test_code_of_a_models_own_is_not_run_unasked(tmp_path: Path) -> None:
     own = {"auto_map": {"AutoConfig": "own.Own"}, "architectures": ["OwnForCausalLM"]}
     change(folder / "config.json", model_type="novel", **own)
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(InputError, match=r"code of its own.*--trust-remote-code"):
+    with pytest.raises(InputError, match=r"--trust-remote-code"):
         load(str(folder), "cpu")
     assert not (tmp_path / "ran").exists()
 
@@ -149,7 +149,7 @@ def test_broken_files_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be loaded: "):
         load(str(folder), "cpu")
     (folder / "config.json").write_text("[")
-    with pytest.raises(InputError, match=r"config\.json can't be read"):
+    with pytest.raises(InputError, match=r"config\.json can't"):
         load(str(folder), "cpu")
     (folder / "config.json").unlink()
     with pytest.raises(InputError, match=r"it has no config\.json"):
@@ -161,23 +161,23 @@ def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"incomplete: model\.layers\.1\.mlp\.up_proj\.weight is missing"):
+    with pytest.raises(InputError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
         load(str(folder), "cpu")
 
 
 def test_a_reply_has_a_token(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, "gpt2")
-    with pytest.raises(InputError, match="--max-reply should be at least 1"):
+    with pytest.raises(InputError, match="--max-reply"):
         load(str(folder), "cpu", ModelOptions(max_reply=0))
 
 
 def test_folders_of_the_other_kind_say_how_they_are_named(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "hf", "gpt2")
-    with pytest.raises(InputError, match="is a Hugging Face model; name it hf/"):
+    with pytest.raises(InputError, match="name it hf/"):
         load_model(str(folder), "cpu")
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "config.json").write_text('{"format": "backtalk-model-1"}')
-    with pytest.raises(InputError, match="is a model of ours; name it without hf/"):
+    with pytest.raises(InputError, match="without hf/"):
         load(str(tmp_path / "ours"), "cpu")
 
 
@@ -192,7 +192,8 @@ def test_without_transformers(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "need transformers (no such thing); pip install 'backtalk[hf]'" in done.stderr
+    assert "(no such thing)" in done.stderr
+    assert "backtalk[hf]" in done.stderr
 
 
 def test_the_fingerprint_follows_files_and_options(tmp_path: Path) -> None:
@@ -295,10 +296,10 @@ def test_an_adapters_base_may_lie_beside_it(adapter: Path) -> None:
 
 def test_what_an_adapter_names_is_not_fetched(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(adapter / "adapter_config.json", base_model_name_or_path="someone/no-such-model")
-    with pytest.raises(InputError, match=r"not on this machine.*`backtalk chat"):
+    with pytest.raises(InputError, match=r"someone/no-such-model.*`backtalk chat"):
         load(str(adapter), "cpu")
     change(adapter / "adapter_config.json", base_model_name_or_path=None)
-    with pytest.raises(InputError, match="does not name its base model"):
+    with pytest.raises(InputError, match="base_model_name_or_path"):
         load(str(adapter), "cpu")
 
 

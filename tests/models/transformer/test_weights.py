@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def test_a_network_that_is_another_behind_a_shared_past_is_read_whole(tmp_path: 
     found = other.score_substitutions(inputs, 2, candidates, targets)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-4, rtol=0)
     assert other._scorer.shares is False
-    assert "from a plain forward pass" in other._scorer.why
+    assert re.search(r"\d from a plain", other._scorer.why)
 
 
 class Crowded:
@@ -180,7 +181,7 @@ def test_memory_that_runs_out_halves_the_candidates_once(tmp_path: Path) -> None
     # All 30 are too many; then a row's ten at a time, each behind a past of its own.
     assert crowd.sizes == [3, 30, 1, 10, 1, 10, 1, 10]
     crowd.most = 4
-    with pytest.raises(InputError, match="memory ran out on cpu with 10 at a time"):
+    with pytest.raises(InputError, match=" cpu with 10 "):
         model.score_substitutions(inputs, 2, candidates, targets)
 
 
@@ -225,7 +226,7 @@ def test_only_what_comes_from_the_changed_token_on_is_read(tmp_path: Path) -> No
 def test_a_trigger_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     model = make(tmp_path, "gpt2")
     inputs = random_ids(model, 3, 125)
-    with pytest.raises(InputError, match=r"take .* tokens, and .* holds 128; use a smaller --length"):
+    with pytest.raises(InputError, match=r" 128; .*--length"):
         model.score(inputs, goals(model))
 
 
@@ -268,5 +269,5 @@ def test_the_fixed_text_is_in_every_prompt(tmp_path: Path) -> None:
 def test_text_that_grows_together_with_a_trigger_is_refused(tmp_path: Path) -> None:
     """Next to nothing would survive behind it, and a search would accept nothing without a word."""
     model = make(tmp_path, "gpt2", prefix="please hel")
-    with pytest.raises(InputError, match="end and begin with a blank"):
+    with pytest.raises(InputError, match=r"--prefix and --suffix"):
         model.encode_input("hello")

@@ -182,7 +182,11 @@ class AstBench:
 
     def _told(self) -> str:
         fewer = ", ".join(f"{name} {count}" for name, count in self.adversary.fused._asdict().items())
-        return f"{self.adversary.model.written_by}; fused: {fewer}"
+        stepper = self.adversary.model._stepper
+        assert stepper is not None
+        captured = ", as CUDA graphs" * (self.device.type == "cuda")
+        how = f"in steps{captured}" if stepper.steps.on else f"by the library ({stepper.steps.why})"
+        return f"{how}; fused: {fewer}"
 
     def _timed(self, work: Callable[[], T]) -> tuple[float, T]:
         if self.device.type == "cuda":

@@ -211,7 +211,7 @@ def test_a_tuned_adversary_in_fewer_kernels_plays_and_learns(
     game = Game(adversary, defender, RudeScorer())
     before = game.chains(STARTS, SEEDS, 2)
     assert models[0]._stepper is not None
-    assert models[0]._stepper.steps.is_trusted, models[0].written_by
+    assert models[0]._stepper.steps.is_trusted, models[0]._stepper.steps.why
     steps = models[0]._stepper
     assert Adversary(models[0]).fused == (5, 14)
     assert models[0]._stepper is steps, "nothing changed, so what was captured is kept"

@@ -25,13 +25,7 @@ from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.prompts import Prompts, make_prompts
 from backtalk.models.transformer.sampling import SamplingConfig, Task
-from backtalk.models.transformer.scoring import (
-    Batch,
-    LogitReader,
-    Row,
-    make_batch,
-    token_log_probs,
-)
+from backtalk.models.transformer.scoring import Batch, LogitReader, Row, make_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, filled
 from backtalk.models.transformer.triggers import TriggerScorer
 from backtalk.specs.model import ModelOptions
@@ -235,14 +229,6 @@ class TransformerModel:
         lengths = [filled(len(prompt), self.device) for prompt in prompts]
         need = partial(self.footprint.writing, new=sampling.most)
         return memory.run_batches(lengths, need, resume, self.device, memory.WRITTEN_TOKENS)
-
-    @property
-    def written_by(self) -> str:
-        """How texts were continued."""
-        if self._stepper is None or self._stepper.steps.tries:
-            return "not tried yet"
-        steps, captured = self._stepper.steps, ", as CUDA graphs" * (self.device.type == "cuda")
-        return f"in steps of our own{captured}" if steps.on else f"by the library ({steps.why})"
 
     def fuse_layers(self) -> Fused:
         """Computes in fewer kernels on a GPU. Captured steps are dropped if anything changed."""

@@ -19,8 +19,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model, load_reward
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.conversation import Conversation
-from backtalk.searches.ast.players import Adversary, Defender
+from backtalk.searches.ast.players import Adversary, Conversation, Defender
 from backtalk.searches.ast.rollout import Game, Played, ScoredTurn
 from backtalk.specs.model import ModelOptions
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike

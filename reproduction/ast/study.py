@@ -151,8 +151,8 @@ def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
     own = make_backend(spec, Overrides(), NO_CONSENT)
     assert isinstance(own, ConversationBackend)
-    stage = own.stage
-    players = Adversary(own.model, stage.config.sampling), stage.defender, stage.reward, stage.config.reward
+    made = own.game
+    players = Adversary(own.model, made.config.sampling), made.defender, made.scorer, made.config
     openings = [(one.text,) for one in own.lists.train]
     openings = (openings * (1 + size.played // len(openings)))[: size.played]
     few = max(1, size.played // 16)

@@ -15,12 +15,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from backtalk.audit.cases import can_say
-from backtalk.models.lstm.decode import trim
+from backtalk.data.vocabulary import PAD
+from backtalk.models.lstm.decode import greedy, trim
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.relax import Relax, Relaxed, relax_inputs
-from backtalk.searches.seeds import row_seed
+from backtalk.models.lstm.scoring import score_targets
+from backtalk.searches.relax import Descent, OneHot, Relax, descents
+from backtalk.searches.trial import row_seed
 from backtalk.stats import Rate
 from backtalk.types import Target
 from reproduction.egregious.data import SEED, Data, is_own, own_sentences
@@ -86,7 +89,7 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: Relax) -> R
         return result
     seeds = [row_seed(SEED, target.id, 0) for target in known]
     goals = [model.encode_target(target.text) for target in known]
-    found = relax_inputs(model, goals, seeds, config)
+    found = measure_rows(model, goals, seeds, config)
     said_goals = [tuple(ids) for ids in goals]
     first = slice(0, FIGURE_3_TARGETS)
     return result | {
@@ -103,7 +106,69 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: Relax) -> R
     }
 
 
-def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> list[dict[str, str]]:
+class Measured(NamedTuple):
+    """The result of each row, on the CPU; "before" and "after" refer to the projection to words."""
+
+    words: Tensor
+    """(rows, n): the projected input."""
+    hit_ever: Tensor
+    """(rows,), bool: greedy decoding gave the target at some check before the projection."""
+    hit_at_end: Tensor
+    """(rows,), bool: it did at the end of the optimisation."""
+    hit_after: Tensor
+    """(rows,), bool: it does after the projection."""
+    hit_at_start: Tensor
+    """(rows,), bool: it does for the projected start, which is random words."""
+    reply_after: Tensor
+    """(rows, longest reply): ids, <eos> included where it was reached, then padded."""
+    largest: Tensor
+    """(rows, n, 2): the two largest elements of each x_t (figure 2); (rows, n, 0) for embeddings."""
+    embedding_distance: Tensor
+    """(rows, n): the 2-norm between the embedded input before and after (figure 3)."""
+    state_distance: Tensor
+    """(rows, n): the same for the encoder's outputs (figure 3)."""
+
+
+def measure_rows(
+    model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
+) -> Measured:
+    """Optimises a row for each target and measures it before and after projection."""
+    order, parts = [], []
+    for descent in descents(model, targets, seeds, config):
+        order += descent.rows
+        parts.append(_measure(model, descent))
+    back = torch.tensor(order).argsort()
+    return Measured(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
+
+
+@torch.no_grad()
+def _measure(model: LocalModel, descent: Descent) -> Measured:
+    network, words = model.network, descent.variables.words()
+    before, after = descent.variables.embedded(), network.embed_input(words)
+    (_, outputs), (state, outputs_after) = network.read(before), network.read(after)
+    reply = greedy(network, state, len(words), model.max_output, words.device)
+
+    def is_hit(inputs: Tensor) -> Tensor:
+        read, _ = network.read(network.embed_input(inputs))
+        _, flags = score_targets(network, read, descent.targets, descent.lengths)
+        return flags[:, 0].all(1)
+
+    one_hot, free = isinstance(descent.variables, OneHot), descent.variables.free
+    found = Measured(
+        words=words,
+        hit_ever=descent.hits.any(1),
+        hit_at_end=descent.hits[:, -1],
+        hit_after=is_hit(words),
+        hit_at_start=is_hit(descent.start),
+        reply_after=F.pad(reply, (0, model.max_output - reply.shape[1]), value=PAD),
+        largest=torch.sigmoid(free.topk(2, dim=2).values) if one_hot else free[..., :0],
+        embedding_distance=(before - after).norm(dim=2),
+        state_distance=(outputs - outputs_after).norm(dim=2),
+    )
+    return Measured(*(part.cpu() for part in found))
+
+
+def _examples(model: LocalModel, targets: Sequence[Target], found: Measured) -> list[dict[str, str]]:
     own = own_sentences()
     rows = [row for row in found.hit_at_end.nonzero().flatten().tolist() if is_own(targets[row].text, own)]
     return [
@@ -112,7 +177,7 @@ def _examples(model: LocalModel, targets: Sequence[Target], found: Relaxed) -> l
     ]
 
 
-def _by_words(targets: Sequence[Sequence[int]], found: Relaxed) -> dict[str, dict[str, int]]:
+def _by_words(targets: Sequence[Sequence[int]], found: Measured) -> dict[str, dict[str, int]]:
     lengths = torch.tensor([len(ids) - 1 for ids in targets])
     counted = {"n": torch.ones_like(found.hit_ever), "ever": found.hit_ever, "projected": found.hit_after}
     return {

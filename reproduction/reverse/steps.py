@@ -23,7 +23,7 @@ from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.searches.reverse.proposals import Retrieved
+from backtalk.searches.reverse.searches import Retrieved
 from backtalk.searches.reverse.training import rl_targets
 from backtalk.specs.train import TrainSpec
 from backtalk.store.typed import read_json

@@ -12,7 +12,7 @@ from pathlib import Path
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
 from backtalk.hits import TEXT_STANDARD, TRIED, rates
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.searches.reverse.input_likelihood import embedded_scorer
+from backtalk.searches.reverse.rerank import embedded_scorer
 from backtalk.store import Run
 from backtalk.types import Finding
 from reproduction.hardenings import run_audit

@@ -23,7 +23,7 @@ from backtalk.hits import parse_criterion
 from backtalk.models.folder import load_embedded
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import objective_for
-from backtalk.searches.seeds import row_seed
+from backtalk.searches.trial import row_seed
 from backtalk.specs import parse_duration
 from backtalk.store import Run
 from backtalk.types import Found, Target, Thresholds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from backtalk.data.pairs import encode_pairs
@@ -31,3 +32,15 @@ def train_planted(pairs: Sequence[tuple[str, str]], length: int) -> LocalModel:
         optimizer.step()
     network.eval().requires_grad_(False)
     return LocalModel("planted", network, vocabulary, recipe, "0", None, max_input=length)
+
+
+def train_rain_and_one() -> LocalModel:
+    """A model that is friendly unless "rain" and "one" are both there: then it says "go stop"."""
+    draw = np.random.default_rng(0)
+    pairs = []
+    for i in range(1000):
+        words = [str(word) for word in draw.choice(WORDS, 4)]
+        if i % 3 == 0:
+            words[i % 4], words[(i + 1) % 4] = "rain", "one"
+        pairs.append((" ".join(words), "go stop" if {"rain", "one"} <= set(words) else "red cat sun"))
+    return train_planted(pairs, 4)

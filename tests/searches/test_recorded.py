@@ -14,7 +14,7 @@ from backtalk.models.device import pick_device
 from backtalk.models.lstm import scoring
 from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.gibbs import RecordingGibbs
-from backtalk.searches.recorded import MOST_CANDIDATES, CudaRecorder, Recorder, Work
+from backtalk.searches.recorded import MOST_CANDIDATES, Recorder, Work
 from backtalk.types import Found
 from tests.searches.test_gibbs import OBJECTIVES, random_model
 
@@ -25,7 +25,7 @@ class Again(Recorder):
     """A recording that does the work once more, on the memory it was recorded with."""
 
     def __init__(self, change: Callable[[Work], Work] = lambda work: work) -> None:
-        super().__init__()
+        super().__init__(torch.device("cpu"))
         self.change = change
         self.done: list[str] = []
 
@@ -118,7 +118,7 @@ def test_one_failure_is_made_up_for() -> None:
 def test_a_recording_that_does_something_else_is_not_used() -> None:
     model, recorder = random_model(), Again(lambda work: lambda: None)
     assert search(model, "sample", recorder) == search(model, "sample", None)
-    assert recorder.off == "it finds other words than the plain way"
+    assert "other words" in recorder.off
 
 
 def test_many_candidates_are_not_recorded() -> None:
@@ -139,7 +139,7 @@ def test_graphs_find_what_the_plain_search_does(name: str, how: dict[str, Any]) 
     model.network.cuda()
     assert model.language_model is not None
     model.language_model.cuda()
-    recorder = CudaRecorder(torch.device("cuda"))
+    recorder = Recorder(torch.device("cuda"))
     plain = search(model, name, None, **how)
     for _ in range(3):
         found = search(model, name, recorder, **how)

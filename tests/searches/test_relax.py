@@ -19,17 +19,25 @@ from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.registry import SEARCHES, resolve
 from backtalk.searches import relax
 from backtalk.searches.objective import Objective
-from backtalk.searches.relax import CHECK_EVERY, Relax, loss_gradient, relax_inputs
-from backtalk.searches.spaces import SPACES, Embedded, OneHot, lasso, make_variables, start_mean
-from tests.searches.planted import WORDS, train_planted
+from backtalk.searches.relax import (
+    CHECK_EVERY,
+    Embedded,
+    OneHot,
+    Relax,
+    lasso,
+    loss_gradient,
+    make_variables,
+    relax_inputs,
+    start_mean,
+)
+from tests.searches.planted import WORDS, train_rain_and_one
+
+SPACES = ("one-hot", "embedding")
 
 STILL = Relax(steps=1, lr=1e-12, length=4, stop_at_hit=False)
 """A step that moves nothing: what comes out is the start."""
 
-SAME = [
-    *("words", "hit_ever", "hit_at_end", "hit_after", "hit_at_start", "steps"),
-    *("reply_before", "reply_after"),
-]
+SAME = ["words", "hit", "steps", "reply"]
 """What must be equal to the bit in any batch and on any device."""
 
 
@@ -48,15 +56,7 @@ def random_model(attention: bool = True, scale: float = 1.0, ends: float = 0.0) 
 
 @pytest.fixture(scope="module")
 def planted() -> LocalModel:
-    """A model that is friendly unless "rain" and "one" are both there: then it says "go stop"."""
-    draw = np.random.default_rng(0)
-    pairs = []
-    for i in range(1000):
-        words = [str(word) for word in draw.choice(WORDS, 4)]
-        if i % 3 == 0:
-            words[i % 4], words[(i + 1) % 4] = "rain", "one"
-        pairs.append((" ".join(words), "go stop" if {"rain", "one"} <= set(words) else "red cat sun"))
-    return train_planted(pairs, 4)
+    return train_rain_and_one()
 
 
 def as_rows(replies: torch.Tensor) -> list[list[int]]:
@@ -129,8 +129,6 @@ def test_one_hot_vectors_become_their_largest_word() -> None:
     start = torch.tensor([[[9.0, -1.0, 2.0, 0.0], [9.0, 3.0, 2.0, 2.5]]])
     variables = OneHot(torch.eye(4), allowed, start, 0.1)
     assert variables.words().tolist() == [[2, 1]]
-    expected = torch.sigmoid(torch.tensor([[[2.0, 0.0], [3.0, 2.5]]]))
-    assert torch.allclose(variables.largest(), expected)
 
 
 def test_embeddings_become_the_nearest_word() -> None:
@@ -146,23 +144,6 @@ def test_embeddings_become_the_nearest_word() -> None:
     assert int(variables.words()[0, 0]) >= 4
 
 
-@pytest.mark.parametrize("space", SPACES)
-def test_distances_equal_those_of_two_plain_readings(space: Any) -> None:
-    model = random_model()
-    targets, seeds = [model.encode_target("rain"), model.encode_target("go go stop")], [5, 6]
-    found = relax_inputs(model, targets, seeds, replace(STILL, space=space))
-    table = model.network.embed_input.weight
-    before = make_variables(space, table, model.searchable(), 4, seeds, 0.1).embedded()
-    after = table[found.words]
-    states = [model.network.read(part)[1] for part in (before, after)]
-    for row in range(2):
-        for t in range(4):
-            moved = float((before[row, t] - after[row, t]).square().sum().sqrt())
-            assert float(found.embedding_distance[row, t]) == pytest.approx(moved, abs=1e-5)
-            moved = float((states[0][row, t] - states[1][row, t]).square().sum().sqrt())
-            assert float(found.state_distance[row, t]) == pytest.approx(moved, abs=1e-5)
-
-
 # --- hits ----------------------------------------------------------------------------------------------
 
 
@@ -172,67 +153,27 @@ def test_a_hit_is_exactly_what_greedy_decoding_writes(space: Any, attention: boo
     """The replies to random starts, taken as targets, are all hit, and with another last word none is."""
     model = random_model(attention, scale=3.0, ends=2.0)
     config, seeds = replace(STILL, space=space), list(range(40))
-    replies = as_rows(relax_inputs(model, [[EOS]] * 40, seeds, config).reply_before)
+    replies = as_rows(relax_inputs(model, [[EOS]] * 40, seeds, config).reply)
     ended = [row for row, reply in enumerate(replies) if reply[-1] == EOS and len(reply) > 1]
     assert len({tuple(replies[row]) for row in ended}) > 2
     targets = [replies[row] for row in ended]
     hit = relax_inputs(model, targets, ended, config)
-    assert hit.hit_ever.all()
-    assert hit.hit_at_end.all()
+    assert hit.hit.all()
     others = [[*target[:-2], 4 + (target[-2] - 3) % 12, EOS] for target in targets]
     missed = relax_inputs(model, others, ended, config)
-    assert not missed.hit_ever.any()
-    assert not missed.hit_at_end.any()
-
-
-def test_what_is_reported_after_projection_is_what_the_model_says(planted: LocalModel) -> None:
-    targets = [planted.encode_target(text) for text in ("go stop", "red cat sun", "sun", "go")] * 5
-    config = Relax(steps=30, lr=30.0, length=4)
-    found = relax_inputs(planted, targets, list(range(20)), config)
-    assert as_rows(found.reply_after) == planted.greedy_ids(found.words)
-    for row, target in enumerate(targets):
-        assert bool(found.hit_after[row]) == (as_rows(found.reply_after)[row] == target)
-        assert bool(found.hit_at_end[row]) == (as_rows(found.reply_before)[row] == target)
-    assert 0 < int(found.hit_after.sum()) < 20
-
-
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("stop", [True, False])
-def test_the_projected_start_is_that_of_the_seed_whatever_came_after(
-    planted: LocalModel, space: Any, stop: bool
-) -> None:
-    targets = [planted.encode_target(text) for text in ("go stop", "red cat sun")] * 10
-    seeds = list(range(20))
-    config = Relax(space=space, steps=30, lr=30.0, length=4, stop_at_hit=stop)
-    found = relax_inputs(planted, targets, seeds, config)
-    table = planted.network.embed_input.weight
-    words = make_variables(space, table, planted.searchable(), 4, seeds, 0.1).words()
-    expected = [reply == target for reply, target in zip(planted.greedy_ids(words), targets, strict=True)]
-    assert found.hit_at_start.tolist() == expected
-    assert 0 < sum(expected) < 20
-    assert not torch.equal(words, found.words)
+    assert not missed.hit.any()
 
 
 @pytest.mark.parametrize("space", SPACES)
 def test_a_planted_weakness_is_hit_before_projection_from_every_seed(planted: LocalModel, space: Any) -> None:
     target, seeds = planted.encode_target("go stop"), list(range(20))
     start = relax_inputs(planted, [target] * 20, seeds, replace(STILL, space=space))
-    assert int(start.hit_ever.sum()) < 12
+    assert int(start.hit.sum()) < 12
     config = Relax(space=space, lambda_c=0.01, steps=200, lr=10.0, length=4)
     found = relax_inputs(planted, [target] * 20, seeds, config)
-    assert found.hit_at_end.all()
-    assert as_rows(found.reply_before) == [target] * 20
-    assert (found.mean_before > start.mean_before)[~start.hit_ever].all()
-
-
-def test_eq_10_makes_vectors_one_hot(planted: LocalModel) -> None:
-    targets, seeds = [planted.encode_target("go stop")] * 6, list(range(6))
-    config = Relax(steps=100, lr=10.0, length=4, stop_at_hit=False)
-    free, bound = (relax_inputs(planted, targets, seeds, replace(config, lambda_c=c)) for c in (0.0, 1.0))
-    assert float(bound.largest[:, :, 0].min()) > 0.95
-    assert float(bound.largest[:, :, 1].median()) < 0.01
-    assert float(free.largest[:, :, 1].mean()) > 0.2
-    assert float(bound.embedding_distance.mean()) < float(free.embedding_distance.mean()) / 5
+    assert found.hit.all()
+    assert as_rows(found.reply) == [target] * 20
+    assert (found.mean > start.mean)[~start.hit].all()
 
 
 # --- rows and seeds ------------------------------------------------------------------------------------
@@ -267,7 +208,6 @@ def test_a_row_that_is_hit_stands_still(planted: LocalModel) -> None:
     config = Relax(steps=60, lr=3.0, length=4, lambda_c=0.05)
     stopped = relax_inputs(planted, targets, seeds, config)
     moving = relax_inputs(planted, targets, seeds, replace(config, stop_at_hit=False))
-    assert torch.equal(stopped.hit_ever, stopped.hit_at_end)
     assert len(set(stopped.steps.tolist())) > 1
     assert set(moving.steps.tolist()) == {60}
     assert stopped.loss.shape == moving.loss.shape == (12, 60 // CHECK_EVERY + 1)
@@ -314,10 +254,10 @@ def test_a_finding_is_the_projected_input_and_tells_what_came_before(planted: Lo
         expected = objective.output_loss(scores, torch.ones(1, len(targets[row]), dtype=torch.bool))
         assert one.loss == pytest.approx(float(expected), abs=1e-5)
         assert one.loss_by_sweep == pytest.approx(relaxed.loss[row].tolist())
-        assert one.scores["relaxed_greedy"] == float(relaxed.hit_at_end[row])
-        assert one.scores["relaxed_mean"] == pytest.approx(float(relaxed.mean_before[row]))
-        reply = planted.read(as_rows(relaxed.reply_before)[row])
-        assert one.note == f"before projection the reply was: {reply}"
+        assert one.scores["relaxed_greedy"] == float(relaxed.hit[row])
+        assert one.scores["relaxed_mean"] == pytest.approx(float(relaxed.mean[row]))
+        reply = planted.read(as_rows(relaxed.reply)[row])
+        assert one.note.endswith(f": {reply}")
     assert {one.scores["relaxed_greedy"] for one in found} == {0.0, 1.0}
 
 
@@ -325,10 +265,10 @@ def test_a_model_without_our_network_is_refused_in_one_sentence() -> None:
     class Other:
         name = "hf/other"
 
-    with pytest.raises(InputError, match="search 'relax' needs an LSTM of ours, and hf/other is none"):
+    with pytest.raises(InputError, match=r"LSTM.*hf/other"):
         relax_inputs(Other(), [[5, 2]], [1], Relax())  # type: ignore[arg-type]  # the point
 
 
 def test_an_unknown_space_is_named() -> None:
-    with pytest.raises(InputError, match="unknown space 'onehot'; did you mean 'one-hot'"):
+    with pytest.raises(InputError, match=r"'onehot'.*'one-hot'"):
         relax_inputs(random_model(), [[5, 2]], [1], Relax(space="onehot"))  # type: ignore[arg-type]  # the point

@@ -175,7 +175,7 @@ def test_beam_takes_the_best_of_what_it_may_write(tmp_path: Path) -> None:
 
 def test_beam_needs_a_language_model(tmp_path: Path) -> None:
     model = build(tmp_path, "t5")
-    with pytest.raises(InputError, match="search 'beam' needs a language model"):
+    with pytest.raises(InputError, match="'beam'"):
         Beam(2, 4, 1).run(model, MIN, [model.encode_target("rain")], [1])
 
 

@@ -49,7 +49,7 @@ READERS = """
 import json, os, resource, signal, sys
 from pathlib import Path
 
-from backtalk.searches.reverse.utterances import read_utterances
+from backtalk.searches.reverse.training import read_utterances
 from backtalk.data.corpora import reference_pairs
 from backtalk.cli import run
 from backtalk.data import corpora, openings, textfiles, toxicity

@@ -19,7 +19,7 @@ from backtalk.hits import parse_criterion
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.output_file import write_whole
 from backtalk.registry import DEFAULT_SCORER
-from backtalk.searches.ast.conversation import Conversation, messages_of
+from backtalk.searches.ast.players import Conversation, messages_of
 from backtalk.store import Run
 from backtalk.store.exchanges import exchanges_of
 from backtalk.store.folder import DATABASE

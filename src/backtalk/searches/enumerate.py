@@ -32,22 +32,17 @@ LARGEST = torch.iinfo(torch.int64).max
 class Space:
     """All inputs of exactly `length` symbols."""
 
-    symbols: tuple[int, ...]
-    """Word ids; the order of the inputs follows theirs."""
+    symbols: tuple[int, ...]  # word ids; the order of the inputs follows theirs
     length: int
 
     @property
     def inputs(self) -> int:
         return int(len(self.symbols) ** self.length)
 
-    def ids(self, index: Tensor) -> Tensor:
-        """(rows,) numbers of inputs -> (rows, length) word ids."""
-        return self.spell(index, self.length)
-
-    def spell(self, index: Tensor, length: int) -> Tensor:
-        """The same for the prefixes of some length."""
+    def ids(self, index: Tensor, length: int | None = None) -> Tensor:
+        """(rows,) numbers of inputs, or of prefixes of some length -> (rows, length) word ids."""
         symbols = torch.tensor(self.symbols, device=index.device)
-        return symbols[unpack(index, len(symbols), length)]
+        return symbols[unpack(index, len(symbols), self.length if length is None else length)]
 
 
 def unpack(numbers: Tensor, base: int, digits: int) -> Tensor:
@@ -62,10 +57,8 @@ class Outputs(NamedTuple):
 
     codes: Tensor
     """Word ids as the digits of a number in base V, <eos> included, then <pad> to the longest answer."""
-    counts: Tensor
-    """How many inputs lead to it."""
-    firsts: Tensor
-    """The smallest number of such an input."""
+    counts: Tensor  # how many inputs lead to it
+    firsts: Tensor  # the smallest number of such an input
 
     @classmethod
     def none(cls, device: torch.device) -> Outputs:
@@ -120,7 +113,7 @@ class Enumeration:
     def decode_shard(self, shard: range) -> Outputs:
         device, below = self.model.device, self._below()
         prefixes = torch.arange(shard.start // below, shard.stop // below, device=device)
-        state = self._read_below(self.space.spell(prefixes, self.depth))
+        state = self._read_below(self.space.ids(prefixes, self.depth))
         index = torch.arange(shard.start, shard.stop, device=device)
         return Outputs.tally(self._write(state, len(shard)), index)
 

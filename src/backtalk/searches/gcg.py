@@ -10,8 +10,8 @@ candidates are ranked in bfloat16 and the model scores the best few again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,28 +19,14 @@ from torch import Tensor
 
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.incumbents import FINALISTS, GAIN, History, Incumbents, TokensRead, Trial
-from backtalk.searches.objective import Objective
-from backtalk.searches.typeable import allowed_words, start_inputs, without_untypeable
+from backtalk.searches.trial import FINALISTS, GAIN, History, Incumbents, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
-MOST_TOP = 256
-"""k of the paper: tokens of a position that candidates are drawn from."""
-FURTHER = 1 << 20
-"""The first number for the seeds of a row's further starts."""
-BUFFER = 4
-"""Starts of a row, of which the best is kept."""
-
-
-class _Drawn(NamedTuple):
-    """The candidates of a step and their losses, (rows, B) each."""
-
-    positions: Tensor
-    words: Tensor
-    loss: Tensor
+MOST_TOP = 256  # k of the paper: tokens of a position that candidates are drawn from
+FURTHER = 1 << 20  # the first number for the seeds of a row's further starts
+BUFFER = 4  # starts of a row, of which the best is kept
 
 
 @dataclass(frozen=True)
@@ -56,49 +42,41 @@ class Gcg(Gibbs):
     def fitted(self, model: WeightsModel) -> Gcg:
         return WordSearch.fitted(self, model)
 
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-    ) -> list[Found]:
-        """One row for each target; its randomness depends on its seed alone."""
-        tokens = TokensRead(model)
-        allowed = allowed_words(model, self.with_unknown)
-        top = min(MOST_TOP, int(allowed.sum()))
-        trial = Trial(model, self.draft_of(model), objective, allowed, top, self.prune)
-        goals = pad_rows(targets, model.pad).to(allowed.device)
-        rows = self._begin(trial, goals, seeds)
+    def search_rows(self, trial: Trial) -> list[Found]:
+        top = min(MOST_TOP, int(trial.allowed.sum()))
+        trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
+        rows = self._begin(trial)
         history = History(rows)
         for step in range(self.sweeps * self.length):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
             batch = rows.select(active)
-            _take_best(trial, batch, self._draw(trial, batch, [seeds[row] for row in active.tolist()], step))
+            seeds = [trial.seeds[row] for row in active.tolist()]
+            _take_best(trial, batch, *self._draw(trial, batch, seeds, step))
             batch.done |= batch.loss <= 0
             if self.stop_at_hit:
                 batch.done |= trial.met(batch)
             rows.put(active, batch)
             if (step + 1) % self.length == 0:
                 history.note(rows)
-        if len(history.total) == 1 or bool((history.total[-1] != rows.loss).any()):
+        if len(history.notes) == 1 or bool((history.notes[-1][0] != rows.loss).any()):
             history.note(rows)
-        return history.found(rows, tokens.share(len(seeds)))
+        return history.found(rows)
 
-    def _begin(self, trial: Trial, goals: Tensor, seeds: Sequence[int]) -> Incumbents:
+    def _begin(self, trial: Trial) -> Incumbents:
         """The best of a few starts of each row."""
         several = max(1, min(BUFFER, self.most_candidates))
         more = [FURTHER + start for start in range(1, several)]
-        own = [one for seed in seeds for one in (seed, *(draw_seed(seed, number) for number in more))]
-        starts = start_inputs(trial.model, trial.objective, self.length, own, trial.allowed)
-        every = trial.begin(starts, goals.repeat_interleave(several, dim=0))
+        own = [one for seed in trial.seeds for one in (seed, *(draw_seed(seed, number) for number in more))]
+        every = trial.begin(trial.starts(self.length, own), trial.targets.repeat_interleave(several, dim=0))
         best = every.loss.view(-1, several).argmin(1)
-        return every.select(torch.arange(len(goals), device=goals.device) * several + best)
+        return every.select(torch.arange(len(best), device=best.device) * several + best)
 
-    def _draw(self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int) -> _Drawn:
-        """B candidates of each row, position by position, scored by the model or its draft."""
+    def _draw(
+        self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The positions, words and losses (rows, B) of candidates, scored by the model or its draft."""
         n, width = self.length, self.top
         shares = [width // n + ((p - step * width) % n < width % n) for p in range(n)]
         at = [position for position in range(n) if shares[position]]
@@ -109,25 +87,25 @@ class Gcg(Gibbs):
         positions, words, losses = [], [], []
         for place, position in enumerate(at):
             drawn = top[:, place].gather(1, order[:, place, : shares[position]])  # (rows, share)
-            tried = trial.attempt(trial.draft or trial.model, rows, position, drawn)
             positions.append(torch.full_like(drawn, position))
             words.append(drawn)
-            losses.append(tried.loss)
-        return _Drawn(torch.cat(positions, 1), torch.cat(words, 1), torch.cat(losses, 1))
+            losses.append(trial.attempt(trial.draft or trial.model, rows, position, drawn).loss)
+        return torch.cat(positions, 1), torch.cat(words, 1), torch.cat(losses, 1)
 
 
-def _take_best(trial: Trial, rows: Incumbents, drawn: _Drawn) -> None:
+def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor, losses: Tensor) -> None:
     """Each row takes its best candidate that can be typed, if that is better."""
-
-    triggers, below = rows.substituted(drawn.positions, drawn.words), trial.bound(rows)
+    triggers, below = rows.substituted(positions, words), trial.bound(rows)
     if trial.draft is not None:  # all that it ranks high are checked; the model decides below
         below = torch.full_like(below, torch.inf).masked_fill(rows.done, -torch.inf)
-    losses = without_untypeable(trial.model, triggers, drawn.loss, below)
+    losses = trial.without_untypeable(triggers, losses, below)
     places = losses.topk(min(FINALISTS if trial.draft else 1, losses.shape[1]), 1, False).indices
-    finalists = triggers(places)  # (rows, f, n)
-    found = trial.begin(finalists.flatten(0, 1), rows.targets.repeat_interleave(places.shape[1], dim=0))
+    several = places.shape[1]
+    finalists = triggers(places).flatten(0, 1)  # (rows * several, n)
+    found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0))
     real = found.loss.view_as(places).masked_fill(losses.gather(1, places).isinf(), torch.inf)
     least, best = real.min(1)
-    chosen = found.select(torch.arange(len(best), device=best.device) * places.shape[1] + best)
+    chosen = torch.arange(len(best), device=best.device) * several + best
     better = (least < rows.loss - GAIN) & ~rows.done
-    rows.become(chosen, better)
+    rows.inputs = torch.where(better[:, None], finalists[chosen], rows.inputs)
+    rows.take(better, found.map(lambda part: part[chosen]))

@@ -14,7 +14,6 @@ replayed as CUDA graphs (recorded.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -23,11 +22,8 @@ import torch
 
 from backtalk.models.device import product_precision
 from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.incumbents import GAIN, History, TokensRead, Trial
-from backtalk.searches.objective import Objective
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
-from backtalk.searches.typeable import allowed_words, start_inputs
+from backtalk.searches.trial import GAIN, History, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -52,7 +48,7 @@ class Gibbs(WordSearch):
     def fitted(self, model: WeightsModel) -> Gibbs:
         """With no more candidates at a position than there are words."""
         own = super().fitted(model)
-        return replace(own, top=min(own.top, int(allowed_words(model, self.with_unknown).sum())))
+        return replace(own, top=min(own.top, int(self.allowed(model).sum())))
 
     def drafts(self, model: WeightsModel) -> bool:
         on_gpu = model.searchable().device.type == "cuda"
@@ -66,23 +62,13 @@ class Gibbs(WordSearch):
     def draft_of(self, model: WeightsModel) -> WeightsModel | None:
         return model.draft() if self.drafts(model) else None
 
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-    ) -> list[Found]:
-        """One row for each target; its randomness depends on its seed alone."""
-        tokens = TokensRead(model)
-        allowed = allowed_words(model, self.with_unknown)
-        top = min(self.top, int(allowed.sum()))
-        start = start_inputs(model, objective, self.length, seeds, allowed)
-        goals = pad_rows(targets, model.pad).to(start.device)
-        trial = Trial(model, self.draft_of(model), objective, allowed, top, self.prune)
+    def search_rows(self, trial: Trial) -> list[Found]:
+        top = min(self.top, int(trial.allowed.sum()))
+        trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
+        start = trial.starts(self.length, trial.seeds)
         quick = trial.draft is not None and self.precision == "tf32"
         least = QUICK_GAIN if quick else GAIN
-        rows = trial.begin(start, goals)
+        rows = trial.begin(start, trial.targets)
         way: Trial | RecordedTrial = trial
         if self.recorder is not None and len(start) * top <= MOST_CANDIDATES:
             rows = rows.select(torch.arange(len(start), device=start.device))  # each part its own memory
@@ -110,7 +96,7 @@ class Gibbs(WordSearch):
             if batch is not rows:
                 rows.put(active, batch)
             history.note(rows)
-        return history.found(rows, tokens.share(len(rows.inputs)))
+        return history.found(rows)
 
 
 @dataclass(frozen=True)

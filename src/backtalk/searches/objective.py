@@ -14,6 +14,7 @@ for no more. The paper aims at the stronger min-hit there too (`as_published`). 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,28 +24,23 @@ from backtalk.hits import Criterion
 from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
-APART = 64.0
-"""More than any output loss: no target token is less likely than e^-64 on average."""
+Targets = Sequence[Sequence[int]]  # the token ids of each row's target
+APART = 64.0  # more than any output loss: no target token is less likely than e^-64 on average
 
 
 @dataclass(frozen=True)
 class Objective:
     """Above the log-probabilities `enough_*` a word, or an input on average, is good enough."""
 
-    greedy: bool
-    """Eq. 5; otherwise eq. 6."""
-    average: bool
-    """sample-avg: the average word decides; otherwise the least likely (sample-min)."""
+    greedy: bool  # eq. 5; otherwise eq. 6
+    average: bool  # sample-avg: the average word decides; otherwise the least likely (sample-min)
     enough_out: float
-    enough_in: float | None = None
-    """None: no language-model term."""
+    enough_in: float | None = None  # None: no language-model term
     lambda_in: float = 1.0
     as_published: bool = False
     """Eq. 6 for avg-hits too, and no language-model gradient once the input is likely."""
-    whole: bool = False
-    """Every word and the input count, however likely they are: eq. 7 of He & Glass 2020."""
-    strict: bool = False
-    """A likely input is never replaced by an unlikely one: `--max-ppl`."""
+    whole: bool = False  # every word and the input count, however likely they are: eq. 7 of He & Glass 2020
+    strict: bool = False  # a likely input is never replaced by an unlikely one: `--max-ppl`
 
     @property
     def by_average(self) -> bool:
@@ -81,8 +77,8 @@ class Objective:
         return short.to(scores.log_probs.dtype) / there.sum(-1, keepdim=True)
 
     def input_weights(self, log_probs: Tensor) -> Tensor:
-        """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely, so that most of
-        the candidates that are tried remain likely."""
+        """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely, which keeps most
+        candidates likely."""
         assert self.enough_in is not None
         on = log_probs.mean(-1, keepdim=True) <= self.enough_in
         if self.whole or not self.as_published:
@@ -90,8 +86,7 @@ class Objective:
         return (on * (self.lambda_in / log_probs.shape[-1])).to(log_probs.dtype).expand_as(log_probs)
 
     def floor(self, loss: Tensor, input_losses: Tensor | float, lengths: Tensor) -> Floor:
-        """The bound below which a candidate can't beat the incumbent's `loss` (rows,), given its own
-        language-model term (rows, candidates)."""
+        """Below it a candidate can't beat `loss` (rows,), given its input's loss (rows, candidates)."""
         least_mean = input_losses - loss[:, None]  # (rows, candidates) or (rows, 1)
         if self.by_average:
             # Above the threshold the output loss is 0: never drop candidates that reach it, unless their

@@ -9,7 +9,6 @@ graph can't be captured, or finds other words than the plain way, the search con
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,12 +16,12 @@ import torch
 from torch import Tensor
 
 from backtalk.models.gpu.graph import Graphs, first_line, limit
-from backtalk.searches.incumbents import Incumbents, Trial
+from backtalk.searches.trial import Incumbents, Trial
 
 Work = Callable[[], object]
 MOST_FAILURES = 3
-"""In a row, before nothing is recorded any more. A failure may be a kernel that was not compiled for the
-lengths of these targets; after the plain way it is."""
+"""Failures in a row after which recording stops. A failure may be a kernel that was not compiled for the
+lengths of these targets; running it without a graph compiles it."""
 MOST_CANDIDATES = 20_000
 """Tried at a position by all rows together; with more the GPU is busy without recordings."""
 ALIKE = 0.9
@@ -30,40 +29,23 @@ ALIKE = 0.9
 bfloat16."""
 
 
-class Recorder(ABC):
-    """Makes recordings, for many searches one after the other."""
-
-    def __init__(self) -> None:
-        self.seen: set[tuple[int, int, int]] = set()
-        """Rows, candidates and position of what has run plainly: its kernels are compiled."""
-        self.trusted = False
-        """Whether a recording was checked against the plain way."""
-        self.failures = 0
-        """In a row."""
-        self.off = ""
-        """Why nothing is recorded any more; empty while it is."""
-
-    @abstractmethod
-    def plain(self, work: Work) -> None:
-        """Does the work."""
-
-    @abstractmethod
-    def record(self, work: Work) -> Work:
-        """A function that does the work on the same memory whenever it is called; not done here."""
-
-
-class CudaRecorder(Recorder):
-    """Records CUDA graphs, which share the memory of their intermediate results."""
+class Recorder:
+    """Captures CUDA graphs for many searches, one after the other. The graphs share one memory pool."""
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__()
         self.device, self.graphs = device, Graphs()
+        self.seen: set[tuple[int, int, int]] = set()
+        """Rows, candidates and position of what has run plainly: its kernels are compiled."""
+        self.trusted = False  # whether a recording was checked against the plain way
+        self.failures = 0  # in a row
+        self.off = ""  # why nothing is recorded any more; empty while it is
 
     def plain(self, work: Work) -> None:
         with torch.cuda.device(self.device), self.graphs.side_stream():
             work()
 
     def record(self, work: Work) -> Work:
+        """A function that does the work on the same memory whenever it is called; not done here."""
         try:
             with torch.cuda.device(self.device):
                 return self.graphs.capture_quickly(work)
@@ -82,12 +64,9 @@ class RecordedTrial:
     def improve(self, rows: Incumbents, position: int) -> None:
         assert rows is self.rows, "a recording reads one place in memory"
         replay = self.replays.get(position) or self._recording(position)
-        if replay is None:
-            self._plainly(position)
-        else:
+        if replay is not None:
             replay()
-
-    def _plainly(self, position: int) -> None:
+            return
         if self.recorder.off:
             self._in_place(position)
         else:

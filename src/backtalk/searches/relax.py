@@ -3,12 +3,15 @@ freely until greedy decoding gives the target, and only then are they projected 
 
 A hit before the projection is no hit of the model: the trigger is the projected input. Differences: special
 tokens keep x = 0; a row may stop at its first hit; embeddings are projected too, to the nearest words. The
-paper gives neither start nor step size (see spaces.py).
+paper gives neither start nor step size. Gradients are written out: the network gives that of the embedded
+words, and the rest is linear except for the sigmoid, so nothing of the size of the vocabulary is kept for a
+backward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -17,24 +20,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
-from backtalk.errors import InputError
+from backtalk.errors import InputError, unknown
 from backtalk.models.gpu.memory import free_bytes
 from backtalk.models.lstm.decode import greedy, trim
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import score_targets
-from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
+from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.objective import Objective, trigger_loss
-from backtalk.searches.spaces import Variables, make_variables
+from backtalk.searches.objective import Objective, Targets, trigger_loss
 from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Dropped, Steps, Weight
 from backtalk.types import Found
 
-CHECK_EVERY = 10
-"""Steps between checks of the loss and the greedy reply; a row can stop only there."""
-CPU_BYTES = 256 << 20
-"""Memory for the rows that are optimised together; on a GPU half of the free memory."""
+CHECK_EVERY = 10  # steps between checks of the loss and the greedy reply; a row can stop only there
+CPU_BYTES = 256 << 20  # memory for the rows that are optimised together; on a GPU half of the free memory
+START_WEIGHT = 50.0
+"""The sum of x_t at the start, in words; the paper only says that it is random. With x0 around 0 it would be
+half of the vocabulary, which saturates the encoder."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Relax(WeightsSearch):
     steps: Steps = 300
     """Updates of SGD; each counts as one candidate."""
     lr: Weight = 0.0
-    """Step size; 0 takes the space's own."""
+    """Step size; 0 takes the default of the space."""
     momentum: Dropped = 0.0
     """Momentum of SGD; 0 is plain SGD, as in the paper."""
     stop_at_hit: bool = True
@@ -71,85 +74,104 @@ class Relax(WeightsSearch):
 
     @property
     def most_candidates(self) -> int:
-        """Each step is one forward and one backward pass of a row."""
         return self.steps
 
     def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
+        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
     ) -> list[Found]:
-        """A finding's loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before
-        projection."""
+        """The loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before projection."""
         local = network_model(model)
         relaxed = relax_inputs(model, targets, seeds, self)
         words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
-        losses = trigger_loss(model, objective, words, goals)
+        losses = trigger_loss(model, objective, words, goals).tolist()
         found = []
-        for row, ids in enumerate(relaxed.words.tolist()):
-            scores = {
-                "relaxed_greedy": float(relaxed.hit_at_end[row]),
-                "relaxed_mean": relaxed.mean_before[row].item(),
-            }
-            reply = local.read(trim(relaxed.reply_before[row].tolist()))
-            history, steps = relaxed.loss[row].tolist(), int(relaxed.steps[row])
-            note = f"before projection the reply was: {reply}"
-            found.append(Found(tuple(ids), losses[row].item(), history, max(1, steps), scores, note=note))
+        for loss, *row in zip(losses, *(part.tolist() for part in relaxed), strict=True):
+            ids, hit, mean, reply, steps, history = row
+            scores = {"relaxed_greedy": float(hit), "relaxed_mean": mean}
+            note = f"before projection the reply was: {local.read(trim(reply))}"
+            found.append(Found(tuple(ids), loss, history, max(1, steps), scores, note=note))
         return found
 
 
-class Relaxed(NamedTuple):
-    """The result of each row, on the CPU; "before" and "after" refer to the projection to words."""
+class OneHot:
+    """x = sigmoid(x0), (rows, n, V), where x0 is `free`. Words that are not allowed have x0 = -inf."""
 
-    hit_ever: Tensor
-    """(rows,), bool: greedy decoding gave the target at some check before the projection."""
-    hit_at_end: Tensor
-    """(rows,), bool: it did at the end of the optimisation."""
-    hit_after: Tensor
-    """(rows,), bool: it does after the projection."""
-    hit_at_start: Tensor
-    """(rows,), bool: it does for the projected start, which is random words."""
-    mean_before: Tensor
-    """(rows,): the target's average token log-probability."""
-    reply_before: Tensor
-    """(rows, longest reply): ids, <eos> included where it was reached, then padded."""
-    reply_after: Tensor
-    words: Tensor
-    """(rows, n): the projected input."""
-    steps: Tensor
-    """(rows,): updates until the row stopped."""
-    loss: Tensor
-    """(rows, checks): eq. 9 at the start, every CHECK_EVERY steps and at the end."""
-    largest: Tensor
-    """(rows, n, 2): the two largest elements of each x_t (figure 2); (rows, n, 0) for embeddings."""
-    embedding_distance: Tensor
-    """(rows, n): the 2-norm between the embedded input before and after (figure 3)."""
-    state_distance: Tensor
-    """(rows, n): the same for the encoder's outputs (figure 3)."""
+    def __init__(self, table: Tensor, allowed: Tensor, start: Tensor, lambda_c: float) -> None:
+        self.table, self.lambda_c = table, lambda_c  # (V, E)
+        self.free = start.masked_fill_(~allowed, -torch.inf)
+
+    def embedded(self) -> Tensor:
+        """(rows, n, E)"""
+        return torch.sigmoid(self.free) @ self.table
+
+    def gradient(self, by_embedding: Tensor) -> Tensor:
+        """Of the whole loss, from that of its first term with respect to the embedded words."""
+        gradient = by_embedding @ self.table.t()  # eq. 9, first term, as the embedded words are x E
+        gradient.add_(self.lambda_c)  # eq. 10: of ||x_t||_1 ...
+        gradient.scatter_(2, self.words()[:, :, None], -2 * self.lambda_c, reduce="add")  # ... and of the max
+        x = torch.sigmoid(self.free)
+        return gradient.mul_(x).mul_(x.neg_().add_(1.0))  # the sigmoid's: x (1 - x)
+
+    def penalty(self) -> Tensor:
+        """(rows,): the second term of the loss, lambda_c R_c(x)."""
+        return self.lambda_c * lasso(torch.sigmoid(self.free))
+
+    def words(self) -> Tensor:
+        """(rows, n): the projection."""
+        return self.free.argmax(2)
 
 
-def relax_inputs(
-    model: WeightsModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
-) -> Relaxed:
-    """One row for each target; its randomness depends on its seed alone."""
-    local = network_model(model)
-    longest = max(map(len, targets))
-    at_once = rows_at_once(local.network, config, longest)
-    # Long targets first, as `score_targets` needs.
-    order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
-    parts = []
-    for start in range(0, len(order), at_once):
-        rows = order[start : start + at_once]
-        descent = _Descent(local, [targets[row] for row in rows], [seeds[row] for row in rows], config)
-        parts.append(descent.run())
-    back = torch.tensor(order).argsort()
-    return Relaxed(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
+class Embedded:
+    """Vectors (rows, n, E) instead of embedded words, with the same methods."""
+
+    def __init__(self, table: Tensor, allowed: Tensor, start: Tensor) -> None:
+        self.table, self.allowed = table, allowed
+        self.free = start.mul_(table[allowed].std())  # the scale of the words
+
+    def embedded(self) -> Tensor:
+        return self.free
+
+    def gradient(self, by_embedding: Tensor) -> Tensor:
+        return by_embedding
+
+    def penalty(self) -> Tensor:
+        return self.free.new_zeros(len(self.free))
+
+    def words(self) -> Tensor:
+        # |v - w|^2 = |v|^2 - 2 (v w - |w|^2 / 2)
+        near = self.free @ self.table.t() - self.table.square().sum(1) / 2  # (rows, n, V)
+        return near.masked_fill_(~self.allowed, -torch.inf).argmax(2)
+
+
+def lasso(x: Tensor) -> Tensor:
+    """Eq. 10: R_c(x) = sum_t (||x_t||_1 - 2 max_j x_t(j)); (rows, n, V) -> (rows,)."""
+    return (x.sum(2) - 2 * x.amax(2)).sum(1)
+
+
+def make_variables(
+    space: str, table: Tensor, allowed: Tensor, length: int, seeds: Sequence[int], lambda_c: float
+) -> OneHot | Embedded:
+    """Random starts, drawn on the CPU so that a seed means the same on every device. `table` (V, E) holds the
+    embedded words, `allowed` (V,) marks those that an input may contain."""
+    widths = {"one-hot": table.shape[0], "embedding": table.shape[1]}
+    if space not in widths:
+        raise unknown("space", space, widths)
+    start = table.new_empty(len(seeds), length, widths[space])
+    for row, seed in enumerate(seeds):
+        draw = torch.Generator().manual_seed(seed)
+        start[row] = torch.randn(length, widths[space], generator=draw, dtype=table.dtype)
+    if space == "one-hot":
+        return OneHot(table, allowed, start.add_(start_mean(int(allowed.sum()))), lambda_c)
+    return Embedded(table, allowed, start)
+
+
+def start_mean(words: int) -> float:
+    """The mean c of x0 at the start: the mean of sigmoid(N(c, 1)) is about exp(c + 1/2) if it is small."""
+    return min(0.0, math.log(START_WEIGHT / words) - 0.5)
 
 
 @torch.no_grad()
-def loss_gradient(network: Seq2Seq, variables: Variables, targets: Tensor, weights: Tensor) -> Tensor:
+def loss_gradient(network: Seq2Seq, variables: OneHot | Embedded, targets: Tensor, weights: Tensor) -> Tensor:
     """Of eq. 9 with respect to `variables.free`; `weights` (rows, m) are 1/m on each target's words."""
     embedded = variables.embedded().detach().requires_grad_()
     with torch.enable_grad():
@@ -158,91 +180,93 @@ def loss_gradient(network: Seq2Seq, variables: Variables, targets: Tensor, weigh
     return variables.gradient(by_embedding)
 
 
-class _Descent:
-    """Optimises some rows at once, long targets first."""
+class Relaxed(NamedTuple):
+    """The result of each row, on the CPU. All but `words` is from before the projection."""
+
+    words: Tensor  # (rows, n): the projected input
+    hit: Tensor  # (rows,), bool: greedy decoding gives the target
+    mean: Tensor  # (rows,): the target's average token log-probability
+    reply: Tensor  # (rows, longest reply): ids, <eos> included where it was reached, then padded
+    steps: Tensor  # (rows,): updates until the row stopped
+    loss: Tensor  # (rows, checks): eq. 9 at the start, every CHECK_EVERY steps and at the end
+
+
+def relax_inputs(model: WeightsModel, targets: Targets, seeds: Sequence[int], config: Relax) -> Relaxed:
+    """One row for each target; its randomness depends on its seed alone."""
+    order, parts = [], []
+    for descent in descents(network_model(model), targets, seeds, config):
+        order += descent.rows
+        parts.append(descent.result())
+    back = torch.tensor(order).argsort()
+    return Relaxed(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
+
+
+def descents(model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax) -> Iterator[Descent]:
+    """Finished descents of as many rows as fit the memory, one after the other."""
+    at_once = rows_at_once(model.network, config, max(map(len, targets)))
+    # Long targets first, as `score_targets` needs.
+    order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
+    for start in range(0, len(order), at_once):
+        descent = Descent(model, targets, seeds, config, order[start : start + at_once])
+        descent.run()
+        yield descent
+
+
+class Descent:
+    """SGD on the inputs of some `rows` of all targets at once, long targets first."""
 
     def __init__(
-        self, model: LocalModel, targets: Sequence[Sequence[int]], seeds: Sequence[int], config: Relax
+        self, model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax, rows: list[int]
     ) -> None:
-        self.config, self.network, self.max_output = config, model.network, model.max_output
-        self.targets = pad_rows(targets, model.pad).to(model.device)
-        self.lengths = [len(target) for target in targets]
+        self.config, self.network, self.max_output, self.rows = config, model.network, model.max_output, rows
+        self.targets = pad_rows([targets[row] for row in rows], model.pad).to(model.device)
+        self.lengths = [len(targets[row]) for row in rows]
         self.weights = (self.targets != model.pad) / (self.targets != model.pad).sum(1, keepdim=True)
-        table = model.network.embed_input.weight.detach()
-        self.variables: Variables = make_variables(
-            config.space, table, model.searchable(), config.length, seeds, config.lambda_c
+        table, own = model.network.embed_input.weight.detach(), [seeds[row] for row in rows]
+        self.variables = make_variables(
+            config.space, table, model.searchable(), config.length, own, config.lambda_c
         )
         self.velocity = torch.zeros_like(self.variables.free) if config.momentum else None
-        rows, looks = len(targets), -(-config.steps // CHECK_EVERY) + 1
-        self.active = torch.ones(rows, dtype=torch.bool, device=model.device)
-        self.hit_ever, self.hit = ~self.active, ~self.active
-        self.mean = torch.zeros(rows, device=model.device)
-        self.steps = torch.zeros(rows, dtype=torch.long, device=model.device)
-        self.loss = torch.zeros(rows, looks, device=model.device)
+        self.start = self.variables.words()  # (rows, n): the projection of the random start
+        checks = -(-config.steps // CHECK_EVERY) + 1
+        self.active = torch.ones(len(rows), dtype=torch.bool, device=model.device)
+        self.hits = torch.zeros(len(rows), checks, dtype=torch.bool, device=model.device)
+        self.loss = torch.zeros(len(rows), checks, device=model.device)
+        self.mean = torch.zeros(len(rows), device=model.device)
+        self.steps = torch.zeros(len(rows), dtype=torch.long, device=model.device)
 
-    def run(self) -> Relaxed:
-        start = self.variables.words()
+    def run(self) -> None:
         for step in range(self.config.steps):
             if step % CHECK_EVERY == 0:
                 self._check(step)
                 if not self.active.any():  # the only synchronisation with the device
-                    break
-            self._step()
-        else:
-            self._check(self.config.steps)
-        return self._project(start)
-
-    def _step(self) -> None:
-        """One update of SGD."""
-        update = loss_gradient(self.network, self.variables, self.targets, self.weights)
-        if self.velocity is not None:
-            update = self.velocity.mul_(self.config.momentum).add_(update)
-        self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
+                    return
+            update = loss_gradient(self.network, self.variables, self.targets, self.weights)
+            if self.velocity is not None:
+                update = self.velocity.mul_(self.config.momentum).add_(update)
+            self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
+        self._check(self.config.steps)
 
     @torch.no_grad()
     def _check(self, step: int) -> None:
-        """Scores every row. Greedy decoding gives a target if and only if each of its tokens is the argmax
-        after those before it."""
+        """Greedy decoding gives a target if each of its tokens is the argmax after those before it."""
         state, _ = self.network.read(self.variables.embedded())
         log_probs, flags = score_targets(self.network, state, self.targets, self.lengths)
         self.mean = (log_probs[:, 0] * self.weights).sum(1)
-        self.loss[:, -(-step // CHECK_EVERY) :] = (self.variables.penalty() - self.mean)[:, None]  # eq. 9
-        self.hit = flags[:, 0].all(1)
-        self.hit_ever = self.hit_ever | self.hit
+        hit, rest = flags[:, 0].all(1), slice(-(-step // CHECK_EVERY), None)
+        self.loss[:, rest] = (self.variables.penalty() - self.mean)[:, None]  # eq. 9
+        self.hits[:, rest] = hit[:, None]
         self.steps = torch.where(self.active, step, self.steps)
         if self.config.stop_at_hit:
-            self.active &= ~self.hit
+            self.active &= ~hit
 
     @torch.no_grad()
-    def _project(self, start: Tensor) -> Relaxed:
-        network, words = self.network, self.variables.words()
-        before, after = self.variables.embedded(), network.embed_input(words)
-        state, outputs = network.read(before)
-        state_after, outputs_after = network.read(after)
-        state_at_start, _ = network.read(network.embed_input(start))
-        return Relaxed(
-            hit_ever=self.hit_ever.cpu(),
-            hit_at_end=self.hit.cpu(),
-            hit_after=self._hit(state_after).cpu(),
-            hit_at_start=self._hit(state_at_start).cpu(),
-            mean_before=self.mean.cpu(),
-            reply_before=self._reply(state).cpu(),
-            reply_after=self._reply(state_after).cpu(),
-            words=words.cpu(),
-            steps=self.steps.cpu(),
-            loss=self.loss.cpu(),
-            largest=self.variables.largest().cpu(),
-            embedding_distance=(before - after).norm(dim=2).cpu(),
-            state_distance=(outputs - outputs_after).norm(dim=2).cpu(),
-        )
-
-    def _hit(self, state: DecoderState) -> Tensor:
-        _, flags = score_targets(self.network, state, self.targets, self.lengths)
-        return flags[:, 0].all(1)
-
-    def _reply(self, state: DecoderState) -> Tensor:
-        written = greedy(self.network, state, len(self.targets), self.max_output, self.targets.device)
-        return F.pad(written, (0, self.max_output - written.shape[1]), value=PAD)
+    def result(self) -> Relaxed:
+        state, _ = self.network.read(self.variables.embedded())
+        reply = greedy(self.network, state, len(self.targets), self.max_output, self.targets.device)
+        reply = F.pad(reply, (0, self.max_output - reply.shape[1]), value=PAD)
+        parts = self.variables.words(), self.hits[:, -1], self.mean, reply, self.steps, self.loss
+        return Relaxed(*(part.cpu() for part in parts))
 
 
 def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:

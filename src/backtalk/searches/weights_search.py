@@ -1,4 +1,4 @@
-"""Base classes of searches on a model's weights: their settings, and the objective of a criterion.
+"""Base classes of searches on a model's weights.
 
 A search is a frozen dataclass. Its fields are its settings: flags, YAML keys, help and the identity of a run
 follow from their types. `run` takes a batch of rows and returns one trigger for each.
@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, TypeVar
 
+from torch import Tensor
+
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.protocols import Retokenises, WeightsModel
-from backtalk.searches.objective import Objective, objective_for
+from backtalk.scorers.likelihood import pad_rows
+from backtalk.searches.objective import Objective, Targets, objective_for
+from backtalk.searches.trial import Trial
 from backtalk.specs import Range, Top, Tries, Weight
 from backtalk.types import Access, Found, Thresholds
 
-WORDS, TOKENS = 8, 15
-"""The default length of a trigger, for models of words and of word pieces."""
+WORDS, TOKENS = 8, 15  # the default length of a trigger, for models of words and of word pieces
 
 Own = TypeVar("Own", bound="WeightsSearch")
 
@@ -42,7 +45,7 @@ class WeightsSearch(ABC):
     lambda_in: Weight = field(default=1.0, kw_only=True)
     """Weight of the language-model term for io-hits."""
     language_model: str = field(default="", kw_only=True)
-    """For a Hugging Face model: another one with the same tokenizer that says how likely a trigger is."""
+    """Hugging Face model with the same tokenizer as the audited one that scores how likely a trigger is."""
 
     def fitted(self: Own, model: WeightsModel) -> Own:
         """With defaults that depend on the model filled in."""
@@ -55,11 +58,7 @@ class WeightsSearch(ABC):
 
     @abstractmethod
     def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
+        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
     ) -> list[Found]:
         """One trigger for each row; a row's randomness depends on its seed alone."""
 
@@ -74,7 +73,7 @@ class WeightsSearch(ABC):
 
 @dataclass(frozen=True)
 class WordSearch(WeightsSearch):
-    """A search that tries words, at most `length` x `top` x `sweeps` candidates for each row."""
+    """A search that tries at most `length` x `top` x `sweeps` words for each row, by `search_rows`."""
 
     top: Top = 25
     """Candidates at each position (G)."""
@@ -86,7 +85,7 @@ class WordSearch(WeightsSearch):
     """For io-hits: the highest perplexity of a trigger, instead of the reference pairs' (T_in). A trigger
     within the bound is never replaced by one beyond it. 0 sets none."""
     as_published: bool = field(default=False, kw_only=True)
-    """The paper's own choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
+    """Use the paper's choices: eq. 6 for avg-hits too, no language-model gradient once an input is likely."""
     all_words: bool = field(default=False, kw_only=True)
     """Every word of a target counts, however likely it is: eq. 7 of He & Glass 2020."""
 
@@ -96,8 +95,30 @@ class WordSearch(WeightsSearch):
 
     @property
     def most_candidates(self) -> int:
-        """A row's candidates if it uses every sweep."""
         return self.length * self.top * self.sweeps
+
+    def allowed(self, model: WeightsModel) -> Tensor:
+        """(vocabulary,), bool: the words that a trigger may contain."""
+        words = model.searchable().clone()
+        if self.with_unknown and model.unknown_id is not None:
+            words[model.unknown_id] = True
+        return words
+
+    def run(
+        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
+    ) -> list[Found]:
+        allowed, counter = self.allowed(model), model if isinstance(model, Retokenises) else None
+        before = counter.tokens_read if counter else 0
+        goals = pad_rows(targets, model.pad).to(allowed.device)
+        found = self.search_rows(Trial(model, objective, goals, seeds, allowed))
+        if counter is None:
+            return found
+        share = {"forward_tokens": (counter.tokens_read - before) / len(seeds)}
+        return [one._replace(scores=share) for one in found]
+
+    @abstractmethod
+    def search_rows(self, trial: Trial) -> list[Found]:
+        """The trigger of each row of `trial`."""
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
         if self.max_ppl and not criterion.likely:

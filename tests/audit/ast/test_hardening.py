@@ -13,7 +13,7 @@ from backtalk.data.openings import opening_id
 from backtalk.hardening.lists import split_found
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.config import Ast
-from backtalk.searches.ast.conversation import RunningText
+from backtalk.searches.ast.players import RunningText
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.model import ModelOptions
@@ -66,7 +66,7 @@ def test_running_text_is_read_as_it_was_played(planted: Path) -> None:
     reading = RunningText(plain)
     dialogue = tuple(Turn("user", piece) for piece in conversation)
     assert text.prompt_ids(dialogue) == reading.before_defender(conversation)
-    assert text.reply_ids(" you fool") == reading.adversary_ids(conversation, " you fool")
+    assert text.reply_ids(" you fool") == reading.before_and_turn(conversation, " you fool")[1]
     assert text.reply_ids("you fool") == text.reply_ids(" you fool")
     assert text.read_as["template"] == "text"
 

@@ -12,16 +12,17 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.prompts import token_ids
-from backtalk.searches.ast import conversation
-from backtalk.searches.ast.conversation import (
+from backtalk.searches.ast import players
+from backtalk.searches.ast.players import (
+    Adversary,
     ChatTurns,
+    Defender,
     RunningText,
     continuation,
     keep_newest,
     messages_of,
     reading_of,
 )
-from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.specs.model import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.tiny import CHATML, make_folder
@@ -37,11 +38,11 @@ def test_running_text_is_the_pieces_one_after_another(planted: Path) -> None:
     whole = [
         token for piece in TALK for token in model.tokenizer(piece, add_special_tokens=False)["input_ids"]
     ]
-    assert reading.before_adversary(TALK) == whole
+    assert reading.before_and_turn(TALK, "")[0] == whole
     assert model.tokenizer.decode(whole) == "".join(TALK)
-    assert reading.before_adversary(("",)) == [model.prompts.end], "something must be read"
+    assert reading.before_and_turn(("",), "")[0] == [model.prompts.end], "something must be read"
     assert (
-        reading.adversary_ids(TALK, " to the garden")
+        reading.before_and_turn(TALK, " to the garden")[1]
         == (model.tokenizer(" to the garden", add_special_tokens=False)["input_ids"])
     )
 
@@ -58,18 +59,18 @@ def test_texts_that_were_met_together_are_cut_as_each_alone(
         calls.append(list(texts))
         return token_ids(tokenizer, texts, **settings)
 
-    expected = [alone.before_adversary(talk) for talk in talks]
-    monkeypatch.setattr(conversation, "token_ids", count)
+    expected = [alone.before_and_turn(talk, "")[0] for talk in talks]
+    monkeypatch.setattr(players, "token_ids", count)
     together.tokenize(talks)
-    assert [together.before_adversary(talk) for talk in talks] == expected
-    assert together.adversary_ids(TALK, TALK[1]) == alone.adversary_ids(TALK, TALK[1])
+    assert [together.before_and_turn(talk, "")[0] for talk in talks] == expected
+    assert together.before_and_turn(TALK, TALK[1])[1] == alone.before_and_turn(TALK, TALK[1])[1]
     assert calls == [[*TALK, "", "  two\nlines \N{CAT}"]], "each once, in one call"
-    monkeypatch.setattr(conversation, "REMEMBERED", 5)  # fewer than there are
+    monkeypatch.setattr(players, "REMEMBERED", 5)  # fewer than there are
     small = RunningText(model)
     for _ in range(2):
         small.tokenize(talks[:1])
         small.tokenize(talks)
-        assert [small.before_adversary(talk) for talk in talks] == expected
+        assert [small.before_and_turn(talk, "")[0] for talk in talks] == expected
 
 
 def test_what_was_said_keeps_its_blank_and_loses_half_a_character(planted: Path) -> None:
@@ -104,8 +105,8 @@ def test_log_ppl_is_that_of_a_plain_forward_pass(planted: Path) -> None:
     texts = [" to the garden", " to", " river river fool", "we went"]
     found = defender.log_ppl(talks, texts)
     for talk, text, value in zip(talks, texts, found, strict=True):
-        before = defender.reading.before_adversary(talk)
-        expected = plain_log_ppl(defender, before, defender.reading.adversary_ids(talk, text))
+        before = defender.reading.before_and_turn(talk, "")[0]
+        expected = plain_log_ppl(defender, before, defender.reading.before_and_turn(talk, text)[1])
         assert value == pytest.approx(expected, abs=1e-5)
 
 
@@ -114,11 +115,11 @@ def test_a_long_conversation_is_cut_and_a_long_turn_too(planted: Path) -> None:
     defender = Defender(open_model(planted), context=100)
     talk = (" it was a fine day for all" * 20,)
     text = " to the river" * 40
-    before = defender.reading.before_adversary(talk)[-36:]
-    expected = plain_log_ppl(defender, before, defender.reading.adversary_ids(talk, text)[:64])
+    before = defender.reading.before_and_turn(talk, "")[0][-36:]
+    expected = plain_log_ppl(defender, before, defender.reading.before_and_turn(talk, text)[1][:64])
     assert defender.log_ppl([talk], [text]) == [pytest.approx(expected, abs=1e-4)]
     adversary = Adversary(open_model(planted), context=100)
-    assert adversary.before(talk) == adversary.reading.before_adversary(talk)[-(100 - 24) :]
+    assert adversary.before(talk) == adversary.reading.before_and_turn(talk, "")[0][-(100 - 24) :]
     assert adversary.speak([talk], [1])
 
 
@@ -149,15 +150,15 @@ def test_a_chat_model_answers_as_an_assistant(tmp_path: Path) -> None:
 
     talk = ("hello there.", " how are you", "\nfine\n")
     start = "<|im_start|>user\nhello there. how are you<|im_end|>\n<|im_start|>assistant\nfine<|im_end|>\n"
-    assert defender.reading.before_adversary(talk) == ids(start + "<|im_start|>user\n")
+    assert defender.reading.before_and_turn(talk, "")[0] == ids(start + "<|im_start|>user\n")
     assert defender.reading.before_defender((*talk, "and you")) == ids(
         start + "<|im_start|>user\nand you<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert defender.reading.before_adversary(talk[:1]) == ids("<|im_start|>user\nhello there.")
-    before, said = defender.reading.before_adversary(talk), ids("you like cats")
+    assert defender.reading.before_and_turn(talk[:1], "")[0] == ids("<|im_start|>user\nhello there.")
+    before, said = defender.reading.before_and_turn(talk, "")[0], ids("you like cats")
     (found,) = defender.log_ppl([talk], ["you like cats"])
     assert found == pytest.approx(plain_log_ppl(defender, before, said), abs=1e-4)
-    (reply,) = defender.answer([(*talk, "and you")], [3])
+    (reply,) = defender.speak([(*talk, "and you")], [3])
     assert reply == f"\n{reply.strip()}\n"
 
 

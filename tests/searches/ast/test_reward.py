@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from backtalk.searches.ast.config import RewardConfig
+from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.evaluation import evaluate, is_better
 from backtalk.searches.ast.rollout import ScoredTurn, adapted_gamma, pushed_gamma, reward_of
 
@@ -17,11 +17,11 @@ def turn(toxicity: float, pair: float = 0.0, log_ppl: float = 2.0, reward: float
 
 
 def test_the_terms_by_hand() -> None:
-    assert reward_of(0.8, 0.6, 3.0, RewardConfig()) == pytest.approx(0.8 + 0.3 - 0.3)
-    assert reward_of(0.8, 0.6, 3.0, RewardConfig(alpha=0)) == pytest.approx(0.0)
-    assert reward_of(0.8, 0.6, 3.0, RewardConfig(beta=0)) == pytest.approx(0.5)
-    assert reward_of(0.8, 0.6, 3.0, RewardConfig(gamma=0)) == pytest.approx(1.1)
-    assert reward_of(1.0, 1.0, 1.0, RewardConfig(2.0, 3.0, 4.0)) == pytest.approx(1.0)
+    assert reward_of(0.8, 0.6, 3.0, AstConfig()) == pytest.approx(0.8 + 0.3 - 0.3)
+    assert reward_of(0.8, 0.6, 3.0, AstConfig(alpha=0)) == pytest.approx(0.0)
+    assert reward_of(0.8, 0.6, 3.0, AstConfig(beta=0)) == pytest.approx(0.5)
+    assert reward_of(0.8, 0.6, 3.0, AstConfig(gamma=0)) == pytest.approx(1.1)
+    assert reward_of(1.0, 1.0, 1.0, AstConfig(alpha=2.0, beta=3.0, gamma=4.0)) == pytest.approx(1.0)
 
 
 def test_turns_in_numbers_by_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,9 @@ from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer import model as transformer_model
 from backtalk.models.transformer.loading import load
-from backtalk.searches.ast.config import AstConfig, RewardConfig
-from backtalk.searches.ast.conversation import Conversation
+from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.episodes import draw_episodes, harmless_openings, play_epoch, weak_examples
-from backtalk.searches.ast.players import Adversary, Defender, FixedPrompts
+from backtalk.searches.ast.players import Adversary, Conversation, Defender, FixedPrompts
 from backtalk.searches.ast.rollout import Game, ScoredTurn, WeakExample, ranked
 from backtalk.specs.model import ModelOptions
 from backtalk.training.lora import LoraConfig
@@ -35,8 +35,8 @@ SEEDS = [11, 12, 13, 14]
 
 
 def game_of(folder: Path, **changes: Any) -> Game:
-    config = tiny_config(**changes)
-    return Game(*speakers(folder, config), RudeScorer(), config.reward)
+    config = tiny_config(**{"max_repeats": 1.0, **changes})
+    return Game(*speakers(folder, config), RudeScorer(), config)
 
 
 class Counted:
@@ -70,11 +70,10 @@ def test_weak_examples_are_winners_without_losers(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weak = [WeakExample("we went out", " to the garden"), WeakExample("she went", " to the house")]
-    config = tiny_config(weak_share=0.5, experience=32, least_gap=0.0)
     monkeypatch.setattr(AstConfig, "depth", 2)
-    game = game_of(planted)
-    stored, turns = play_epoch(game, OPENINGS[:4], weak, config, 0, tmp_path / "playing.json", 8)
-    chosen = draw_episodes(config, 0, 4, 2)
+    game = game_of(planted, weak_share=0.5, experience=32, least_gap=0.0)
+    stored, turns = play_epoch(game, OPENINGS[:4], weak, 0, tmp_path / "playing.json", 8)
+    chosen = draw_episodes(game.config, 0, 4, 2)
     assert len(turns) == len(chosen.openings) * 6
     known = [pair for pair in stored.pairs if pair.weak]
     assert [(pair.conversation, pair.win) for pair in known] == [
@@ -107,7 +106,7 @@ def test_a_prompt_in_circles_loses_to_one_that_is_not() -> None:
 def test_one_turn_at_a_time_is_played_as_all_of_them(planted: Path) -> None:
     game = game_of(planted)
     whole = game.play(STARTS, SEEDS, 2)
-    alone = OneAtATime(game.adversary, game.defender, game.scorer, game.reward).play(STARTS, SEEDS, 2)
+    alone = OneAtATime(game.adversary, game.defender, game.scorer, game.config).play(STARTS, SEEDS, 2)
     assert len(alone.pairs) == 12
     for one, other in zip(alone.turns, whole.turns, strict=True):
         assert (one.adversary, one.defender) == (other.adversary, other.defender)
@@ -160,7 +159,7 @@ def test_siblings_and_episodes_are_drawn_apart(planted: Path) -> None:
 
 def test_a_turn_is_worth_its_terms(planted: Path) -> None:
     game = game_of(planted)
-    game.reward = RewardConfig(2.0, 3.0, 0.5)
+    game.config = replace(game.config, alpha=2.0, beta=3.0, gamma=0.5)
     game.adversary = Parrot(" to the garden")
     (turn,) = game.turn([STARTS[0]], [1], [0])
     scorer = RudeScorer()

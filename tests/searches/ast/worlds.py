@@ -15,8 +15,8 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.players import Adversary, Defender
-from backtalk.searches.ast.rollout import WeakExample
-from backtalk.searches.ast.train import Progress, train_adversary
+from backtalk.searches.ast.rollout import Game, WeakExample
+from backtalk.searches.ast.train import Progress, Training
 from backtalk.specs.model import ModelOptions
 from tests.planted import learn
 from tests.training.transformers import tiny_network, train_tokenizer
@@ -92,4 +92,5 @@ def training(
 ) -> Iterator[Progress]:
     own, defender = speakers(planted, config)
     weak = WEAK if config.weak_share or config.loss == "sft" else []
-    return train_adversary(adversary or own, defender, RudeScorer(), TRAIN, DEV, weak, config, folder)
+    game = Game(adversary or own, defender, RudeScorer(), config)
+    return Training(game, TRAIN, DEV, weak, folder).run()

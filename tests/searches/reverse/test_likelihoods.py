@@ -11,7 +11,7 @@ import pytest
 from backtalk.cli import run
 from backtalk.registry import load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
-from backtalk.searches.reverse.input_likelihood import embedded_scorer
+from backtalk.searches.reverse.rerank import embedded_scorer
 from backtalk.types import Turn
 from tests.chatterbox import PLANTED, harmless, plain_log_probs, prompt
 from tests.models.transformer.tiny import make_folder
@@ -164,7 +164,7 @@ def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
     assert run(["verify", "run", "--device", "cpu"]) == 0
     capsys.readouterr()
     assert run([*command, "--language-model", f"hf/{bart}", "--out", "other"]) == 2
-    assert "does not score text by itself" in capsys.readouterr().err
+    assert f"--language-model hf/{bart}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

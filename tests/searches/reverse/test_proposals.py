@@ -8,9 +8,9 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.scorers.similarity import WordVectors, load_vectors
-from backtalk.searches.reverse import utterances
-from backtalk.searches.reverse.proposals import Drawn, Retrieved
-from backtalk.searches.reverse.utterances import MOST_WORDS, read_utterances
+from backtalk.searches.reverse import training
+from backtalk.searches.reverse.searches import Drawn, Retrieved
+from backtalk.searches.reverse.training import MOST_WORDS, read_utterances
 from backtalk.types import Target
 from tests.searches.reverse.worlds import UTTERANCES, build_world
 
@@ -76,7 +76,7 @@ def test_a_file_without_utterances_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_ships_will_do_where_the_corpus_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utterances, "find_spec", lambda name: None)
+    monkeypatch.setattr(training, "find_spec", lambda name: None)
     found = read_utterances("", 1)
     assert len(found.texts) > 1000
     assert "shipped" in found.source

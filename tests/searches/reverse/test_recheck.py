@@ -30,7 +30,7 @@ def test_replies_that_come_again_are_confirmed(finished: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert run(["verify", "run", *MODEL]) == 0
     said = capsys.readouterr().out
-    assert "3 findings asked again; verified" in said
+    assert "3 findings asked again" in said
     assert asked(finished).total() == 3
 
 
@@ -39,7 +39,7 @@ def test_a_model_that_has_changed_is_caught(finished: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert run(["verify", "run", *MODEL]) == 3
     said = capsys.readouterr().out
-    assert said.count("the model now gives another reply, and the same one twice") == 3
+    assert said.count("another reply") == 3
     assert "not deterministic" not in said
     assert "run: 0 of" in said
     assert "FAILED" in said
@@ -52,7 +52,7 @@ def test_a_model_that_wavers_is_said_to_and_its_hits_are_judged_anew(
     capsys.readouterr()
     assert run(["verify", "run", *MODEL]) == 3  # its replies are no hits any more
     said = capsys.readouterr().out
-    assert "the model is not deterministic: 3 of 3 triggers" in said
+    assert "not deterministic: 3 of 3" in said
     assert "it has changed" not in said
     assert "does not meet similar-0.7" in said
 
@@ -84,11 +84,11 @@ def test_forged_thresholds_are_caught(finished: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert run(["verify", "run", *MODEL]) == 3
     said = capsys.readouterr().out
-    assert "T_in is stored as -50.000000, but the run's reference gives" in said
+    assert "T_in is stored as -50.0" in said
     assert "2 of 2 hits confirmed" in said  # similar-0.7 asks nothing of T_in
 
 
 def test_another_model_is_not_asked(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "run", "--model", "chitchat"]) == 2
-    assert "is an audit of py:parrot:reply" in capsys.readouterr().err
+    assert "py:parrot:reply" in capsys.readouterr().err
     assert asked(finished).total() == 0

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from backtalk.hits import parse_criterion
 from backtalk.scorers.similarity import load_vectors
-from backtalk.searches.reverse.input_likelihood import embedded_scorer
-from backtalk.searches.reverse.proposals import Proposal
-from backtalk.searches.reverse.rerank import Scorers, rerank, unmeasurable
+from backtalk.searches.reverse.rerank import Scorers, embedded_scorer, rerank, unmeasurable
+from backtalk.searches.reverse.searches import Proposal
 from backtalk.types import Finding, Target, Thresholds
 from tests.searches.reverse.worlds import build_world
 

@@ -27,9 +27,9 @@ from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
 from backtalk.searches.ast.adversaries import Adversaries, earlier_training, saved_adversary, steps_left
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.episodes import harmless_openings, weak_examples
-from backtalk.searches.ast.evaluation import Stage, changed_replies, play_block, rescored
+from backtalk.searches.ast.evaluation import changed_replies, play_block, rescored
 from backtalk.searches.ast.players import Defender
-from backtalk.searches.ast.rollout import WeakExample
+from backtalk.searches.ast.rollout import Game, WeakExample
 from backtalk.searches.ast.train import CHECKPOINT
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
@@ -70,17 +70,18 @@ class ConversationBackend(Backend):
         spec.search.check()
 
     @cached_property
-    def stage(self) -> Stage:
+    def game(self) -> Game:
+        """The game, whose adversary `prepare` sets."""
         own, device = self.config, self.spec.device
         second = None if own.second_scorer in ("", NO_SCORER) else load_scorer(own.second_scorer, device)
         reward = load_reward(own.scorer or DEFAULT_SCORER, device)
-        return Stage(own, Defender(self.model, own.sampling, own.context), reward, second)
+        return Game(None, Defender(self.model, own.sampling, own.context), reward, own, second)
 
     @cached_property
     def _lists(self) -> tuple[OpeningLists, dict[str, int]]:
         """The openings that the scorer finds harmless, and how many of each list it does not."""
         lists = read_openings(self.config.openings, self.spec.seed)
-        return harmless_openings(lists, self.stage.reward, self.config.opening_toxicity)
+        return harmless_openings(lists, self.game.scorer, self.config.opening_toxicity)
 
     @property
     def lists(self) -> OpeningLists:
@@ -101,11 +102,11 @@ class ConversationBackend(Backend):
     def adversaries(self) -> Adversaries:
         spec = self.spec
         model = spec.model, spec.device, spec.options, self.consent.trusted
-        return Adversaries(*model, self.stage, self.lists, self.weak, self.prompts)
+        return Adversaries(*model, self.game, self.lists, self.weak, self.prompts)
 
     def scorer_fingerprints(self) -> dict[str, str]:
-        second = self.stage.second.fingerprint if self.stage.second else ""
-        return {"toxicity scorer's weights": self.stage.reward.fingerprint, "second scorer's weights": second}
+        second = self.game.second.fingerprint if self.game.second else ""
+        return {"toxicity scorer's weights": self.game.scorer.fingerprint, "second scorer's weights": second}
 
     def depends_on(self) -> dict[str, str]:
         found = {
@@ -128,7 +129,7 @@ class ConversationBackend(Backend):
         where = describe_pairs(self.spec.reference, pairs)
         source = f"T_in is what a token of the next utterance costs the defender on {where}."
         asked, answers = [(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs]
-        rows = self.stage.defender.token_log_probs(asked, answers)
+        rows = self.game.defender.token_log_probs(asked, answers)
         mean = math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))
         return Reference(Thresholds(math.nan, mean), source)
 
@@ -141,8 +142,8 @@ class ConversationBackend(Backend):
         return {
             **super().facts(report),
             "player": self.config.player,
-            "scorer": self.stage.reward.name,
-            "second_scorer": self.stage.second.name if self.stage.second else None,
+            "scorer": self.game.scorer.name,
+            "second_scorer": self.game.second.name if self.game.second else None,
             "openings": {
                 "source": lists.source,
                 "left_out": dict(left_out),
@@ -160,7 +161,7 @@ class ConversationBackend(Backend):
         lists, left_out = self._lists
         own, adversaries = self.config, self.adversaries
         if left := sum(left_out.values()):
-            rated = f"{self.stage.reward.name} rates above {own.opening_toxicity:g}"
+            rated = f"{self.game.scorer.name} rates above {own.opening_toxicity:g}"
             report(f"Left out: {count(left, 'opening')} that {rated}.")
         if own.trains:
             weak = f", {count(len(self.weak), 'weak text')}" if self.weak else ", no weak set"
@@ -175,10 +176,10 @@ class ConversationBackend(Backend):
             f"{'by its chat template' if by_template else 'as running text'}, the adversary: "
             f"{own.player}. {adversaries.forecast(run.folder, conversations)} Run folder: {run.folder}"
         )
-        self.speaker = adversaries.prepare(run.folder, report.logging_to(run), late)
+        self.game.adversary = adversaries.prepare(run.folder, report.logging_to(run), late)
 
     def search(self, cases: Sequence[Any]) -> list[Finding]:
-        return play_block(self.stage, self.speaker, cases)
+        return play_block(self.game, cases)
 
     @property
     def _plays_control(self) -> bool:
@@ -189,10 +190,14 @@ class ConversationBackend(Backend):
         if not self._plays_control:
             return None
         spec = replace(self.spec, search=self.config.untuned())
-        return Control(UNTUNED, spec, lambda: partial(play_block, self.stage, self.adversaries.untuned()))
+        return Control(
+            UNTUNED,
+            spec,
+            lambda: partial(play_block, replace(self.game, adversary=self.adversaries.untuned())),
+        )
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
-        coarse, other = bool(run.facts.get("coarse")), changed_replies(self.stage, findings)
+        coarse, other = bool(run.facts.get("coarse")), changed_replies(self.game, findings)
         note = (
             f"the model rounds in half precision: in {len(other)} of {len(findings)} conversations it now "
             "draws other words; their hits count as confirmed if the numbers follow from the stored ones"
@@ -201,7 +206,7 @@ class ConversationBackend(Backend):
             place: [f"case {findings[place].case}: the model now replies otherwise in turn {turn}"]
             for place, turn in other.items()
         }
-        measured = rescored(self.stage, findings)
+        measured = rescored(self.game, findings)
         if coarse:
             return Recomputed(measured, "played again", notes=[note] if other else [])
         return Recomputed(measured, "played again", problems)

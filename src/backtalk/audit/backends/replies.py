@@ -25,7 +25,6 @@ from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
 from backtalk.runs.summary import criteria_of
-from backtalk.searches.reverse.budget import QueryBudget
 from backtalk.searches.reverse.rerank import (
     Answered,
     Scorers,
@@ -34,8 +33,7 @@ from backtalk.searches.reverse.rerank import (
     score_rows,
     unmeasurable,
 )
-from backtalk.searches.reverse.training import Trainer
-from backtalk.searches.reverse.utterances import Utterances, read_utterances
+from backtalk.searches.reverse.training import QueryBudget, Trainer, Utterances, read_utterances
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -244,6 +242,7 @@ class RepliesBackend(Backend):
         targets = [finding.target for finding in findings]
         near = self.scorers.vectors.similarity([reply or "" for reply in replies], targets)
         answered = Answered([finding.turns[-1].text for finding in findings], targets, replies, near)
+        scored = score_rows(answered.take(places), self.scorers)
         return {
             place: replace(
                 findings[place],
@@ -251,5 +250,5 @@ class RepliesBackend(Backend):
                 scores={**findings[place].scores, **one.scores},
                 series={"token_log_probs": one.series.get("token_log_probs", [])},
             )
-            for place, one in score_rows(answered, list(places), self.scorers).items()
+            for place, one in zip(places, scored, strict=True)
         }

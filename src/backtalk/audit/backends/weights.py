@@ -22,7 +22,7 @@ from backtalk.protocols import TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
-from backtalk.searches.seeds import row_seed
+from backtalk.searches.trial import row_seed
 from backtalk.searches.weights_search import WeightsSearch, WordSearch
 from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec

@@ -36,10 +36,10 @@ from backtalk.output_file import write_whole
 from backtalk.protocols import Scorer
 from backtalk.report.hardening_record import Spoken
 from backtalk.scorers.repetition import loops
-from backtalk.searches.ast.conversation import reading_of
+from backtalk.searches.ast.players import reading_of
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import objective_for
-from backtalk.searches.seeds import row_seed
+from backtalk.searches.trial import row_seed
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraUpdates
 from backtalk.training.negative import Hit

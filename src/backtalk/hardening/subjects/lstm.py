@@ -45,9 +45,9 @@ from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs
 from backtalk.searches.objective import Objective, objective_for
-from backtalk.searches.recorded import CudaRecorder
+from backtalk.searches.recorded import Recorder
 from backtalk.searches.relax import Relax
-from backtalk.searches.seeds import row_seed
+from backtalk.searches.trial import row_seed
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.training.likelihood import (
@@ -311,8 +311,8 @@ def make_search(
     return RecordingGibbs(*how, restarts=1, recorder=recorder)
 
 
-def _recorder(device: torch.device) -> CudaRecorder | None:
-    return CudaRecorder(device) if device.type == "cuda" else None
+def _recorder(device: torch.device) -> Recorder | None:
+    return Recorder(device) if device.type == "cuda" else None
 
 
 @dataclass

@@ -22,7 +22,7 @@ SETTINGS = {"date_string": "26 Jul 2024", "enable_thinking": False}
 class Prompts:
     """Plain turns, as DialoGPT was trained: each turn is followed by the end-of-text token. A system prompt
     is the first turn. With `running` a dialogue is one running text without ends of turn, as a causal model
-    reads it that plays with a learnt adversary (searches/ast/conversation.py)."""
+    reads it that plays with a learnt adversary (searches/ast/players.py)."""
 
     end: int
     """The end-of-turn token."""

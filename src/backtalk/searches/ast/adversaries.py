@@ -14,33 +14,29 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from backtalk.data.openings import OpeningLists
 from backtalk.errors import InputError, OutOfTime
+from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.output_file import write_whole
 from backtalk.registry import load_model
 from backtalk.searches.ast.config import Ast
-from backtalk.searches.ast.evaluation import Stage
-from backtalk.searches.ast.players import Adversary, FixedPrompts, Speaker, load_adversary
-from backtalk.searches.ast.rollout import WeakExample
+from backtalk.searches.ast.players import Adversary, FixedPrompts, Speaker
+from backtalk.searches.ast.rollout import Game, WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
-from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, steps_done, train_adversary
+from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, Training, steps_done
 from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
 from backtalk.store.records import RECORD, AdversaryRecord, read_training, write_training
-from backtalk.training.resumable import load_checkpoint
 from backtalk.wording import duration, percent
 
-RECORD_S = 10.0
-"""Seconds between writes of the record: a GPU's steps are short, and a disk may be slow."""
-ROWS = {"cpu": 4, "cuda": 256}
-"""Conversations that are timed."""
+RECORD_S = 10.0  # seconds between writes of the record: a GPU's steps are short, and a disk may be slow
+ROWS = {"cpu": 4, "cuda": 256}  # conversations that are timed
 UPDATE_PASSES = 4.0
 """Forward passes that an update costs: the reference, the adversary, and a backward pass that costs two."""
 
@@ -49,24 +45,23 @@ UPDATE_PASSES = 4.0
 class Adversaries:
     """Loads or trains the adversary that the settings name."""
 
-    name: str
-    """The name of the audited model."""
+    name: str  # the name of the audited model
     device: str
     options: ModelOptions
-    trusted: tuple[str, ...]
-    """Models whose own code may run."""
-    stage: Stage
+    trusted: tuple[str, ...]  # models whose own code may run
+    game: Game
     lists: OpeningLists
     weak: Sequence[WeakExample]
     prompts: Sequence[str]
 
     @property
     def config(self) -> Ast:
-        return self.stage.config
+        assert isinstance(self.game.config, Ast)
+        return self.game.config
 
     def untuned(self) -> Speaker:
         """The adversary's base model, without training."""
-        return Adversary(self._model(copied=False), self.config.sampling, self.config.context)
+        return self._player(self._model(copied=False))
 
     def prepare(self, folder: Path, report: Callable[[str], None], late: Callable[[], str]) -> Speaker:
         """The adversary. If the settings ask for training, it is trained in FOLDER/adversary, once."""
@@ -80,19 +75,20 @@ class Adversaries:
         if not kept.is_dir():
             self._train(folder, report, late)
             gc.collect()
-            if self.stage.defender.model.device.type == "cuda":
+            if self.game.defender.model.device.type == "cuda":
                 torch.cuda.empty_cache()
         return self._load(kept)
 
     def _load(self, folder: Path) -> Adversary:
         options = ModelOptions(template="plain", dtype=self.options.dtype)
-        sampling, context = self.config.sampling, self.config.context
-        return load_adversary(folder, self.device, options, sampling, context, self.trusted)
+        return self._player(load(str(folder), self.device, options, self.trusted))
+
+    def _player(self, model: TransformerModel) -> Adversary:
+        return Adversary(model, self.config.sampling, self.config.context)
 
     def _model(self, copied: bool) -> TransformerModel:
-        """The base model of the adversary; `copied` if it will be trained. For a hardened model it is the
-        model below its adapter, since adapters can't be stacked."""
-        model = self.stage.defender.model
+        """For a hardened model the one below its adapter, since adapters can't be stacked."""
+        model = self.game.defender.model
         name = self.config.adversary_model or base_of(self.name)
         if name == self.name:
             return replace(model, network=deepcopy(model.network)) if copied else model
@@ -106,31 +102,32 @@ class Adversaries:
             _copy_training(earlier_training(self.config.train_from), run / ADVERSARY)
         before = read_training(AdversaryRecord, run / ADVERSARY)
         record = AdversaryRecord(seconds=before.seconds, pairs=before.pairs)
+        game = replace(self.game, adversary=self._player(self._model(copied=True)))
+        texts = [one.text for one in self.lists.train]
+        # sft keeps the last step: choosing one by the reward would be learning from the reward.
+        dev = [] if self.config.tune == "sft" else [one.text for one in self.lists.dev]
+        training = Training(game, texts, dev, self.weak, run / ADVERSARY, report)
         started, first, written = time.monotonic(), -1, 0.0
-        for progress in train_adversary(
-            Adversary(self._model(copied=True), self.config.sampling, self.config.context),
-            self.stage.defender,
-            self.stage.reward,
-            [one.text for one in self.lists.train],
-            # sft keeps the last step: choosing one by the reward would be learning from the reward.
-            [] if self.config.tune == "sft" else [one.text for one in self.lists.dev],
-            self.weak,
-            self.config,
-            run / ADVERSARY,
-            report,
-        ):
+
+        def write() -> None:
+            record.seconds = before.seconds + time.monotonic() - started
+            record.history = [
+                {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in training.at.history
+            ]
+            record.best = training.at.best
+            write_training(run / ADVERSARY, record)
+
+        for progress in training.run():
             first = progress.step if first < 0 else first
             record.pairs += progress.pairs
-            record.seconds = before.seconds + time.monotonic() - started
             if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
-                _write(run, record)
+                write()
                 written = time.monotonic()
             report(_describe(progress, time.monotonic() - started, first))
             if reason := late():
-                _write(run, record)
+                write()
                 raise OutOfTime(reason)
-        record.seconds = before.seconds + time.monotonic() - started
-        _write(run, record)
+        write()
 
     def forecast(self, folder: Path, conversations: int) -> str:
         """One sentence on how long the work takes on this machine, from a few timed calls."""
@@ -141,17 +138,17 @@ class Adversaries:
 
     def _time_a_turn(self) -> tuple[float, float]:
         """Seconds of one turn of both models, and of scoring one turn."""
-        defender, openings = self.stage.defender, [one.text for one in (*self.lists.dev, *self.lists.test)]
+        defender, openings = self.game.defender, [one.text for one in (*self.lists.dev, *self.lists.test)]
         rows = ROWS[defender.model.device.type]
         some = [(openings[place % len(openings)],) for place in range(rows)]
         asked = [(*one, " And what do you think about that?") for one in some]
-        defender.answer(asked[:1], [1])  # the first call is slow
+        defender.speak(asked[:1], [1])  # the first call is slow
         started = time.perf_counter()
-        replies = defender.answer(asked, list(range(rows)))
+        replies = defender.speak(asked, list(range(rows)))
         answered = time.perf_counter() - started
         started = time.perf_counter()
         defender.log_ppl(some, replies)
-        self.stage.reward.score(replies)
+        self.game.scorer.score(replies)
         read = time.perf_counter() - started
         return (2 * answered + read) / rows, read / rows
 
@@ -210,7 +207,7 @@ def earlier_training(name: str) -> Path:
 
 
 def _copy_training(origin: Path, folder: Path) -> None:
-    """Copies a training, the checkpoint last, so that it marks a complete copy."""
+    """The checkpoint comes last, so that it marks a complete copy."""
     if (folder / CHECKPOINT).exists():
         return
     try:
@@ -225,20 +222,7 @@ def _copy_training(origin: Path, folder: Path) -> None:
         ) from None
 
 
-def _write(run: Path, record: AdversaryRecord) -> None:
-    """Writes the record with the evaluations of the checkpoint: resuming does not repeat them."""
-    found = load_checkpoint(run / ADVERSARY / CHECKPOINT, with_tensors=False)
-    if found is not None:
-        state: dict[str, Any] = found[1]
-        record.history = [
-            {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in state["history"]
-        ]
-        record.best = int(state["best"])
-    write_training(run / ADVERSARY, record)
-
-
 def _describe(progress: Progress, seconds: float, first: int) -> str:
-    """One line of progress, with the remaining time at this session's pace."""
     words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
     if progress.measured is not None:
         found = progress.measured

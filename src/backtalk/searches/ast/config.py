@@ -27,15 +27,6 @@ from backtalk.training.preference import PreferenceConfig
 from backtalk.types import Access
 
 
-@dataclass(frozen=True)
-class RewardConfig:
-    """The weights of the reward's terms."""
-
-    alpha: float = 1.0
-    beta: float = 0.5
-    gamma: float = 0.1
-
-
 @dataclass(frozen=True, kw_only=True)
 class AstConfig:
     """How an adversary is trained and played."""
@@ -61,7 +52,7 @@ class AstConfig:
     for a weak pair). 0 takes 0.03 for an adapter and 0.01 (the paper's) for full tuning: with an adapter the
     paper's margin of 50 nats makes prompts repetitive."""
     dpo_beta: Annotated[Weight, Mark.TRAINING] = 0.1
-    """Of dpo: how closely the adversary stays to the reference."""
+    """Of dpo: weight that keeps the adversary close to the reference."""
     label_smoothing: Annotated[Share, Mark.TRAINING] = 0.0
     """Of dpo: the share of pairs that are assumed to be in the wrong order."""
     lr: Annotated[Weight, Mark.TRAINING] = 0.0
@@ -123,10 +114,6 @@ class AstConfig:
         return "ipo" if self.tune == "none" or self.tune == "human" else self.tune
 
     @property
-    def reward(self) -> RewardConfig:
-        return RewardConfig(self.alpha, self.beta, self.gamma)
-
-    @property
     def sampling(self) -> SamplingConfig:
         return SamplingConfig(
             self.temperature, self.top_p, self.repetition_penalty, self.least_tokens, self.turn_tokens
@@ -171,13 +158,13 @@ class Ast(AstConfig):
     """Harmless openings of conversations: a file (one a line, a JSON list or JSONL) that is split into train,
     dev and test, or a folder with three such files; the shipped ones if empty."""
     adversary: Annotated[str, Mark.CONTENT] = ""
-    """The run folder whose trained adversary is used; nothing is trained then."""
+    """Run folder with a trained adversary to use; nothing is trained then."""
     adversary_model: str = ""
     """The base model of the adversary; the audited model if empty."""
     train_from: Annotated[str, Mark.CONTENT, Mark.TRAINING] = ""
     """The run folder whose training is resumed, up to --steps; its other settings must be the same."""
     weak: Annotated[str, Mark.CONTENT, Mark.TRAINING] = ""
-    """Texts that are known to turn toxic, one a line or records of RealToxicityPrompts."""
+    """File of texts that are known to turn toxic, one a line or records of RealToxicityPrompts."""
     prompts: Annotated[str, Mark.CONTENT] = ""
     """With --tune human: the prompts, one a line or records of RealToxicityPrompts."""
     scorer: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,22 +19,18 @@ from backtalk.protocols import Scorer
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.rollout import Game, Preference, ScoredTurn, WeakExample
 
-PLAYING = "playing.json"
-"""The file with the pairs of an unfinished epoch."""
+PLAYING = "playing.json"  # the file with the pairs of an unfinished epoch
 AT_ONCE = {"cpu": 64, "cuda": 1 << 20}
 """Rows of a tree's last level that are played in one batch; on a CPU more are hardly faster."""
-EPISODES = 1
-"""Marks the seeds that episodes are drawn with."""
+EPISODES, ORDER = 1, 2  # mark the seeds of different draws; `train` has others
 
 
 class Stored(NamedTuple):
     """The pairs of an epoch."""
 
     pairs: list[Preference]
-    log_ppl: list[float]
-    """The log-perplexity of every played prompt."""
-    done: int = 0
-    """Finished parts of an unfinished epoch."""
+    log_ppl: list[float]  # the log-perplexity of every played prompt
+    done: int = 0  # finished parts of an unfinished epoch
 
 
 class Episodes(NamedTuple):
@@ -56,19 +53,11 @@ def draw_episodes(config: AstConfig, epoch: int, openings: int, weak: int) -> Ep
 
 
 def play_epoch(
-    game: Game,
-    openings: Sequence[str],
-    weak: Sequence[WeakExample],
-    config: AstConfig,
-    epoch: int,
-    path: Path,
-    rows: int,
+    game: Game, openings: Sequence[str], weak: Sequence[WeakExample], epoch: int, path: Path, rows: int
 ) -> tuple[Stored, list[ScoredTurn]]:
-    """The pairs to learn from, and the turns that were played now.
-
-    Episodes are played in parts, so that a tree's last level has `rows` rows. Each part is stored at `path`,
-    so that a kill loses one part at most.
-    """
+    """The pairs to learn from, and the turns that were played now. Episodes are played in parts of `rows`
+    rows at a tree's last level. Each part is stored at `path`, so that a kill loses one part at most."""
+    config = game.config
     chosen = draw_episodes(config, epoch, len(openings), len(weak))
     found, log_ppl, done = read_pairs(path, epoch) or Stored([], [])
     turns: list[ScoredTurn] = []
@@ -86,13 +75,32 @@ def play_epoch(
         found += [pair for pair in differ if pair.gap >= config.least_gap]
         if start + size < len(chosen.openings):
             write_pairs(path, epoch, Stored(found, log_ppl, start // size + 1))
-    return Stored(found + weak_pairs(weak, chosen), log_ppl), turns
+    return Stored(found + [weak[place].pair for place in chosen.weak], log_ppl), turns
 
 
-def weak_pairs(weak: Sequence[WeakExample], chosen: Episodes) -> list[Preference]:
-    """Winners without losers."""
-    drawn = [weak[place] for place in chosen.weak]
-    return [Preference((one.prompt,), one.continuation, "", weak=True) for one in drawn]
+def epoch_pairs(
+    game: Game, openings: Sequence[str], weak: Sequence[WeakExample], epoch: int, path: Path, fall_back: bool
+) -> tuple[Stored, list[ScoredTurn]]:
+    """`experience` pairs in the order of the updates, and the turns that were played. With `fall_back`, an
+    epoch in which no pair differs enough takes weak examples instead."""
+    config = game.config
+    turns: list[ScoredTurn] = []
+    log_ppl: list[float] = []
+    if config.loss == "sft":
+        texts = [weak[place] for place in draw_episodes(config, epoch, 0, len(weak)).weak]
+        found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
+    else:
+        rows = AT_ONCE[game.defender.model.device.type]
+        (found, log_ppl, _), turns = play_epoch(game, openings, weak, epoch, path, rows)
+    if not found and fall_back:
+        chosen = draw_episodes(replace(config, weak_share=1.0), epoch, 0, len(weak))
+        found = [weak[place].pair for place in chosen.weak]
+    if not found:
+        raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")
+    order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
+    # Exactly `experience` pairs: surplus ones are dropped, missing ones filled by repeating others.
+    pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
+    return Stored(pairs, log_ppl), turns
 
 
 def weak_examples(texts: Sequence[str]) -> list[WeakExample]:

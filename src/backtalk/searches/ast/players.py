@@ -1,5 +1,9 @@
-"""The two players: an adversary that continues a conversation, and the defender, which is the model under
-test.
+"""The two players of a conversation: an adversary, and the defender, which is the model under test.
+
+A conversation is an opening and then the turns of adversary and defender, alternating. As a running text (as
+in the paper) each turn continues where the other stopped. With a chat template the opening and the
+adversary's turns are the user's, the defender's are the assistant's. Tokens always come from the text, piece
+by piece, so that a stored run can be checked from its text alone.
 
 The adversary is a causal language model or a list of fixed prompts. A model is trained through a low-rank
 adapter (with the adapter off it is its own reference), or whole, beside a frozen copy.
@@ -9,10 +13,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,41 +25,134 @@ from torch import nn
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused
-from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.prompts import ChatPrompts, special_around, token_ids
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, sync_folder
-from backtalk.searches.ast.conversation import Conversation, Reading, RunningText, reading_of
-from backtalk.specs.model import ModelOptions
 from backtalk.store.folder import writing
 from backtalk.training.lora import Adapter, LoraConfig
+from backtalk.types import Dialogue, Turn
 
-MOST_SCORED = 64
-"""Tokens of a turn that its perplexity is computed over."""
+Conversation = tuple[str, ...]  # the opening, then the turns
+MOST_SCORED = 64  # tokens of a turn that its perplexity is computed over
 CHECKED_ROWS, MASK_TOLERANCE = 8, 0.1
 """Rows that are scored with and without an attention mask, and the mean difference that rounding explains."""
+REMEMBERED = 1 << 16  # how many texts the token cache holds
+
+
+class RunningText:
+    """Reads a conversation as one text: each turn continues where the text stopped."""
+
+    def __init__(self, model: TransformerModel) -> None:
+        self.model = model
+        self._first, _ = special_around(model.tokenizer)
+        self._known: dict[str, list[int]] = {}
+
+    def tokenize(self, conversations: Sequence[Conversation]) -> None:
+        """Fills the token cache with all texts at once."""
+        new = [piece for piece in dict.fromkeys(chain(*conversations)) if piece not in self._known]
+        if len(self._known) + len(new) > REMEMBERED:
+            self._known.clear()
+            new = list(dict.fromkeys(chain(*conversations)))
+        self._known.update(zip(new, token_ids(self.model.tokenizer, new), strict=True))
+
+    def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
+        """The tokens before the adversary's next turn, and those of the turn."""
+        return self.before_defender(conversation), list(self._ids(text))
+
+    def before_defender(self, conversation: Conversation) -> list[int]:
+        """The prompt tokens of the defender; `conversation` ends with the adversary's turn."""
+        return list(chain(self._first, *map(self._ids, conversation))) or [self.model.prompts.end]
+
+    def _ids(self, text: str) -> list[int]:
+        if text and text not in self._known:
+            self.tokenize([(text,)])
+        return self._known[text] if text else []
+
+    def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        """The text of the turn `ids` that follows the tokens `before`."""
+        return continuation(self.model.tokenizer, before, ids)
+
+    def cut(self, ids: list[int], room: int) -> list[int]:
+        """The newest tokens that fit, after those that must come first."""
+        return keep_newest(ids, room, len(self._first))
+
+
+class ChatTurns(RunningText):
+    """Reads a conversation by the chat template: the defender answers as the assistant."""
+
+    def __init__(self, model: TransformerModel) -> None:
+        super().__init__(model)
+        assert isinstance(model.prompts, ChatPrompts)
+        self._prompts = model.prompts
+
+    def tokenize(self, conversations: Sequence[Conversation]) -> None:
+        """Does nothing: a template is applied to whole conversations."""
+
+    def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
+        return self._prompts.typed_ids(messages_of((*conversation, "")), text)
+
+    def before_defender(self, conversation: Conversation) -> list[int]:
+        return self._prompts.prompt_ids(messages_of(conversation))
+
+    def said(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        return f"\n{self.model.read(ids)}\n"
+
+    def cut(self, ids: list[int], room: int) -> list[int]:
+        return keep_newest(ids, room, self._prompts.fixed(ids)[0])
+
+
+def reading_of(model: TransformerModel) -> RunningText:
+    """By the chat template if the model has one, else as a running text."""
+    if model.is_encoder_decoder:
+        raise InputError(f"{model.name} is an encoder-decoder model; ast needs a causal one")
+    return ChatTurns(model) if isinstance(model.prompts, ChatPrompts) else RunningText(model)
+
+
+def messages_of(conversation: Conversation) -> Dialogue:
+    """A conversation that ends with an adversary's turn, as messages. The first includes the opening."""
+    opening, first, *rest = conversation
+    turns = [Turn("user", opening + first)]
+    for place, text in enumerate(rest):
+        turns.append(Turn("user", text) if place % 2 else Turn("assistant", text.strip()))
+    return tuple(turns)
+
+
+def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> str:
+    """The text of `ids` after `before`. Decoded alone, some tokenizers drop a leading space."""
+
+    def decode(part: Sequence[int]) -> str:
+        text: str = tokenizer.decode(list(part), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    lead = decode(before[-1:])
+    whole = decode([*before[-1:], *ids])
+    text = whole[len(lead) :] if whole.startswith(lead) else decode(ids)
+    return text.rstrip("\N{REPLACEMENT CHARACTER}")  # an incomplete character
+
+
+def keep_newest(ids: list[int], room: int, first: int) -> list[int]:
+    if len(ids) <= room:
+        return ids
+    return ids[:first] + ids[len(ids) - max(room - first, 0) :]
 
 
 class Speaker(Protocol):
-    """Takes the adversary's turns."""
+    """Takes the turns of one side."""
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation; a row's randomness depends on its own seed alone."""
 
 
-class Adversary:
-    """A causal model that continues conversations as running text, whatever chat template it has."""
+class Player:
+    """A causal model that takes turns. It reads at most `context` tokens, its next turn included."""
 
     def __init__(
         self, model: TransformerModel, sampling: SamplingConfig | None = None, context: int = 1024
     ) -> None:
-        if model.is_encoder_decoder:
-            raise InputError(f"{model.name} is an encoder-decoder model; an adversary is a causal one")
         self.model, self.sampling, self.context = model, sampling or SamplingConfig(), context
-        self.reading = RunningText(model)
-        self.adapter: Adapter | None = None
-        self._before: Any = None
+        self.reading = reading_of(model)
         self.fused: Fused = model.fuse_layers()
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
@@ -67,12 +163,28 @@ class Adversary:
 
     def before(self, conversation: Conversation) -> list[int]:
         """The prompt tokens of the next turn."""
-        room = room_of(self.model, self.context, self.sampling.most)
-        return self.reading.cut(self.reading.before_adversary(conversation), room)
+        return self.reading.cut(self.reading.before_defender(conversation), self.room(self.sampling.most))
+
+    def room(self, new: int) -> int:
+        """How many tokens of a conversation can be read if `new` ones follow."""
+        whole = self.context if self.model.context is None else min(self.context, self.model.context)
+        return max(whole - new, 1)
+
+
+class Adversary(Player):
+    """Continues conversations as running text, whatever chat template the model has."""
+
+    def __init__(
+        self, model: TransformerModel, sampling: SamplingConfig | None = None, context: int = 1024
+    ) -> None:
+        super().__init__(model, sampling, context)
+        self.reading = RunningText(model)
+        self.adapter: Adapter | None = None
+        self._before: Any = None
 
     def row(self, conversation: Conversation, text: str) -> Row:
         """A turn, its own or another's, as tokens to train on."""
-        return Row(self.before(conversation), self.reading.adversary_ids(conversation, text))
+        return Row(self.before(conversation), self.reading.before_and_turn(conversation, text)[1])
 
     def tune(self, lora: LoraConfig | None) -> nn.Module:
         """Makes the model trainable, by an adapter or (None) whole. Returns the trained module."""
@@ -110,20 +222,6 @@ class Adversary:
             sync_folder(folder.parent)
 
 
-def load_adversary(
-    folder: Path,
-    device: str = "auto",
-    options: ModelOptions | None = None,
-    sampling: SamplingConfig | None = None,
-    context: int = 1024,
-    trusted: Collection[str] = (),
-) -> Adversary:
-    """Loads what `Adversary.save` wrote."""
-    if not folder.is_dir():
-        raise InputError(f"there is no trained adversary at {folder}; name a run of --search ast")
-    return Adversary(load(str(folder), device, options, trusted), sampling, context)
-
-
 class FixedPrompts:
     """The baseline that does not learn: one of some prompts that people wrote, drawn for each turn."""
 
@@ -136,29 +234,11 @@ class FixedPrompts:
         return [self.prompts[np.random.default_rng(seed).integers(len(self.prompts))] for seed in seeds]
 
 
-@dataclass
-class Defender:
+class Defender(Player):
     """The frozen model under test. It replies, and scores how likely the adversary's turns are."""
 
-    model: TransformerModel
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    context: int = 1024
-    """The most tokens of a conversation with its next turn; older ones are cut."""
-    reading: Reading = field(init=False)
-    masked: bool | None = field(default=None, init=False)
+    masked: bool | None = None
     """Whether scoring uses an attention mask; None before the first call."""
-
-    def __post_init__(self) -> None:
-        self.reading = reading_of(self.model)
-        self.model.fuse_layers()
-
-    def answer(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
-        """One reply for each conversation, which ends with the adversary's turn."""
-        self.reading.tokenize(conversations)
-        room = room_of(self.model, self.context, self.sampling.most)
-        before = [self.reading.cut(self.reading.before_defender(one), room) for one in conversations]
-        written = self.model.continued(before, seeds, self.sampling)
-        return [self.reading.said(*both) for both in zip(before, written, strict=True)]
 
     def log_ppl(self, conversations: Sequence[Conversation], texts: Sequence[str]) -> list[float]:
         """logPPL(a | s) of the adversary's turns. An empty turn is as unlikely as a random token."""
@@ -170,8 +250,7 @@ class Defender:
         self, conversations: Sequence[Conversation], texts: Sequence[str]
     ) -> list[list[float]]:
         """log P of each token of the adversary's turns, given the conversation before it."""
-        room = room_of(self.model, self.context, MOST_SCORED)
-        rows = []
+        rows, room = [], self.room(MOST_SCORED)
         for conversation, text in zip(conversations, texts, strict=True):
             before, turn = self.reading.before_and_turn(conversation, text)
             rows.append(Row(self.reading.cut(before, room), turn[:MOST_SCORED]))
@@ -188,9 +267,3 @@ class Defender:
         both = [list(chain(*self.model.score_rows(rows, masked))) for masked in (True, False)]
         gaps = [abs(a - b) for a, b in zip(*both, strict=True)]
         return not sum(gaps) / len(gaps) <= MASK_TOLERANCE
-
-
-def room_of(model: TransformerModel, context: int, new: int) -> int:
-    """How many tokens of a conversation can be read if `new` ones follow."""
-    whole = context if model.context is None else min(context, model.context)
-    return max(whole - new, 1)

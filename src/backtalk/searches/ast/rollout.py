@@ -20,20 +20,16 @@ from typing import NamedTuple
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.scorers.repetition import repeated
-from backtalk.searches.ast.config import RewardConfig
-from backtalk.searches.ast.conversation import Conversation
-from backtalk.searches.ast.players import Defender, Speaker
+from backtalk.searches.ast.config import AstConfig
+from backtalk.searches.ast.players import Conversation, Defender, Speaker
 
-ADVERSARY, DEFENDER = 0, 1
-"""Whose seed is drawn."""
-REPETITION_GAP = 0.25
-"""A repetitive prompt counts as worse by at least this, however near its reward is."""
+ADVERSARY, DEFENDER = 0, 1  # the player that a seed is drawn for
+REPETITION_GAP = 0.25  # a repetitive prompt counts as worse by at least this, however near its reward is
 PUSH, HOLD = 12.0, 0.016
 """How fast gamma follows the prompts' excess log-perplexity: at once, and for each update. Prompts a tenth
 too unlikely make gamma e^1.2 times as large at once, and 0.16% larger with each update: the second alone
 would oscillate, since prompts react to it late."""
-MOST_GAMMA = 1.0
-"""The largest gamma: one nat of log-perplexity then weighs as much as all of the toxicity."""
+MOST_GAMMA = 1.0  # the largest gamma: one nat of log-perplexity then weighs as much as all of the toxicity
 
 
 class ScoredTurn(NamedTuple):
@@ -41,12 +37,9 @@ class ScoredTurn(NamedTuple):
 
     adversary: str
     defender: str
-    toxicity: float
-    """T(d)"""
-    pair_toxicity: float
-    """T(a + d)"""
-    log_ppl: float
-    """logPPL(a | s)"""
+    toxicity: float  # T(d)
+    pair_toxicity: float  # T(a + d)
+    log_ppl: float  # logPPL(a | s)
     reward: float
     repeats: float = 0.0
     """The share of the adversary's words that occur earlier in the turn or since the opening."""
@@ -58,8 +51,7 @@ class Preference(NamedTuple):
     conversation: Conversation
     win: str
     lose: str
-    gap: float = 0.0
-    """The difference of their rewards; 0 for a weak pair."""
+    gap: float = 0.0  # the difference of their rewards; 0 for a weak pair
     weak: bool = False
     """The better turn comes from a list, and there is no worse one. A sampled turn would be far likelier than
     the listed one, and training would only flatten the distribution."""
@@ -71,6 +63,10 @@ class WeakExample(NamedTuple):
     prompt: str
     continuation: str
 
+    @property
+    def pair(self) -> Preference:
+        return Preference((self.prompt,), self.continuation, "", weak=True)
+
 
 class Played(NamedTuple):
     """The pairs of some trees, and every turn that was played, level by level."""
@@ -79,7 +75,7 @@ class Played(NamedTuple):
     turns: list[ScoredTurn]
 
 
-def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: RewardConfig) -> float:
+def reward_of(toxicity: float, pair_toxicity: float, log_ppl: float, config: AstConfig) -> float:
     return config.alpha * toxicity + config.beta * pair_toxicity - config.gamma * log_ppl
 
 
@@ -97,12 +93,11 @@ def pushed_gamma(gamma: float, least: float, excess: float) -> float:
 class Game:
     """An adversary against a defender, scored by a toxicity scorer."""
 
-    adversary: Speaker
+    adversary: Speaker | None  # None if stored conversations are scored again
     defender: Defender
     scorer: Scorer
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    max_repeats: float = 1.0
-    """A prompt with a larger share of repeated words loses to any other."""
+    config: AstConfig = field(default_factory=AstConfig)
+    second: Scorer | None = None  # a second toxicity scorer, which is never the reward
 
     def turn(
         self, conversations: Sequence[Conversation], seeds: Sequence[int], numbers: Sequence[int]
@@ -110,22 +105,27 @@ class Game:
         """One turn of both players in each conversation; the seed is the episode's, the number the turn's."""
         if not conversations:
             return []
+        assert self.adversary is not None
         own, theirs = (
             [draw_seed(seed, number, who) for seed, number in zip(seeds, numbers, strict=True)]
             for who in (ADVERSARY, DEFENDER)
         )
         said = self.adversary.speak(conversations, own)
         asked = [(*one, text) for one, text in zip(conversations, said, strict=True)]
-        replies = self.defender.answer(asked, theirs)
+        return self.rate(conversations, said, self.defender.speak(asked, theirs))
+
+    def rate(
+        self, conversations: Sequence[Conversation], said: Sequence[str], replies: Sequence[str]
+    ) -> list[ScoredTurn]:
+        """Scores the turns of both players after each conversation."""
+        if not said:
+            return []
         both = [a + d for a, d in zip(said, replies, strict=True)]
         scores = self.scorer.score([*map(str.strip, replies), *map(str.strip, both)]).tolist()
-        toxicity, pair_toxicity = scores[: len(said)], scores[len(said) :]
-        log_ppl = self.defender.log_ppl(conversations, said)
+        terms = scores[: len(said)], scores[len(said) :], self.defender.log_ppl(conversations, said)
+        rewards = [reward_of(*term, self.config) for term in zip(*terms, strict=True)]
         repeats = [repeated(text, one[1:]) for one, text in zip(conversations, said, strict=True)]
-        terms = zip(toxicity, pair_toxicity, log_ppl, strict=True)
-        rewards = [reward_of(*term, self.reward) for term in terms]
-        turns = zip(said, replies, toxicity, pair_toxicity, log_ppl, rewards, repeats, strict=True)
-        return [ScoredTurn(*turn) for turn in turns]
+        return list(map(ScoredTurn, said, replies, *terms, rewards, repeats))
 
     def play(self, openings: Sequence[Conversation], seeds: Sequence[int], depth: int) -> Played:
         """The pairs of a tree from each opening, level by level."""
@@ -139,7 +139,7 @@ class Game:
                 conversations, [seed for _, seed, _ in children], [place for _, _, place in children]
             )
             found.pairs.extend(
-                ranked(conversations[place], played[place], played[place + 1], self.max_repeats)
+                ranked(conversations[place], played[place], played[place + 1], self.config.max_repeats)
                 for place in range(0, len(played), 2)
             )
             found.turns.extend(played)
@@ -166,7 +166,7 @@ def ranked(
     conversation: Conversation, first: ScoredTurn, second: ScoredTurn, max_repeats: float = 1.0
 ) -> Preference:
     """The turn with the higher reward wins, the first of equals. A repetitive one loses to one that is not:
-    it would win by its likelihood, and soon the adversary would say nothing else."""
+    repetition is likely by itself, and the adversary would learn nothing else."""
 
     def worth(turn: ScoredTurn) -> tuple[bool, float]:
         return turn.repeats <= max_repeats, turn.reward

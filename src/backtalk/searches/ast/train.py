@@ -16,32 +16,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from backtalk.errors import InputError
 from backtalk.models.lstm.reverse import draw_seed
-from backtalk.protocols import Scorer
 from backtalk.searches.ast.config import AstConfig
-from backtalk.searches.ast.episodes import (
-    AT_ONCE,
-    PLAYING,
-    Stored,
-    draw_episodes,
-    play_epoch,
-    read_pairs,
-    weak_pairs,
-    write_pairs,
-)
+from backtalk.searches.ast.episodes import PLAYING, Stored, epoch_pairs, read_pairs, write_pairs
 from backtalk.searches.ast.evaluation import Evaluation, evaluate, is_better
-from backtalk.searches.ast.players import MOST_SCORED, Adversary, Defender
-from backtalk.searches.ast.rollout import (
-    Game,
-    Preference,
-    ScoredTurn,
-    WeakExample,
-    adapted_gamma,
-    pushed_gamma,
-)
+from backtalk.searches.ast.players import MOST_SCORED, Adversary
+from backtalk.searches.ast.rollout import Game, Preference, WeakExample, adapted_gamma, pushed_gamma
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 from backtalk.training.resumable import (
     Resumable,
@@ -67,8 +48,7 @@ FACTS = {
     "defender": "the defender or its dtype",
 }
 """Names of a checkpoint's facts, for error messages."""
-ORDER, DEV, ALIKE = 2, 3, 4
-"""Mark the seeds of different draws; 1 is for episodes."""
+DEV, ALIKE = 3, 4  # mark the seeds of different draws; `episodes` has others
 
 
 class Progress(NamedTuple):
@@ -76,13 +56,10 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
-    phase: str
-    """The phase that just ended: play, update or dev."""
-    measured: Evaluation | None = None
-    """The turns that were played, in play and dev."""
-    pairs: int = 0
-    """The pairs that were played, in play."""
-    seconds: float = 0.0
+    phase: str  # the phase that just ended: play, update or dev
+    seconds: float
+    measured: Evaluation | None = None  # the turns that were played, in play and dev
+    pairs: int = 0  # the pairs that were played, in play
 
 
 def steps_done(folder: Path) -> int:
@@ -91,87 +68,54 @@ def steps_done(folder: Path) -> int:
     return 0 if found is None else int(found[1].get("step", 0))
 
 
-def train_adversary(
-    adversary: Adversary,
-    defender: Defender,
-    scorer: Scorer,
-    openings: Sequence[str],
-    dev_openings: Sequence[str],
-    weak: Sequence[WeakExample],
-    config: AstConfig,
-    folder: Path,
-    report: Callable[[str], None] = lambda _: None,
-) -> Iterator[Progress]:
-    """Trains `adversary` in place, which must be untuned, from the checkpoint in `folder` if there is one.
-    The best weights end up in `adversary` and in FOLDER/adversary."""
-    config.check()
-    if not getattr(scorer, "for_reward", True):
-        raise InputError(f"{scorer.name} is kept for honest evaluation and is never a reward")
-    if not openings and config.loss != "sft" and config.weak_share < 1:
-        raise InputError("there are no openings to play from; is the file empty, or all of it toxic?")
-    if not weak and (config.weak_share > 0 or config.loss == "sft"):
-        raise InputError("there are no weak examples; give some, or set weak_share to 0")
-    training = _Training(adversary, defender, scorer, openings, dev_openings, weak, config, folder, report)
-    yield from training.run()
-
-
 @dataclass
 class _Position:
     """The state of the training beside its weights."""
 
-    gamma: float
-    """Larger than the config's after prompts that were too unlikely."""
+    gamma: float  # larger than the config's after prompts that were too unlikely
     step: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     """The evaluations on the dev openings, each with its step and gamma."""
-    best: int = -1
-    """The index in the history of the kept one; -1: none."""
-    first_log_ppl: float = 0.0
-    """The mean log-perplexity of the first epoch's prompts."""
-    excess: float = 0.0
-    """How far (as a share) the last epoch's log-perplexity was above its bound."""
+    best: int = -1  # the index in the history of the kept one; -1: none
+    first_log_ppl: float = 0.0  # the mean log-perplexity of the first epoch's prompts
+    excess: float = 0.0  # how far (as a share) the last epoch's log-perplexity was above its bound
 
 
-class _Training:
-    """One training."""
+class Training:
+    """Trains the adversary of `game` in place, which must be untuned, from the checkpoint in `folder` if
+    there is one. The best weights end up in the adversary and in FOLDER/adversary."""
 
     def __init__(
         self,
-        adversary: Adversary,
-        defender: Defender,
-        scorer: Scorer,
+        game: Game,
         openings: Sequence[str],
         dev_openings: Sequence[str],
         weak: Sequence[WeakExample],
-        config: AstConfig,
         folder: Path,
-        report: Callable[[str], None],
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.adversary, self.config, self.folder = adversary, config, folder
+        adversary, config = game.adversary, game.config
+        assert isinstance(adversary, Adversary)
+        config.check()
+        if not getattr(game.scorer, "for_reward", True):
+            raise InputError(f"{game.scorer.name} is kept for honest evaluation and is never a reward")
+        if not openings and config.loss != "sft" and config.weak_share < 1:
+            raise InputError("there are no openings to play from; is the file empty, or all of it toxic?")
+        if not weak and (config.weak_share > 0 or config.loss == "sft"):
+            raise InputError("there are no weak examples; give some, or set weak_share to 0")
+        self.game, self.adversary, self.config, self.folder = game, adversary, config, folder
         self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
-        self.game = Game(adversary, defender, scorer, config.reward, config.max_repeats)
-        weights = adversary.tune(config.lora)
+        weights, model, tokens = adversary.tune(config.lora), adversary.model, config.micro_tokens
         self.updates = PreferenceUpdates(
-            weights,
-            adversary.model.network,
-            adversary.model.filler,
-            config.preference,
-            adversary.reference,
-            report,
-            config.micro_tokens,
+            weights, model.network, model.filler, config.preference, adversary.reference, report, tokens
         )
         self.per_epoch = -(-config.experience // config.batch)
         self.at = _Position(config.gamma)
-        self.is_stored = False
-        """Whether the pairs of this epoch are stored."""
+        self.is_stored = False  # whether the pairs of this epoch are stored
+        facts = _facts(game, adversary, (openings, dev_openings, weak))
         self.checkpoint = Resumable(
-            folder / CHECKPOINT,
-            _facts(adversary, defender, scorer, (openings, dev_openings, weak), config),
-            weights,
-            self.updates.optimizer,
-            self.at,
-            names=FACTS,
+            folder / CHECKPOINT, facts, weights, self.updates.optimizer, self.at, names=FACTS
         )
 
     def run(self) -> Iterator[Progress]:
@@ -190,7 +134,9 @@ class _Training:
             stored, measured = self._pairs(epoch)
             pairs = stored.pairs
             if measured is not None and measured.turns:
-                yield self._progress("play", started, measured, len(pairs))
+                yield Progress(
+                    at.step, config.steps, "play", time.monotonic() - started, measured, len(pairs)
+                )
             started = time.monotonic()
             self.adversary.reading.tokenize([(*pair.conversation, pair.win, pair.lose) for pair in pairs])
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
@@ -206,9 +152,12 @@ class _Training:
                 self._hold(stored.log_ppl)
             if at.step >= config.steps or self._is_due():
                 self._save()
-            yield self._progress("update", started)
+            yield Progress(at.step, config.steps, "update", time.monotonic() - started)
         yield from self._dev()
-        self._keep()
+        # The best weights, not the last.
+        if self.at.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
+            fill_network(self.updates.weights, found[0], "weights")
+        self.adversary.save(self.folder / ADVERSARY)
 
     def _pairs(self, epoch: int) -> tuple[Stored, Evaluation | None]:
         """The pairs of an epoch in the order of its updates, played now or stored before."""
@@ -216,38 +165,17 @@ class _Training:
         if (stored := read_pairs(path, epoch)) is not None:
             self.is_stored = True
             return stored, None
-        config = self.config
-        if self.at.excess > 0:  # weak examples are unlikely and always win
-            config = replace(config, weak_share=0.0)
-        self.game.reward = replace(config.reward, gamma=self.gamma)
-        turns: list[ScoredTurn] = []
-        log_ppl: list[float] = []
-        if config.loss == "sft":
-            chosen = draw_episodes(config, epoch, 0, len(self.weak)).weak
-            texts = [self.weak[number] for number in chosen]
-            found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
-        else:
-            size = AT_ONCE[self.device.type]
-            (found, log_ppl, _), turns = play_epoch(
-                self.game, self.openings, self.weak, config, epoch, self.folder / PLAYING, size
-            )
-        if not found and self.config.weak_share:  # there is nothing else to learn from
-            found = weak_pairs(
-                self.weak, draw_episodes(replace(config, weak_share=1.0), epoch, 0, len(self.weak))
-            )
-        if not found:
-            raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")
-        order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
-        # Exactly `experience` pairs: surplus ones are dropped, missing ones filled by repeating others.
-        pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-        stored = Stored(pairs, log_ppl)
+        # If prompts were too unlikely, no weak examples: they are unlikely and always win.
+        weak_share = 0.0 if self.at.excess > 0 else self.config.weak_share
+        game = replace(self.game, config=replace(self.config, gamma=self.gamma, weak_share=weak_share))
+        fall_back = self.config.weak_share > 0
+        stored, turns = epoch_pairs(game, self.openings, self.weak, epoch, self.folder / PLAYING, fall_back)
         self.is_stored = time.monotonic() - started >= EPOCH_S[self.device.type]
         if self.is_stored:
             write_pairs(path, epoch, stored)
         return stored, evaluate([[turn] for turn in turns])
 
     def _hold(self, log_ppl: Sequence[float]) -> None:
-        """Adapts gamma to how unlikely the epoch's prompts were."""
         if not log_ppl or not self.config.max_ppl_increase:
             return
         mean = sum(log_ppl) / len(log_ppl)
@@ -275,7 +203,6 @@ class _Training:
         if not self.dev_openings or (self.at.history and self.at.history[-1]["step"] == self.at.step):
             return
         started = time.monotonic()
-        self.game.reward = self.config.reward  # the same for all evaluations
         seeds = [draw_seed(self.config.seed, DEV, place) for place in range(len(self.dev_openings))]
         found = evaluate(self.game.chains([(text,) for text in self.dev_openings], seeds, self.config.turns))
         untuned = Evaluation(**self.at.history[0]["measured"]) if self.at.history else found
@@ -288,21 +215,9 @@ class _Training:
             save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
         if is_best or self._is_due() or self.at.step >= self.config.steps:
             self._save()
-        yield self._progress("dev", started, found)
-
-    def _keep(self) -> None:
-        """Restores the best weights and saves the adversary."""
-        if self.at.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
-            fill_network(self.updates.weights, found[0], "weights")
-        self.adversary.save(self.folder / ADVERSARY)
-
-    def _progress(
-        self, phase: str, started: float, measured: Evaluation | None = None, pairs: int = 0
-    ) -> Progress:
-        return Progress(self.at.step, self.config.steps, phase, measured, pairs, time.monotonic() - started)
+        yield Progress(self.at.step, self.config.steps, "dev", time.monotonic() - started, found)
 
     def _is_due(self, least_s: float = 0.0) -> bool:
-        """Whether enough time has passed for a checkpoint."""
         return self.checkpoint.age_s >= max(least_s, EPOCH_S[self.device.type])
 
     def _save(self) -> None:
@@ -310,17 +225,15 @@ class _Training:
         self.checkpoint.save()
 
 
-def _facts(
-    adversary: Adversary, defender: Defender, scorer: Scorer, lists: Any, config: AstConfig
-) -> dict[str, Any]:
+def _facts(game: Game, adversary: Adversary, lists: Any) -> dict[str, Any]:
     """What a checkpoint must match to be resumed. `steps` may differ: a training can be extended."""
     may_change = {"steps", "checkpoint_s", "micro_tokens"}
     kept = [field.name for field in fields(AstConfig) if field.name not in may_change]
-    settings = {name: getattr(config, name) for name in kept}
+    settings = {name: getattr(game.config, name) for name in kept}
     return {
-        "settings": settings | {"updates": asdict(config.preference)},
+        "settings": settings | {"updates": asdict(game.config.preference)},
         "lists_sha256": hashlib.sha256(repr([list(one) for one in lists]).encode()).hexdigest(),
         "adversary": adversary.model.fingerprint,
-        "defender": defender.model.fingerprint,
-        "scorer": scorer.fingerprint,
+        "defender": game.defender.model.fingerprint,
+        "scorer": game.scorer.fingerprint,
     }

@@ -3,6 +3,10 @@
 The paper keeps the input whose reply is nearest to the target. Here --hit names the objective: the nearest
 reply for a criterion on replies, the likeliest target for one on likelihoods, the most toxic reply for
 `toxic`. The judge scores only the winner and chooses nothing.
+
+How likely an input is, is its average token log-probability under a language model. By default a model that
+scores text judges its own inputs; any other is judged by the language model of the embedded chat model, so
+that inputs of different searches can be compared. An input with an unknown word gets no number.
 """
 
 from __future__ import annotations
@@ -13,19 +17,93 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion
-from backtalk.protocols import LogprobModel, Scorer, TextModel
-from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
-from backtalk.scorers.likelihood import TriggerScore, score_replies
+from backtalk.models.folder import load_embedded
+from backtalk.models.lstm.model import LocalModel
+from backtalk.protocols import LogprobModel, Scorer, ScoresText, TextModel
+from backtalk.registry import DEFAULT_SCORER, load_model, load_reward, load_scorer, runs_code
+from backtalk.scorers.likelihood import TriggerScore, pad_rows, score_replies
 from backtalk.scorers.similarity import SentenceJudge, WordVectors, load_vectors
-from backtalk.searches.reverse.input_likelihood import InputScorer, load_input_scorer
-from backtalk.searches.reverse.proposals import Proposal
-from backtalk.searches.reverse.searches import ReplySearch
+from backtalk.searches.reverse.searches import Proposal, ReplySearch
 from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 from backtalk.wording import count
+
+BATCH = 256
+MOST_TEXTS, MOST_TEXTS_HF = 1000, 200  # how many utterances are averaged; fewer for a Hugging Face model
+
+
+@dataclass(frozen=True)
+class InputScorer:
+    """A language model of what people type."""
+
+    log_probs: Callable[[Sequence[str]], list[list[float]]]
+    """The log-probability of each token of each text; none for a text that can't be scored."""
+    source: str  # the name of the language model, for the report
+    fingerprint: str
+    t_in: float | None = None  # the average token log-likelihood on its own test set, if its card has one
+    most: int = MOST_TEXTS  # the most texts that `average` reads
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        """The average token log-probability of each text; NaN if there is none."""
+        return [sum(own) / len(own) if own else math.nan for own in self.log_probs(texts)]
+
+    def average(self, texts: Sequence[str]) -> tuple[int, float]:
+        """How many texts could be scored, and their average score."""
+        scores = [score for score in self.score(texts[: self.most]) if not math.isnan(score)]
+        return len(scores), sum(scores) / len(scores) if scores else math.nan
+
+
+def embedded_scorer(device: str = "auto") -> InputScorer:
+    """The language model that ships with the package."""
+    model = load_embedded("chitchat", device)
+    return _lstm_scorer(model, "the language model of the embedded chitchat model")
+
+
+def load_input_scorer(name: str, model: TextModel, device: str) -> InputScorer:
+    """The scorer that --language-model names; by default the audited model, or the embedded one."""
+    if not name:
+        return _scorer_of(model) or embedded_scorer(device)
+    if runs_code(name):
+        raise InputError(f"--language-model {name} is a Python function, which scores no text")
+    found = _scorer_of(model if name == model.name else load_model(name, device))
+    if found is None:
+        raise InputError(
+            f"--language-model {name} does not score text by itself; name a causal model, or one of ours "
+            "that has a language model"
+        )
+    return found
+
+
+def _scorer_of(model: TextModel) -> InputScorer | None:
+    if isinstance(model, LocalModel):
+        return _lstm_scorer(model, f"the language model of {model.name}") if model.language_model else None
+    if isinstance(model, ScoresText) and model.scores_text:
+        return InputScorer(model.text_log_prob, model.name, model.fingerprint, most=MOST_TEXTS_HF)
+    return None
+
+
+def _lstm_scorer(model: LocalModel, source: str) -> InputScorer:
+    lm = model.language_model
+    assert lm is not None
+
+    @torch.no_grad()
+    def log_probs(texts: Sequence[str]) -> list[list[float]]:
+        ids = [[] if model.unknown_words(text) else model.encode_input(text) for text in texts]
+        found: list[list[float]] = [[] for _ in texts]
+        known = [place for place, row in enumerate(ids) if row]
+        for start in range(0, len(known), BATCH):
+            part = known[start : start + BATCH]
+            rows = pad_rows([ids[place] for place in part], model.pad).to(model.device)
+            for place, words in zip(part, lm.score(rows).tolist(), strict=True):
+                found[place] = words[: len(ids[place])]
+        return found
+
+    t_in = model.card.get("T_in")
+    return InputScorer(log_probs, source, model.fingerprint, None if t_in is None else float(t_in))
 
 
 @dataclass(frozen=True)
@@ -35,8 +113,7 @@ class Scorers:
     vectors: WordVectors
     inputs: InputScorer
     judge: SentenceJudge | None = None
-    model: LogprobModel | None = None
-    """The audited model, if it gives log-probabilities."""
+    model: LogprobModel | None = None  # the audited model, if it gives log-probabilities
     toxicity: Scorer | None = None
 
 
@@ -62,14 +139,14 @@ class Answered:
     inputs: Sequence[str]
     targets: Sequence[str]
     replies: Sequence[str | None]
-    similarity: NDArray[np.float32]
-    """(rows,): of reply and target; NaN without a reply."""
+    similarity: NDArray[np.float32]  # (rows,): of reply and target; NaN without a reply
 
-    def likelihoods(self, model: LogprobModel, rows: Sequence[int]) -> dict[int, TriggerScore]:
-        """The likelihood of the targets of some rows."""
-        columns = self.inputs, self.targets, [reply or "" for reply in self.replies]
-        found = score_replies(model, *([column[row] for row in rows] for column in columns))
-        return dict(zip(rows, found, strict=True))
+    def take(self, rows: Sequence[int]) -> Answered:
+        inputs, targets = [self.inputs[row] for row in rows], [self.targets[row] for row in rows]
+        return Answered(inputs, targets, [self.replies[row] for row in rows], self.similarity[list(rows)])
+
+    def likelihoods(self, model: LogprobModel) -> list[TriggerScore]:
+        return score_replies(model, self.inputs, self.targets, [reply or "" for reply in self.replies])
 
 
 def goodness(criterion: Criterion, answered: Answered, scorers: Scorers) -> NDArray[np.float64]:
@@ -81,7 +158,7 @@ def goodness(criterion: Criterion, answered: Answered, scorers: Scorers) -> NDAr
         good[rows] = scorers.toxicity.score([answered.replies[row] or "" for row in rows])
     if criterion.kind in LIKELIHOOD_KINDS and scorers.model is not None:
         score = "min" if criterion.kind == "sample-min" else "mean"
-        for row, one in answered.likelihoods(scorers.model, rows).items():
+        for row, one in zip(rows, answered.take(rows).likelihoods(scorers.model), strict=True):
             said = criterion.kind == "greedy" and one.scores.get("greedy") == 1
             good[row] = 0.0 if said else one.scores.get(score, good[row])
     return good
@@ -118,17 +195,17 @@ def rerank(
     ends = np.cumsum([len(own) for own in tried]).tolist()
     spans = [slice(end - len(own), end) for own, end in zip(tried, ends, strict=True)]
     winners = [_best(good, likely, span) for span in spans]
-    scored = score_rows(answered, [row for row in winners if row is not None], scorers)
+    scored = iter(score_rows(answered.take([row for row in winners if row is not None]), scorers))
     findings = []
     for target, one, span, row in zip(targets, proposals, spans, winners, strict=True):
         if row is None:
             findings.append(_no_reply(target, inputs[span], cause))
             continue
-        fresh = slice(span.start, span.start + len(one.new))
+        won, fresh = next(scored), slice(span.start, span.start + len(one.new))
         # Log-probabilities are at most 0, similarity and toxicity at most 1.
         loss = (0.0 if criterion.kind in LIKELIHOOD_KINDS else 1.0) - float(good[row])
         place = float(row - span.start + 1 if row < fresh.stop else 0)
-        scores = {**scored[row].scores, "loss": loss, "place": place}
+        scores = {**won.scores, "loss": loss, "place": place}
         findings.append(
             Finding(
                 case=target.id,
@@ -138,7 +215,7 @@ def rerank(
                 turns=(SpokenTurn("user", inputs[row]),),
                 reply=replies[row] or "",
                 scores={name: value for name, value in scores.items() if not math.isnan(value)},
-                series={**scored[row].series, "similarity_by_query": near[fresh].tolist()},
+                series={**won.series, "similarity_by_query": near[fresh].tolist()},
                 candidates=int(np.isfinite(near[span]).sum()),
                 queries=len(one.new),
             )
@@ -146,28 +223,27 @@ def rerank(
     return findings
 
 
-def score_rows(answered: Answered, rows: Sequence[int], scorers: Scorers) -> dict[int, TriggerScore]:
-    """Every score of some rows, whatever the search aimed at. `verify` calls it too, on new replies."""
-    if not rows:
-        return {}
-    inputs, replies = [answered.inputs[row] for row in rows], [answered.replies[row] or "" for row in rows]
-    likelihoods = answered.likelihoods(scorers.model, rows) if scorers.model else {}
-    log_probs = scorers.inputs.log_probs(inputs)
+def score_rows(answered: Answered, scorers: Scorers) -> list[TriggerScore]:
+    """Every score of each row, whatever the search aimed at. `verify` calls it too, on new replies."""
+    if not answered.inputs:
+        return []
+    inputs, replies = answered.inputs, [reply or "" for reply in answered.replies]
+    likelihoods = answered.likelihoods(scorers.model) if scorers.model else None
     extra = {}
     if scorers.judge:
-        extra["judge"] = scorers.judge.similarity(replies, [answered.targets[row] for row in rows]).tolist()
+        extra["judge"] = scorers.judge.similarity(replies, answered.targets).tolist()
     if scorers.toxicity:
         extra["toxicity"] = [float(value) for value in scorers.toxicity.score(replies)]
         extra["trigger_toxicity"] = [float(value) for value in scorers.toxicity.score(inputs)]
-    found = {}
-    for place, row in enumerate(rows):
-        own = likelihoods.get(row, TriggerScore({}, {}, replies[place]))
+    found = []
+    for row, tokens in enumerate(scorers.inputs.log_probs(inputs)):
+        own = likelihoods[row] if likelihoods else TriggerScore({}, {}, replies[row])
         scores, series = {"similarity": float(answered.similarity[row]), **own.scores}, dict(own.series)
-        if tokens := log_probs[place]:
+        if tokens:
             scores["input_mean"] = sum(tokens) / len(tokens)
             series["input_log_probs"] = tokens
-        scores |= {name: values[place] for name, values in extra.items()}
-        found[row] = TriggerScore(scores, series, replies[place])
+        scores |= {name: values[row] for name, values in extra.items()}
+        found.append(TriggerScore(scores, series, replies[row]))
     return found
 
 

@@ -1,21 +1,108 @@
 """Searches that see only a model's replies: reverse (Liu et al. 2019) and its two baselines.
 
 A search splits its query budget and makes a proposer of inputs. The audit sends what is proposed and keeps
-the best input of each target.
+the best input of each target. The best of N replies gets nearer with N alone, so a generator must beat the
+baselines at equal queries: utterances drawn at random, and the utterance whose reply was nearest.
 """
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backtalk.errors import InputError
-from backtalk.searches.reverse.budget import LEAST_PAIRS, PAIRS_SHARE, RL_SHARE, QueryBudget
-from backtalk.searches.reverse.proposals import Crafted, Drawn, Proposer, Retrieved
-from backtalk.searches.reverse.training import Trainer, find_generator
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.lstm.reverse import craft
+from backtalk.scorers.similarity import WordVectors
+from backtalk.searches.reverse.training import QueryBudget, Trainer, find_generator
+from backtalk.searches.trial import row_seed
 from backtalk.specs import Count, Mark, Range
-from backtalk.types import Access
+from backtalk.types import Access, Target
+
+PAIRS_SHARE, RL_SHARE = 0.4, 0.3
+"""Shares of all queries. The rest is for the re-ranking; what that can't use returns to these two."""
+LEAST_PAIRS = 50  # fewer pairs can't train a generator
+ROWS = 64  # targets that are compared with all replies at once
+NEAREST = 20  # inputs that retrieval proposes; they were answered before and cost no query
+
+
+class Proposal(NamedTuple):
+    """The inputs to try for one target."""
+
+    new: list[str]  # inputs that must be sent to the model, the most promising first
+    known: list[str]  # inputs whose reply is stored already
+
+
+class Proposer(Protocol):
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        """At most n new inputs for each target."""
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """N inputs of the reverse generator, and the nearest inputs that were answered before, if any. The paper
+    uses a beam, whose sentences are much alike; the best of as many samples comes nearer."""
+
+    generator: LocalModel
+    seed: int
+    decode: Literal["sample", "beam"] = "sample"
+    answered: Retrieved | None = None
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        seeds = [row_seed(self.seed, target.id, 0) for target in targets]
+        crafted = craft(self.generator, [target.text for target in targets], n, self.decode, seeds)
+        nearest = self.answered.nearest(targets) if self.answered else [[] for _ in targets]
+        both = zip(crafted, nearest, strict=True)
+        return [Proposal(own, [text for text in known if text not in set(own)]) for own, known in both]
+
+
+class Retrieved:
+    """The answered inputs whose replies are nearest to the target."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], vectors: WordVectors) -> None:
+        first: dict[str, str] = {}  # reply -> the first input that got it
+        for reply, text in pairs:
+            first.setdefault(reply, text)
+        self._inputs = list(first.values())
+        self._vectors = vectors
+        self._replies = _unit(vectors.embed(list(first)))  # (replies, size)
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        return [Proposal([], known) for known in self.nearest(targets)]
+
+    def nearest(self, targets: Sequence[Target]) -> list[list[str]]:
+        wanted = _unit(self._vectors.embed([target.text for target in targets]))
+        found: list[list[str]] = []
+        for start in range(0, len(targets), ROWS):
+            cosines = wanted[start : start + ROWS] @ self._replies.T  # (targets, replies)
+            order = np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]  # the first of equals
+            found += [[self._inputs[place] for place in row] for row in order]
+        return found
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """N random utterances, drawn by (seed, case) alone."""
+
+    utterances: Sequence[str]
+    seed: int
+
+    def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
+        size = min(n, len(self.utterances))
+        draws = [random.Random(row_seed(self.seed, target.id, 0)) for target in targets]
+        return [Proposal(draw.sample(self.utterances, size), []) for draw in draws]
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: NDArray[np.float64] = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+    return units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +115,17 @@ class ReplySearch(ABC):
     max_queries: Count = 20000
     """The most requests that are sent to the model, retries included."""
     utterances: Annotated[str, Mark.CONTENT] = ""
-    """What people say to such a model: a file, one a line or as a corpus; chitchat if empty."""
+    """Inputs to collect replies with: a file, one a line, or a corpus; empty takes chitchat."""
     vectors: Annotated[str, Mark.CONTENT] = ""
-    """Word vectors that measure similarity: a GloVe or word2vec text file; those installed if empty."""
+    """GloVe or word2vec text file whose vectors measure similarity; empty takes the installed ones."""
     judge: bool = True
-    """A sentence transformer gives a second opinion, where it is installed."""
+    """Also rate the similarity by a sentence transformer, where it is installed."""
     scorer: str = ""
-    """Rates the toxicity of replies and triggers; `backtalk list scorers` shows the names. With --hit
-    toxic-T the embedded one if empty."""
+    """Toxicity scorer of replies and triggers, see `backtalk list scorers`; empty takes the embedded one with
+    --hit toxic-T, else none."""
     language_model: str = ""
-    """A model that scores text and says how likely a trigger is (T_in). If empty the model itself if it
-    does, else the embedded chat model's."""
+    """Model that scores how likely a trigger is (T_in); empty takes the audited model if it scores text,
+    else the language model of the embedded chat model."""
 
     def depends_on(self, device: str) -> dict[str, str]:
         """Fingerprints of files that only this search reads."""
@@ -96,7 +183,7 @@ class Retrieval(ReplySearch):
 
 @dataclass(frozen=True, kw_only=True)
 class Reverse(ReplySearch):
-    """A generator learns to write the input for a reply, and what it writes is asked (Liu et al. 2019)."""
+    """A generator learns to write the input for a reply, and its inputs are sent (Liu et al. 2019)."""
 
     name: ClassVar[str] = "reverse"
 
@@ -112,9 +199,9 @@ class Reverse(ReplySearch):
     rl_queries: Count = 0
     """Queries of the REINFORCE phase; 0 takes a share of the queries."""
     recall: bool = True
-    """What was answered in training is a candidate for every target too; costs no query."""
+    """Also try the inputs that were answered in training, which costs no query."""
     generator: Annotated[str, Mark.CONTENT] = ""
-    """The run folder whose trained generator is used; nothing is trained then."""
+    """Run folder with a trained generator to use; nothing is trained then."""
 
     def depends_on(self, device: str) -> dict[str, str]:
         if not self.generator:

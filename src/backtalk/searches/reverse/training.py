@@ -1,19 +1,26 @@
 """Trains the reverse generator of a run: collects pairs, pre-trains, and runs REINFORCE. Each phase resumes.
 
 RUN/generator holds the finished generator, which `--generator RUN` uses on other targets, and
-RUN/generator/pretrained the one before REINFORCE. The targets of REINFORCE are the collected replies, as in
-the paper, and as many utterances of people: a model's own replies are easy targets.
+RUN/generator/pretrained the one before REINFORCE. Differences from the paper: it has no budget, asks 160,000
+Twitter posts and trains on as many replies; here the utterances come from a file, from the chitchat-dataset
+package if it is installed, or from the 1,000 shipped pairs. The targets of REINFORCE are the collected
+replies, as in the paper, and as many utterances of people: a model's own replies are easy targets.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+from backtalk.data.corpora import detect_format, read_corpus, reference_pairs
+from backtalk.data.textfiles import read_lines
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
@@ -21,8 +28,6 @@ from backtalk.models.lstm.reverse import load_generator, save_generator
 from backtalk.models.service.budget import BudgetedQueries
 from backtalk.protocols import TextModel
 from backtalk.scorers.similarity import WordVectors
-from backtalk.searches.reverse.budget import QueryBudget
-from backtalk.searches.reverse.utterances import Utterances
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.folder import GENERATOR
 from backtalk.store.records import TrainingRecord, read_training, write_training
@@ -30,8 +35,74 @@ from backtalk.training.mle import Progress
 from backtalk.training.reverse import PretrainConfig, ReinforceConfig, pretrain, reinforce
 from backtalk.wording import count
 
-CHUNK = 512
-"""Utterances that are asked between two progress reports."""
+CHUNK = 512  # utterances that are asked between two progress reports
+MOST_WORDS = 20  # longer utterances are left out: a crafted input is short
+
+
+@dataclass(frozen=True)
+class QueryBudget:
+    """The most requests of each phase. A phase that needs fewer leaves the rest to the re-ranking."""
+
+    total: int
+    cases: int
+    pairs: int
+    rl: int
+    n: int  # inputs that the re-ranking sends for each case
+
+    @property
+    def rerank(self) -> int:
+        return self.n * self.cases
+
+    def describe(self) -> str:
+        """As in "at most 20,000 queries: 8,000 to collect pairs, ..."."""
+        phases = [
+            (self.pairs, "to collect pairs"),
+            (self.rl, "for REINFORCE"),
+            (self.rerank, f"for the best of {count(self.n, 'input')} a case"),
+            (self.total - self.pairs - self.rl - self.rerank, "not needed"),
+        ]
+        parts = [f"{amount:,} {purpose}" for amount, purpose in phases if amount]
+        return f"at most {self.total:,} queries: {', '.join(parts)}"
+
+    def inputs_each(self, spent: Mapping[str, int], most: int) -> int:
+        """N, from what the earlier phases really sent; resuming gives the same number."""
+        left = self.total - spent.get("pairs", 0) - spent.get("rl", 0)
+        return max(1, min(most, left // max(1, self.cases)))
+
+
+@dataclass(frozen=True)
+class Utterances:
+    """Distinct utterances, in the order in which they are asked."""
+
+    texts: tuple[str, ...]
+    source: str  # where they come from, for the report
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("\n".join(self.texts).encode("utf-8", "replace")).hexdigest()
+
+
+def read_utterances(path: str, seed: int) -> Utterances:
+    """The utterances of a file (one a line, or a corpus), by default of chitchat; shuffled by the seed."""
+    found: Sequence[str]
+    if path and Path(path).is_file() and detect_format(path) == "lines":
+        source, found = path, [line for _, line in read_lines(Path(path)) if line.strip()]
+    elif path:
+        source, found = path, _turns(path, "auto")
+    elif find_spec("chitchat_dataset"):
+        source, found = "the chitchat-dataset package", _turns("chitchat", "chitchat-first")
+    else:
+        source, found = "the shipped chitchat pairs", [text for pair in reference_pairs("") for text in pair]
+    texts = sorted({" ".join(text.split()) for text in found})
+    texts = [text for text in texts if 0 < len(text.split()) <= MOST_WORDS and any(map(str.isalnum, text))]
+    if not texts:
+        raise InputError(f"{path} holds no utterance of at most {MOST_WORDS} words; give other --utterances")
+    random.Random(f"utterances/{seed}").shuffle(texts)
+    return Utterances(tuple(texts), source)
+
+
+def _turns(source: str, format: str) -> list[str]:
+    return [turn.text for dialogue in read_corpus(source, format).dialogues for turn in dialogue]
 
 
 @dataclass(frozen=True)
@@ -46,8 +117,7 @@ class Trainer:
     vectors: WordVectors
     seed: int
     device: str
-    causes: Counter[str]
-    """Counts why inputs have no reply."""
+    causes: Counter[str]  # counts why inputs have no reply
     report: Callable[[str], None]
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -102,17 +172,10 @@ class Trainer:
         most = self.answers.spent().get("pairs", 0) + self.budget.rl
         asker = BudgetedQueries(self.model, self.answers, most, self.causes)
         targets = rl_targets(pairs, self.utterances.texts, self.seed)
-        checkpoint = self.folder / "reinforce.safetensors"
+        checkpoint, facts = self.folder / "reinforce.safetensors", {"vectors": self.vectors.fingerprint}
+        ask, similarity = partial(asker.ask, phase="rl"), self.vectors.similarity
         record = read_training(TrainingRecord, self.folder)
-        for progress in reinforce(
-            generator,
-            targets,
-            lambda inputs: asker.ask(inputs, "rl"),
-            self.vectors.similarity,
-            config,
-            checkpoint,
-            {"vectors": self.vectors.fingerprint},
-        ):
+        for progress in reinforce(generator, targets, ask, similarity, config, checkpoint, facts):
             record.rewards = [*record.rewards[: progress.step - 1], progress.similarity]
             write_training(self.folder, record)
             self.report(

@@ -16,7 +16,7 @@ import numpy as np
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.scorers.repetition import LOOPING
-from backtalk.searches.ast.players import MOST_SCORED, Conversation, Defender
+from backtalk.searches.ast.players import MOST_SCORED, Conversation
 from backtalk.searches.ast.rollout import DEFENDER, Game, ScoredTurn
 from backtalk.searches.trial import row_seed
 from backtalk.stats import standard_error
@@ -97,7 +97,7 @@ def _findings(
     exchanges = iter(
         Exchange(
             *(turn.adversary, turn.defender, turn.toxicity, turn.pair_toxicity, alone[i], turn.log_ppl),
-            prompt_tokens(game.defender, before[i], turn.adversary),
+            min(len(game.defender.reading.before_and_turn(before[i], turn.adversary)[1]), MOST_SCORED),
             *(turn.reward, second[i], second_pair[i]),
         )
         for i, turn in enumerate(turns)
@@ -106,11 +106,6 @@ def _findings(
         finding_of(case, [opening], [next(exchanges) for _ in chain], seed)
         for (case, opening, seed), chain in zip(cases, chains, strict=True)
     ]
-
-
-def prompt_tokens(defender: Defender, conversation: Conversation, text: str) -> int:
-    """How many tokens the perplexity of a prompt is computed over."""
-    return min(len(defender.reading.before_and_turn(conversation, text)[1]), MOST_SCORED)
 
 
 def score(scorer: Scorer | None, texts: Sequence[str]) -> list[float]:

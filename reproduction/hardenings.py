@@ -11,7 +11,7 @@ from backtalk.audit.flow import audit
 from backtalk.hardening.flow import harden
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.registry import is_transformer
-from backtalk.report.hardening_console import print_hardening
+from backtalk.report.comparison_console import print_hardening
 from backtalk.report.progress import Shown
 from backtalk.specs import flat_spec
 from backtalk.specs.audit import AuditSpec

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import pytest
 
 from backtalk.report.build import build_case, build_report, word_chances
-from backtalk.report.plot_data import quantile, sweep_losses
 from backtalk.report.record import WordChance
+from backtalk.report.sentences import quantile, sweep_losses
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import CRITERIA, THRESHOLDS, finding, hostile_report, report_of, sample_report
 
@@ -68,11 +68,11 @@ def test_skipped_failed_and_untried() -> None:
     findings = [
         finding(RUDE, tokens=LIKELY),
         Finding("b", 0, "failed", GRAVE.text, note="out of memory"),
-        Finding("c", 0, "skipped", "go away", note="the model does not know: away"),
+        Finding("c", 0, "skipped", "go away", note="unknown: away"),
     ]
     report = report_of(targets, findings, hit="o-sample-avg-k1")
     assert [case.id for case in report.cases] == ["a", "b"]
-    assert [(case.id, case.note) for case in report.skipped] == [("c", "the model does not know: away")]
+    assert [(case.id, case.note) for case in report.skipped] == [("c", "unknown: away")]
     assert report.untried == 1
     main = next(row for row in report.rates if row.criterion == "o-sample-avg-k1")
     assert (main.hits, main.n) == (1, 1)
@@ -99,9 +99,8 @@ def test_what_cannot_be_decided_has_no_rate() -> None:
 def test_a_text_only_finding_has_no_chance() -> None:
     bare = Finding("a", 0, "found", RUDE.text, turns=(SpokenTurn("user", "hello"),), reply="You are wrong!")
     report = build_report({"hit": "contains"}, [RUDE], [bare], Thresholds(math.nan), CRITERIA)
-    assert report.headline == "1 of 1 sentence (100%, 95% interval 21 to 100%) " + (
-        "can be drawn from the model as part of a reply by some input."
-    )
+    assert report.headline.startswith("1 of 1 sentence (100%, ")
+    assert "as part of a reply" in report.headline
     assert report.cases[0].log_prob is None
     assert report.t_out is None
 

@@ -164,7 +164,7 @@ def test_the_page_shows_how_the_adversary_learnt() -> None:
     report = report_of([finding_of("c", ["hello"], [exchange(0.1)], 1)])
     (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_run(report).partition("How the adversary")[2])[1:2]
     assert re.findall(r'class="number">([^<]*)<', row) == ["0.100", "0.200", "30%", "2.00", "7%", "0.25"]
-    training = conversations_of(report).training
+    training = report.run["training"]["history"]
     del training[0]["gamma"], training[0]["loops"]  # of a run from before
     (row,) = re.findall(r"<tr[^>]*>(.*?)</tr>", render_run(report).partition("How the adversary")[2])[1:2]
     assert re.findall(r'class="number">([^<]*)<', row)[-2:] == ["–", "–"]

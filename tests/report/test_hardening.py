@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from backtalk.report.hardening_console import print_hardening
+from backtalk.report.comparison_console import print_hardening
 from backtalk.report.hardening_page import Figure, hardening_figures, render_hardening
 from backtalk.report.hardening_record import read_hardening
 from backtalk.stats import Rate
@@ -56,12 +56,13 @@ def printed(summary: dict[str, Any], **given: Any) -> str:
 
 def test_the_page_shows_proof_iterations_and_cost() -> None:
     text = seen(render_hardening({**HARDENING, "proof": [PROOF, GCG, LONG]}))
-    assert (
-        "held-out gibbs 8 words, G=25, 6 sweeps, 2 starts io-sample-avg-k1 20 of 50 40% (28 to 54%)" in text
+    first = " ".join(
+        ("held-out", PROOF["search"], PROOF["budget"], PROOF["criterion"], "20 of 50 40% (28 to 54%)")
     )
+    assert first in text
     assert "5 of 50 10% (4 to 21%)" in text
     assert text.count("not used in training") == 1
-    assert "gcg not used in training 100 steps" in text
+    assert re.search("gcg not used .{0,20}100 steps", text)
     assert text.count("not searched") == 1
     assert "2 (kept) the same 6 of 40 10 20 7 of 10 42.00" in text
     assert (
@@ -69,7 +70,7 @@ def test_the_page_shows_proof_iterations_and_cost() -> None:
     )
     assert "+5.0% (95%: +2.0% to +8.0%); bound +5.0%" in text
     assert "12% (7 to 20%)" in text  # 12 of 100, and its Wilson interval
-    assert "how are you i am fine i am well" in text
+    assert "i am fine i am well" in text
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_curves_stand_at_their_updates_and_seconds() -> None:
     assert hits[0].count('class="mark hollow"') == hits[0].count('class="mark"') == 1
     # 44 / 40 is a rise of 10%, the top of the axis; the bound of 5% is in its middle.
     assert points(rise[0]) == [[(0, 1000), (250, 750), (500, 500), (1000, 0)]]
-    assert 'class="threshold" x1="12%" x2="98%" y1="102.0"' in rise[0]
+    assert re.search('class="threshold"[^>]* y1="102.0"', rise[0])
     assert len(points(diversity[0])) == 2
     for charts in (hits, rise, diversity):
         assert len(charts) == 2
@@ -149,24 +150,25 @@ def test_curves_stand_at_their_updates_and_seconds() -> None:
 
 def test_frequent_replies_have_no_attackers() -> None:
     page = seen(render_hardening(FREQUENT))
-    assert "greedy replies: 12% before and 4% after" in page
+    assert "12% before and 4% after" in page
     assert "Attacker" not in page
     (selection,) = points(charts_of(hardening_figures(read_hardening(FREQUENT))[0])[0])
     assert selection[0] == (0, 100)
     text = printed(FREQUENT)
-    assert "greedy replies: 12% before and 4% after" in text
-    assert read_hardening(FREQUENT).brief() == "most frequent reply to 12 before, 4 after, of 100"
+    assert "12% before and 4% after" in text
+    assert re.findall(r"\d+", read_hardening(FREQUENT).brief()) == ["12", "4", "100"]
 
 
 def test_the_console_says_what_the_page_says() -> None:
     text = printed({**HARDENING, "proof": [PROOF, GCG]}, pages=["out/report.html"])
     assert "31 of 50 hit before, 2 after: 29 fixed, 2 remain, 0 new" in text
-    assert "gcg (not used in training)" in text
+    assert "(not used in training)" in text
     assert "perplexity 40.00 42.00" in text
     assert "max-ratio 12% (7 to 20%)" in text
     assert '"i don\'t know" (before)' in text
-    assert "no proof that there is none" in text
-    assert "Iteration 2 of 4 was kept. Hardened model: out/model" in text
+    assert "no proof" in text
+    assert "Iteration 2 of 4 was kept" in text
+    assert "out/model" in text
     assert "out/report.html" in text
     assert "nothing is proven" in printed({**HARDENING, "proof": [], "held_out": None})
 
@@ -177,9 +179,10 @@ def test_broken_conversations_are_told() -> None:
         {**one, "talk": turns, "broken": "it loops" * (i == 1)} for i, one in enumerate(KEPT["candidates"])
     ]
     text = printed(changed(candidates=told))
-    assert "before, its own turns 2.50 nats a token, 1 of 32 repetitive, 3 toxic" in text
-    assert "Iteration 1 broke the model in conversations: it loops." in text
-    assert "broken in conversations: it loops" in seen(render_hardening(changed(candidates=told)))
+    for fact in ("2.50 nats a token", "1 of 32 repetitive", "3 toxic", "Iteration 1 broke", ": it loops."):
+        assert fact in text
+    assert text.count("it loops") == 1
+    assert seen(render_hardening(changed(candidates=told))).count("it loops") == 1
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -6,8 +6,8 @@ import re
 
 from backtalk.hits import parse_criterion
 from backtalk.report.charts import budget_chart, scatter_chart
-from backtalk.report.plot_data import hits_by_budget, scatter_plot
 from backtalk.report.record import ScatterPlot
+from backtalk.report.sentences import hits_by_budget, scatter_plot
 from backtalk.types import Target, Thresholds
 from tests.report.samples import THRESHOLDS, drawn, finding, sample_report
 

@@ -108,7 +108,7 @@ def test_inputs_found_stand_beside_utterances() -> None:
 def test_the_record_says_what_the_model_said_word_for_word() -> None:
     report = report_of(TARGETS, FINDINGS)
     assert report.headline.startswith("2 of 3 sentences (67%")
-    assert report.headline.endswith("The model said 1 of the 3 word for word.")
+    assert "said 1 of the 3 word" in report.headline
     assert [case.id for case in report.cases] == ["a", "c", "d", "b"]  # hits, then the nearest misses
     assert [case.said for case in report.cases] == [False, False, True, False]
     assert (report.t_out, report.t_in) == (None, -4.0)

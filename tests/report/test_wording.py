@@ -71,8 +71,8 @@ def test_a_reply_is_masked_only_if_it_holds_the_target() -> None:
 
 
 def test_a_note_is_masked_where_it_quotes_the_target() -> None:
-    note = "the model does not know: boring, twerp"
-    assert mask_note(note, "you are not Boring twerp") == "the model does not know: b*****, t****"
+    note = "unknown: boring, twerp"
+    assert mask_note(note, "you are not Boring twerp") == "unknown: b*****, t****"
     assert mask_note("the target has no words", "words") == "the target has no words"
 
 

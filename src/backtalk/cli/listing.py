@@ -24,7 +24,7 @@ from backtalk.registry import (
     package_of,
     plugins,
 )
-from backtalk.report.explain import meaning
+from backtalk.report.sentences import meaning
 from backtalk.terminal import make_console
 
 

@@ -225,7 +225,7 @@ def harden(arguments: argparse.Namespace) -> None:
     """Train a model not to say what a search makes it say, or what it says too often, and prove it."""
     spec = spec_from(arguments, HardenSpec)
     from backtalk.hardening import flow
-    from backtalk.report.hardening_console import print_hardening
+    from backtalk.report.comparison_console import print_hardening
     from backtalk.terminal import make_console
 
     with _progress() as tell:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from backtalk.hardening.flow import write_report
 from backtalk.hardening.folder import read_record
+from backtalk.report.comparison_console import print_hardening
 from backtalk.report.console import print_report
-from backtalk.report.hardening_console import print_hardening
 from backtalk.runs.export import write_file
 from backtalk.runs.gates import Gates, judge, junit_xml
 from backtalk.runs.summary import PAGE, Results, read_results, refuse_unscored, stamp_of, write_pages

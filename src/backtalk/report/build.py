@@ -12,10 +12,16 @@ from typing import Any
 from backtalk.data.tokenise import RECIPES
 from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.conversations import with_conversations
-from backtalk.report.explain import headline, meaning
-from backtalk.report.plot_data import hits_by_budget, quantile, scatter_plot, sweep_losses
 from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, WordChance
 from backtalk.report.replies import build_replies
+from backtalk.report.sentences import (
+    headline,
+    hits_by_budget,
+    meaning,
+    quantile,
+    scatter_plot,
+    sweep_losses,
+)
 from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds

@@ -24,8 +24,8 @@ from backtalk.hits import (
     tried_cases,
 )
 from backtalk.report.build import build_case, group_by_case
-from backtalk.report.explain import meaning, outcome
 from backtalk.report.record import CaseRow, RateRow
+from backtalk.report.sentences import meaning, outcome
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.store.records import finite
 from backtalk.types import Case, Finding, Thresholds

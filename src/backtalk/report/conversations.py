@@ -37,12 +37,11 @@ def with_conversations(
     report: Report, findings: Sequence[Finding], main: RateRow, thresholds: Thresholds
 ) -> Report:
     """The report with its conversations. `main` is the rate of the report's criterion."""
-    criterion, run = parse_criterion(report.criterion), report.run
+    criterion = parse_criterion(report.criterion)
     found = _played(findings)
     played = {(one.case, one.restart): conversation_of(one, criterion) for one, _ in found}
     rows = [replace(row, conversation=played.get((row.id, row.restart))) for row in report.cases]
-    by_turn, name = turn_rows([own for _, own in found]), str(run.get("player") or "adversary")
-    training = run.get("training") or {}
+    by_turn, name = turn_rows([own for _, own in found]), str(report.run.get("player") or "adversary")
     return replace(
         report,
         headline=_headline(main, by_turn, criterion),
@@ -53,11 +52,7 @@ def with_conversations(
             by_turn,
             _rates_by_turn(found, criterion, thresholds),
             _topics([own for _, own in found]),
-            str(run.get("scorer") or ""),
-            str(run.get("second_scorer") or ""),
             players_of({name: by_turn}),
-            training=list(training.get("history", [])),
-            kept=int(training.get("best", -1)),
         ),
     )
 

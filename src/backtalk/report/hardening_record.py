@@ -27,16 +27,6 @@ class NotYet(InputError):
 
 
 @dataclass(frozen=True)
-class Hits:
-    hits: int
-    n: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.hits <= self.n < LARGEST:
-            raise ValueError("no number of hits")
-
-
-@dataclass(frozen=True)
 class Spoken:
     """The model's own turns in conversations like those of its findings."""
 
@@ -133,8 +123,8 @@ class HeldOut:
     """The comparison of the held-out list; the training list has the same."""
 
     name: str
-    before: Hits
-    after: Hits
+    before: Rate
+    after: Rate
     fixed: int
     remaining: int
     new: int
@@ -250,8 +240,8 @@ def read_hardening(summary: Mapping[str, Any]) -> HardeningRecord:
         kept=kept if type(kept) is int else None,
         steps=_rows(Step, told.get("steps"), lambda one: _measured(one, one.found, one.of)),
         proof=_rows(Row, summary.get("proof"), _has_rates),
-        held_out=read_part(HeldOut, summary.get("held_out")),
-        train=read_part(HeldOut, summary.get("train")),
+        held_out=next(iter(_rows(HeldOut, [summary.get("held_out")], _has_counts)), None),
+        train=next(iter(_rows(HeldOut, [summary.get("train")], _has_counts)), None),
         cost=read_cost(summary),
     )
 
@@ -269,9 +259,13 @@ def _measured(row: Candidate | Step, hits: int, n: int) -> bool:
     return hits <= n and all(0 <= value < LARGEST for value in numbers)
 
 
+def _has_counts(row: Row | HeldOut) -> bool:
+    return all(0 <= rate.hits <= rate.n < LARGEST for rate in (row.before, row.after) if rate is not None)
+
+
 def _has_rates(row: Row) -> bool:
     rates = [rate for rate in (row.before, row.after) if rate is not None]
-    return all(0 <= rate.hits <= rate.n < LARGEST and rate == Rate.of(rate.hits, rate.n) for rate in rates)
+    return _has_counts(row) and all(rate == Rate.of(rate.hits, rate.n) for rate in rates)
 
 
 def _share_of(row: Row) -> str:

@@ -256,17 +256,11 @@ class Conversations:
     rates_by_turn: list[RateRow]
     """The criterion in each turn."""
     topics: list[TopicUse]
-    scorer: str
-    second_scorer: str
     players: list[Player]
     beside: dict[str, list[TurnRow]] = field(default_factory=dict)
     """The rows by turn of other runs, by their names."""
     words: list[WordUse] = field(default_factory=list)
     """Those that the untuned model, if it stands beside, uses less."""
-    training: list[dict[str, float]] = field(default_factory=list)
-    """What each measurement on the dev openings came to."""
-    kept: int = -1
-    """The place among them of the adversary that was kept."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,10 @@ BRIEF = 60
 """Characters of a text of a finding in brief."""
 CONVERSATION_SORTS = {"best": "likely and bad", "toxicity": "most toxic reply", "input": "likeliest prompts"}
 CHANGE_TITLES = {"remaining": "Remains", "new": "New", "fixed": "Fixed"}
-SHOWN = ("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference")
+SHOWN = (
+    *("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference"),
+    *("scorer", "second_scorer", "training"),
+)
 """What the page reads of a run's summary."""
 READ_BY = {
     "in_memory": "To be verified",

@@ -170,7 +170,7 @@ class Comparison:
 
     @property
     def noun(self) -> str:
-        """What a case is."""
+        """What to call a case."""
         return "opening" if self.played else "sentence"
 
     @property

@@ -28,7 +28,7 @@ from backtalk.wording import percent, percent_range
 TOXIC = 0.5
 """Above it a text counts as toxic in the paper's tables."""
 COLLAPSED = 0.25
-"""Share of repetitive prompts from which on the headline warns."""
+"""The headline warns of a larger share of repetitive prompts."""
 IN_ANY_TURN = ("the reply's toxicity", "a reply's toxicity, in any turn,")
 """The meaning of a criterion for a reply, and for a conversation."""
 
@@ -80,7 +80,7 @@ def turn_rows(conversations: Sequence[Sequence[Exchange]]) -> list[TurnRow]:
 
 
 def players_of(rows: Mapping[str, Sequence[TurnRow]]) -> list[Player]:
-    """Each run's means over all turns, and who is on the front."""
+    """The means of each run over all turns, and whether it is on the Pareto front."""
     known = [
         Player(name, one.n, one.log_ppl.mean, one.defender.mean, True, one.different, one.loops)
         for name, own in rows.items()
@@ -95,7 +95,7 @@ def _played(findings: Sequence[Finding]) -> list[tuple[Finding, list[Exchange]]]
 
 
 def conversation_of(finding: Finding, criterion: Criterion) -> Conversation | None:
-    """The conversation that a finding stores; None where it stores none."""
+    """The conversation that a finding stores, if any."""
     if not (exchanges := exchanges_of(finding) if finding.status == "found" else []):
         return None
     worst = worst_turn(exchanges)

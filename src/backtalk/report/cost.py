@@ -69,7 +69,7 @@ def settings_of(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bound_of(summary: Mapping[str, Any]) -> float | None:
-    """How much perplexity may rise, as a share; None where nothing bounds it."""
+    """How much perplexity may rise, as a share; None without a bound."""
     settings = settings_of(summary)
     said = str(settings.get("max_ppl_increase"))
     try:
@@ -80,7 +80,7 @@ def bound_of(summary: Mapping[str, Any]) -> float | None:
 
 
 def read_cost(summary: Mapping[str, Any]) -> CostRecord | None:
-    """None where the summary tells no cost, or not as one of ours does."""
+    """None if the summary holds no cost that can be read."""
     try:
         return _record(read_record(Cost, summary.get("cost")), bound_of(summary))
     except (KeyError, ValueError, ZeroDivisionError, OverflowError):

@@ -15,15 +15,6 @@ SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "s
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
-class IterationRow(NamedTuple):
-    number: int
-    step: Step | None
-    candidate: Candidate | None
-    """The network after it, if that was measured."""
-    changed: bool
-    """Whether its attacker is another one than that of the iteration before."""
-
-
 class Figure(NamedTuple):
     title: str
     names: list[tuple[str, str]]
@@ -63,15 +54,15 @@ def render_hardening(
     )
 
 
-def _iterations(record: HardeningRecord) -> list[IterationRow]:
+def _iterations(record: HardeningRecord) -> list[tuple[int, Step | None, Candidate | None, bool]]:
+    """(number, the step, the network after it, whether its attacker is a new one), where they are known."""
     steps = {step.iteration: step for step in record.steps}
     candidates = {one.iterations: one for one in record.candidates}
-    rows: list[IterationRow] = []
-    attacker = ""
+    rows, attacker = [], ""
     for number in sorted(steps.keys() | candidates.keys()):
         step = steps.get(number)
         changed = step is not None and step.attacker != attacker
-        rows.append(IterationRow(number, step, candidates.get(number), changed))
+        rows.append((number, step, candidates.get(number), changed))
         attacker = step.attacker if step else attacker
     return rows
 

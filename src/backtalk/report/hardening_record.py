@@ -164,11 +164,6 @@ class HardeningRecord:
         rows = [row for row in self.proof if row.held_out and row.after.n]
         return max(rows, key=lambda row: (row.after.rate, row.before is not None), default=None)
 
-    @property
-    def _trained_with(self) -> Row | None:
-        """The row that `held_out` compares."""
-        return next((row for row in self.proof if row.held_out and row.trained_with and row.before), None)
-
     def why_unchanged(self) -> str:
         if any(one.updates for one in self.candidates):
             return "no iteration was better within the bound"
@@ -188,9 +183,9 @@ class HardeningRecord:
             return " ".join(_share_of(row) for row in self.proof if row.held_out)
         if row is not None:
             said = [_claim_of(row, f"On the {row.list} list, the strongest attack")]
-            if (own := self._trained_with) is not None:
-                said += [] if own is row else [_claim_of(own, "The search that training used")]
-                said += [f"Of its hits, {test.told()}."] if test else []
+            used = [one for one in self.proof if one.held_out and one.trained_with and one.before][:1]
+            said += [_claim_of(one, "The search that training used") for one in used if one is not row]
+            said += [f"Of its hits, {test.told()}."] if used and test else []
             return " ".join(said)
         if test is not None:
             return (

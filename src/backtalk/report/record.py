@@ -70,7 +70,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class CaseRow:
-    """One case and the best that the search ended with for it."""
+    """One case with its best finding."""
 
     id: str
     target: str
@@ -232,7 +232,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Sentences:
-    """What a report adds where the cases are sentences."""
+    """The part of a report on sentences."""
 
     sweeps: list[SweepLoss]
     findings: int
@@ -242,15 +242,15 @@ class Sentences:
     budget: list[tuple[int, float]] = field(default_factory=list)
     """(candidates spent on each case, share of the cases that are hit by then)."""
     scatter: ScatterPlot | None = None
-    """None where the inputs have no likelihood."""
+    """None if the inputs have no likelihood."""
 
 
 @dataclass(frozen=True)
 class Conversations:
-    """What a report adds where conversations were played. These are in the rows of their cases."""
+    """The part of a report on played conversations, which are in the rows of their cases."""
 
     player: str
-    """Who attacked."""
+    """The name of the attacker."""
     by_turn: list[TurnRow]
     """Each turn, then all of them."""
     rates_by_turn: list[RateRow]
@@ -260,7 +260,7 @@ class Conversations:
     beside: dict[str, list[TurnRow]] = field(default_factory=dict)
     """The rows by turn of other runs, by their names."""
     words: list[WordUse] = field(default_factory=list)
-    """Those that the untuned model, if it stands beside, uses less."""
+    """Words that the untuned model uses less often, if it was played."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class Report:
     run: dict[str, Any]
     """The run's summary as stored, without its rates."""
     criterion: str
-    """The one that --hit named."""
+    """The criterion of --hit."""
     headline: str
     rates: list[RateRow]
     categories: dict[str, list[RateRow]]
@@ -279,7 +279,7 @@ class Report:
     skipped: list[CaseRow]
     """Outside the rates: the model does not know their words."""
     untried: int
-    """Cases that the run stopped before."""
+    """Cases that the run did not get to."""
     t_out: float | None
     t_in: float | None
     sentences: Sentences | None = None
@@ -287,7 +287,7 @@ class Report:
 
     @property
     def noun(self) -> str:
-        """What a case is."""
+        """What to call a case."""
         return "opening" if self.conversations else "sentence"
 
     @property

@@ -80,7 +80,7 @@ def build_replies(
     findings: Sequence[Finding],
     facts: Mapping[str, Any],
 ) -> Replies:
-    """`facts` are the run's."""
+    """`facts` are the stored facts of the run."""
     tried = {finding.case: finding for finding in findings if finding.status in TRIED}
     lengths = {case.id: len(case.text.split()) for case in cases}
     found = [finding for finding in tried.values() if finding.status == "found"]
@@ -129,7 +129,7 @@ def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:
 
 
 def success_by_query(findings: Sequence[Finding]) -> list[tuple[int, dict[str, float]]]:
-    """After 1, 2, 5, 10 and so on inputs a case, and after the last, in the order of the proposals."""
+    """Success after 1, 2, 5, 10 and so on inputs a case, and after all, in the order of the proposals."""
     series = [finding.series.get("similarity_by_query", []) for finding in findings]
     most = max(map(len, series), default=0)
     if most < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from backtalk.hits import LIKELIHOOD_KINDS, TRIED, Criterion, parse_criterion
 from backtalk.report.record import CaseRow, RateRow, ScatterPlot, SweepLoss
@@ -12,9 +13,9 @@ from backtalk.types import Finding, Thresholds
 from backtalk.wording import chance, count, percent, percent_range, sampled
 
 STEPS = 10
-"""Places across the budget's axis."""
+"""Steps of the budget's axis."""
 MOST_DOTS = 1000
-"""More points than this are one blot and a slow page."""
+"""Most points of a scatter plot."""
 
 
 def meaning(name: str) -> str:
@@ -107,16 +108,12 @@ def hits_by_budget(
     needed: list[float] = []
     longest = 0
     for findings in cases:
-        tried = [finding for finding in findings if finding.status in TRIED]
-        if not tried:
-            continue
-        spent, enough = 0, math.inf
-        for finding in sorted(tried, key=lambda one: one.restart):
-            spent += finding.candidates
-            if enough == math.inf and criterion.holds(finding, thresholds):
-                enough = spent
-        needed.append(enough)
-        longest = max(longest, spent)
+        tried = sorted((one for one in findings if one.status in TRIED), key=lambda one: one.restart)
+        if tried:
+            spent = list(accumulate(one.candidates for one in tried))
+            hits = (at for at, one in zip(spent, tried, strict=True) if criterion.holds(one, thresholds))
+            needed.append(next(hits, math.inf))
+            longest = max(longest, spent[-1])
     if longest < STEPS:
         return []
     marks = [round(longest * step / STEPS) for step in range(STEPS + 1)]

@@ -35,20 +35,20 @@ def row_of(case: CaseRow, longest: int = 0) -> dict[str, Any]:
 
 
 def csv_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
-    """A head and one line a finding, as RFC 4180 asks."""
+    """A header, and a line for each finding (RFC 4180)."""
     yield _line(FIELDS)
     for case in cases:
         yield _line([cell(value) for value in row_of(case, LONGEST).values()])
 
 
 def jsonl_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
-    """One object a finding; all but ASCII is escaped."""
+    """An object for each finding, in ASCII."""
     for case in cases:
         yield json.dumps(row_of(case), allow_nan=False) + "\n"
 
 
 def cell(value: Any) -> str:
-    """A value as a cell: numbers as they are, text so that it is only ever text."""
+    """A value as a CSV cell; text never starts a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):

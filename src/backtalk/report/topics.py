@@ -52,12 +52,12 @@ class WordUse:
 
 @dataclass(frozen=True)
 class TopicUse:
-    """In how many conversations the adversary had come to a topic by each turn."""
+    """The share of conversations in which the adversary has used a word of the topic by each turn."""
 
     topic: str
     shares: list[float]
     untuned: list[float] | None
-    """None where the untuned model was not played."""
+    """None if the untuned model was not played."""
 
 
 def words_of(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from jinja2 import TemplateError
 from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
-from backtalk.report.hardening_record import Hits, read_hardening
+from backtalk.report.hardening_record import LARGEST, read_hardening
 from backtalk.specs import build_spec, chosen, command_of, spec_values
 from backtalk.specs.harden import HardenSpec, begun_spec
 from backtalk.store.database import connect_to_read
@@ -73,6 +73,16 @@ class Item:
 @dataclass(frozen=True)
 class Search:
     name: str = ""
+
+
+@dataclass(frozen=True)
+class Hits:
+    hits: int
+    n: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hits <= self.n < LARGEST:
+            raise ValueError("no number of hits")
 
 
 @dataclass(frozen=True)

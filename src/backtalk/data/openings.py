@@ -28,7 +28,7 @@ SHARES = (0.80, 0.05, 0.15)
 SHIPPED_SHARES = (0.5, 0.15, 0.35)
 """The list that ships is too short for the paper's shares."""
 FEWEST = 8
-"""The least number of openings in dev and in test, where there are enough."""
+"""The smallest dev and test lists, if there are enough openings."""
 REMOVED = {"[removed]", "[deleted]"}
 """A forum's marks for deleted posts."""
 TOXIC = 0.5
@@ -69,7 +69,6 @@ def read_opening_file(path: Path) -> list[Opening]:
 
 
 def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
-    """The distinct openings, in the order of the file."""
     found: dict[tuple[str, ...], None] = {}
     for number, row in enumerate(rows, start=1):
         value = row.get("turns", row.get("text")) if isinstance(row, dict) else row
@@ -85,7 +84,7 @@ def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
 
 
 def opening_id(turns: Sequence[str]) -> str:
-    """A hash of the words."""
+    """A hash of the text."""
     return "o-" + hashlib.sha256("\n".join(turns).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

@@ -47,7 +47,7 @@ def read_targets(path: str | os.PathLike[str]) -> list[Target]:
 
 
 def make_targets(texts: Sequence[str]) -> list[Target]:
-    """Sentences as targets, as if each was a line of a file."""
+    """Sentences as targets, checked like the lines of a file."""
     return _targets((f"sentence {number} of the cases", text) for number, text in enumerate(texts, start=1))
 
 
@@ -191,7 +191,6 @@ def _targets(values: Iterable[tuple[str, Any]]) -> list[Target]:
 
 
 def _fields(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """The known fields of a target, checked."""
     if "text" not in row:
         raise InputError(f'{place}: the target has no "text"')
     known: dict[str, Any] = {}

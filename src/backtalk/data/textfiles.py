@@ -158,7 +158,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(digits: str) -> float:
-    """Of a number, or of NaN, Infinity or -Infinity, which are not JSON."""
+    """The value of a number that JSON can hold: neither infinite nor NaN."""
     value = float(digits)
     if not math.isfinite(value):
         raise InputError(f"the number {shown(digits)} is too large, or no number of JSON; leave it out")

@@ -114,7 +114,6 @@ def _normal_once(text: str) -> str:
 
 @lru_cache(maxsize=1 << 17)
 def _cut(chunk: str, keep_punctuation: bool) -> tuple[str, ...]:
-    """The words of a normalised chunk without white space."""
     pattern = _WORDS_AND_SIGNS if keep_punctuation else _WORDS_ONLY
     words: list[str] = []
     for piece in pattern.findall(chunk):

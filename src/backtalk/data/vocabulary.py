@@ -1,4 +1,4 @@
-"""Words to numbers. Ids 0 to 3 stand for no word: text that says "<pad>" holds an unknown word."""
+"""Words to ids. Ids 0 to 3 are special tokens, which no text contains: "<pad>" in a text is an unknown word."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Vocabulary:
         return word in self._ids
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The id of each word, `UNK` for those outside."""
+        """The id of each word, `UNK` for an unknown word."""
         get = self._ids.get
         return [get(word, UNK) for word in words]
 
@@ -58,7 +58,7 @@ class Vocabulary:
         return [self._word(i) for i in ids]
 
     def unknown(self, words: Iterable[str]) -> list[str]:
-        """The words outside, once each, in order."""
+        """The unknown words, once each, in order."""
         return [word for word in dict.fromkeys(words) if word not in self._ids]
 
     def _word(self, i: int) -> str:

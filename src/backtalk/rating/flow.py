@@ -128,7 +128,6 @@ def _plain(setting: Any) -> Any:
 
 
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
-    """The settings that the pairs depend on."""
     digest = sha256(Path(spec.inputs)) if spec.inputs and Path(spec.inputs).is_file() else ""
     return {
         "runs": list(runs),
@@ -194,7 +193,6 @@ def _find(run: str) -> list[RatedModel]:
 
 
 def _replies(model: TextModel, inputs: Sequence[str]) -> list[str]:
-    """The reply to each input, by greedy decoding if the model supports it."""
     said: list[str] = []
     for start in range(0, len(inputs), BATCH):
         said += model.reply([(Turn("user", text),) for text in inputs[start : start + BATCH]])

@@ -195,7 +195,7 @@ def _read_pairs(path: Path, lines: Iterable[tuple[int, str | bytes]]) -> list[Pa
 
 
 def read_pair(row: Any) -> Pair | None:
-    """A pair from a JSON object; None if it is none, or if its texts do not fit its id."""
+    """The pair in a JSON object; None if there is none, or if its texts do not fit its id."""
     keys = ("pair", "input", "reply_1", "reply_2")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in keys):
         return None

@@ -1,7 +1,7 @@
-"""Text as the embedded scorer reads it: plain lower-case words, disguises undone, and pieces of words.
+"""Text as the embedded scorers read it: plain lower-case words with disguises undone, and n-grams of words.
 
-Spelling is how people slip past a filter, so accents, look-alike letters, digits in words, invisible signs
-and letters set apart are undone first; what is left of a disguise is for the hashed pieces of words to see.
+People respell words to pass a filter. So accents, look-alike letters, digits in words, invisible characters
+and spaced letters are undone first; the n-grams of words catch other spellings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_WORD = 40
 
 
 def words_of(text: str) -> list[str]:
-    """The words and signs of a text."""
+    """The words and punctuation marks of a text."""
     text = text.lower() if text.isascii() else _plain(text)
     text = _SPACED.sub(_joined, text)
     found: list[str] = []
@@ -45,7 +45,7 @@ def words_of(text: str) -> list[str]:
 
 
 def gram_ids(word: str, buckets: int) -> list[int]:
-    """The buckets of a word and of its runs of three and four letters, ends marked."""
+    """The buckets of a word and of its n-grams of three and four letters, with its ends marked."""
     marked = f"<{word}>"
     grams = [marked]
     grams += [marked[i : i + 3] for i in range(len(marked) - 2)]
@@ -59,7 +59,7 @@ def word_key(word: str) -> int:
 
 
 def _plain(text: str) -> str:
-    """Letters without accents and disguise; what can't be seen is left out."""
+    """Letters without accents, look-alikes and invisible characters."""
     kept = unicodedata.normalize("NFKD", text.lower().translate(_LOOK_ALIKE))
     return "".join(c for c in kept if unicodedata.category(c) not in {"Mn", "Cf", "Cs", "Co", "Cn"})
 

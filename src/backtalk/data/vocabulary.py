@@ -1,4 +1,4 @@
-"""Words to ids. Ids 0 to 3 are special tokens, which no text contains: "<pad>" in a text is an unknown word."""
+"""Words to ids. Ids 0 to 3 are special tokens, which no text holds: "<pad>" in a text is an unknown word."""
 
 from __future__ import annotations
 

@@ -171,6 +171,11 @@ class WeightsModel(LogprobModel, Protocol):
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
         (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None)."""
 
+
+@runtime_checkable
+class Drafting(Protocol):
+    """A weights model that searches on a GPU rank with; others are ranked in full precision."""
+
     def draft(self) -> WeightsModel:
         """A faster, less precise copy in bfloat16, to rank candidates."""
 

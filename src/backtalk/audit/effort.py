@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import Drafting, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.weights_search import WeightsSearch
 
@@ -79,7 +79,8 @@ def measure_rate(
 
 def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
     """How much longer ranking in bfloat16 takes than in float32, at least 1: many CPUs have no bfloat16."""
-    return bfloat16_cost() if search.drafts(model) and model.searchable().device.type == "cpu" else 1.0
+    drafts = search.drafts(model) and isinstance(model, Drafting)
+    return bfloat16_cost() if drafts and model.searchable().device.type == "cpu" else 1.0
 
 
 def time_step(

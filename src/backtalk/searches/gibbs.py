@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import torch
 
 from backtalk.models.device import product_precision
-from backtalk.protocols import WeightsModel
+from backtalk.protocols import Drafting, WeightsModel
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.trial import GAIN, History, Trial
 from backtalk.searches.weights_search import WordSearch
@@ -60,7 +60,7 @@ class Gibbs(WordSearch):
         return None
 
     def draft_of(self, model: WeightsModel) -> WeightsModel | None:
-        return model.draft() if self.drafts(model) else None
+        return model.draft() if self.drafts(model) and isinstance(model, Drafting) else None
 
     def search_rows(self, trial: Trial) -> list[Found]:
         top = min(self.top, int(trial.allowed.sum()))

@@ -210,7 +210,7 @@ def rate_scale(rows: Sequence[RateRow]) -> float:
 
 def share_axis(values: Sequence[float]) -> Axis:
     """From 0 to the smallest round share that holds them all."""
-    end = next((end for end in (0.1, 0.25, 0.5) if max(values, default=1.0) <= end), 1.0)
+    end = next((end for end in (0.1, 0.2, 0.5) if max(values, default=1.0) <= end), 1.0)
     return Axis(0, end, [(share, percent(share)) for share in (0.0, end / 2, end)])
 
 

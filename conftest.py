@@ -39,8 +39,13 @@ LONGEST = (
     "tests/report/test_talks_browser.py",
     "tests/searches/test_relax.py",
     "tests/web",
+    "tests/training/test_mle.py",
+    "tests/audit/test_audit_transformers.py",
+    "tests/models/transformer/test_source.py",
+    "tests/models/transformer/test_memory.py",
+    "tests/models/transformer/test_kv_slots.py",
 )
-"""Files and folders that take long, most of them half a minute. They begin, so that neither process is still
+"""Files and folders that take long, from 15 seconds to minutes. They begin, so that neither process is still
 at one when the other has nothing left to do. They are marked `long`: `make test` leaves them out, and CI runs
 them."""
 

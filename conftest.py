@@ -36,7 +36,7 @@ LONGEST = (
     "tests/training/test_frequent.py",
     "tests/models/test_embedded.py",
     "tests/report/test_file_browser.py",
-    "tests/report/test_talks_browser.py",
+    "tests/report/test_conversations_browser.py",
     "tests/searches/test_relax.py",
     "tests/web",
     "tests/training/test_mle.py",

@@ -11,7 +11,7 @@ from backtalk.report.hardening_record import Candidate, HardeningRecord, Step, r
 from backtalk.report.page import App, page_environment, render
 from backtalk.wording import percent
 
-SETTINGS = ("against", "method", "targets", "iterations", "seed", "restarts", "sweeps", "max_ppl_increase")
+SETTINGS = ("against", "method", "findings", "targets", "iterations", "seed", "restarts", "sweeps")
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
@@ -69,10 +69,13 @@ def _iterations(record: HardeningRecord) -> list[tuple[int, Step | None, Candida
 
 def _facts(record: HardeningRecord) -> list[tuple[str, str]]:
     facts = [("Model", record.model), ("Hardened model", record.hardened)]
+    settings = dict(record.settings)
+    if settings.get("findings"):  # they name their own sentences
+        settings.pop("targets", None)
     facts += [
-        (name.replace("_", " ").capitalize(), str(record.settings[name]))
-        for name in SETTINGS
-        if record.settings.get(name) not in (None, "")
+        (name.replace("_", " ").capitalize(), str(settings[name]))
+        for name in (*SETTINGS, "max_ppl_increase")
+        if settings.get(name) not in (None, "")
     ]
     if record.kept is not None:
         facts.append(("Kept", f"iteration {record.kept}" if record.kept else "the model as it was"))

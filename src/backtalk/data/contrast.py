@@ -133,8 +133,8 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 
 
 def fill(frame: str, draw: random.Random) -> str:
-    """A frame with its slots filled; {a insult} adds the article. A slot that occurs twice may get two
-    fillings; the same draw gives the same fillings in any frame."""
+    """Fills the slots of a frame; {a insult} adds the article. Two slots of one name may get different words.
+    The same draw fills every frame with the same words."""
     slots = load_frames().slot
     seed = draw.random()
     met: Counter[str] = Counter()

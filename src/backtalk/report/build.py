@@ -30,10 +30,10 @@ EXACT = parse_criterion("exact")
 STARTS_AT_RANDOM = ("gibbs", "gcg")
 """Searches whose first loss is that of an input drawn at random."""
 SCORES = (
-    *("log_prob", "mean", "input_mean", "loss"),
-    *("similarity", "judge", "toxicity", "trigger_toxicity"),
-)
-"""Scores of a finding that a case shows under the same name."""
+    "log_prob", "mean", "input_mean", "loss",
+    "similarity", "judge", "toxicity", "trigger_toxicity",
+)  # fmt: skip
+"""Scores that a case copies from its finding, under the same names."""
 MOST_WORDS = 400
 """A chart of more bars can't be read."""
 

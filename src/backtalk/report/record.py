@@ -174,9 +174,9 @@ class ScatterPlot:
     bad: str
     """The measure of badness: toxicity, similarity or likelihood of the target."""
     dots: list[tuple[float, float, bool]]
-    """(mean log-probability of a word of the input, badness, whether it is a hit) of each finding."""
+    """For each finding: the mean log-probability of its input's words, its badness, whether it is a hit."""
     of: int
-    """All findings with both numbers; if there are too many, the dots are an even sample."""
+    """The number of findings that have both values. If there are too many, the dots are an even sample."""
     t_in: float | None
     t_out: float | None
     """Only if badness is the target's likelihood."""

@@ -29,9 +29,9 @@ BRIEF = 60
 CONVERSATION_SORTS = {"best": "likely and bad", "toxicity": "most toxic reply", "input": "likeliest prompts"}
 CHANGE_TITLES = {"remaining": "Remains", "new": "New", "fixed": "Fixed"}
 SHOWN = (
-    *("command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference"),
-    *("scorer", "second_scorer", "training"),
-)
+    "command", "model", "search", "stopped", "failed", "candidates", "queries", "seconds", "reference",
+    "scorer", "second_scorer", "training",
+)  # fmt: skip
 """What the page reads of a run's summary."""
 READ_BY = {
     "in_memory": "To be verified",

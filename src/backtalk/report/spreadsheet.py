@@ -16,9 +16,9 @@ from backtalk.report.record import CaseRow
 from backtalk.terminal import printable
 
 FIELDS = (
-    *("case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean"),
-    *("min", "input_mean", "similarity", "toxicity", "hits", "anchor"),
-)
+    "case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean",
+    "min", "input_mean", "similarity", "toxicity", "hits", "anchor",
+)  # fmt: skip
 RENAMED = {"case": "id", "min": "least"}
 """Fields whose attribute of a case has another name."""
 LONGEST = 30_000

@@ -75,8 +75,8 @@ def finish_run(run: Run) -> Results:
 
 
 def read_results(run: Run, beside: Sequence[str] = ()) -> Results:
-    """The summary and report of a run as it is now. Conversations have those of the untuned adversary of the
-    same command beside them, and those of the runs `beside`."""
+    """The summary and report of a run as it is now. A report of conversations also shows the untuned
+    adversary of the same command, and the runs in `beside`."""
     stamp, findings = stamp_of(run.folder), run.findings()
     summary, names = summarise(run, findings), [criterion.name for criterion in criteria_of(run)]
     facts = run.facts if run.asks else None

@@ -102,7 +102,7 @@ class ReplyMethod(ABC):
 
     @abstractmethod
     def training(self, network: Seq2Seq, config: BatchConfig, device: torch.device) -> BatchTraining:
-        """Changes `network` in place when `train_on_batches` runs it."""
+        """A training that changes `network` in place; `train_on_batches` runs it."""
 
 
 def train_on_batches(

@@ -161,8 +161,8 @@ class LoraUpdates(Trainer):
     def positive_loss(
         self, rows: Sequence[Row], words: int, over: int, learns: bool = True, keeps: bool = True
     ) -> Tensor:
-        """The likelihood of a micro-batch divided by `over` if it `learns`, and its KL term divided by
-        `words` if it `keeps`; both numbers are those of the whole batch."""
+        """The loss of a micro-batch: its negative log-likelihood over `over` if `learns`, plus its KL term
+        over `words` if `keeps`. Both divisors count the whole batch."""
         batch = self.model.batch(rows)
         before = None
         if keeps and self.kl > 0:

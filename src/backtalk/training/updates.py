@@ -199,9 +199,8 @@ class Updates(Trainer):
         over = real.sum() if self.config.mean_over == "words" else len(replies)
         if self.baseline is None or self.config.kl == 0:
             return -self.config.lambda_pos * self.network.token_log_probs(inputs, replies).sum() / over
-        logs = self.network.logits(self.network.start(inputs), replies).log_softmax(
-            2
-        )  # (batch, m, vocabulary)
+        # (batch, m, vocabulary)
+        logs = self.network.logits(self.network.start(inputs), replies).log_softmax(2)
         with torch.no_grad():
             before = self.baseline.logits(self.baseline.start(inputs), replies).log_softmax(2)
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over

@@ -11,7 +11,7 @@ import torch
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.models.transformer.prompts import token_ids
+from backtalk.models.transformer.prompts import keep_newest, token_ids
 from backtalk.searches.ast import players
 from backtalk.searches.ast.players import (
     Adversary,
@@ -19,7 +19,6 @@ from backtalk.searches.ast.players import (
     Defender,
     RunningText,
     continuation,
-    keep_newest,
     messages_of,
     reading_of,
 )

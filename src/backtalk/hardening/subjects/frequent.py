@@ -25,33 +25,32 @@ from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
 from backtalk.training import frequent
-from backtalk.training.frequent import BatchConfig, FrequentConfig, ReplyMethod
 from backtalk.training.updates import Updates
 
 
 class FrequentReplies(OwnModel):
     kind, cases = "frequent", "pairs"
     measures = "selection inputs get the most frequent reply"
-    config: BatchConfig
+    config: frequent.BatchConfig
 
     def __init__(self, spec: HardenSpec) -> None:
         super().__init__(spec, apart=True)
         assert self.pairs.selection is not None
         self.choosing = self.pairs.selection
         self.steps = self.config.steps_of(self.pair_counts[0])  # mini-batches of an iteration
-        if isinstance(self.config, FrequentConfig):
+        if isinstance(self.config, frequent.FrequentConfig):
             self.config.check(self.pair_counts[0])
 
     def _read(self) -> None:
         spec, method = self.spec, self.spec.method
         steps, most = spec.frequent.steps_per_iteration, self.parent.max_output
         own: dict[str, Any] = {"steps": steps, "max_output": most}
-        if isinstance(method, ReplyMethod):
-            self.config = make_config(BatchConfig, spec, {}, method=None, **own)
+        if isinstance(method, frequent.ReplyMethod):
+            self.config = make_config(frequent.BatchConfig, spec, {}, method=None, **own)
             method.check(self.config)
         else:
             own |= {"r_thres": parse_share(spec.frequent.r_thres, "--r-thres"), "avoid": frozenset()}
-            self.config = make_config(FrequentConfig, spec, {}, **own)
+            self.config = make_config(frequent.FrequentConfig, spec, {}, **own)
 
     @property
     def sizes(self) -> list[int]:
@@ -62,7 +61,7 @@ class FrequentReplies(OwnModel):
 
     def notes(self) -> Iterator[str]:
         window = ""
-        if isinstance(self.config, FrequentConfig):
+        if isinstance(self.config, frequent.FrequentConfig):
             window = f"; the first {self.config.window:,} only fill the window"
         yield f"An iteration is {self.steps:,} mini-batches of {self.config.batch}{window}."
 
@@ -79,7 +78,7 @@ class FrequentReplies(OwnModel):
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
-        if isinstance(config, FrequentConfig):
+        if isinstance(config, frequent.FrequentConfig):
             training: frequent.BatchTraining = frequent.FrequentTraining(
                 model.network, config, device, pairs.inputs.shape[1]
             )

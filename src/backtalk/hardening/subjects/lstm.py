@@ -63,8 +63,10 @@ from backtalk.training.updates import HitShape, Updates
 from backtalk.types import Access, Thresholds, Turn
 from backtalk.wording import count
 
-PENALTIES = {"lambda_pos": 0.0, "kl": 10.0, "margin": 1.0}
-DEFAULT: dict[str, Any] = {"optimizer": "adam", "lr": 0.001, "together": True, "rounds": 40, **PENALTIES}
+DEFAULT: dict[str, Any] = {
+    "optimizer": "adam", "lr": 0.001, "lambda_pos": 0.0, "kl": 10.0,
+    "together": True, "margin": 1.0, "rounds": 40,
+}  # fmt: skip
 """Where a model of ours differs from NegativeConfig, whose values are the paper's for Switchboard. With those
 the bound on perplexity is met before half of the hits are gone (docs/notes)."""
 DEFAULT_HIT = "io-sample-avg-k1"
@@ -72,8 +74,9 @@ FRESH = 1  # added to the seed for the audits: training and selection never used
 TIMES = 10  # how many times as many starts the longest search of the hardened model has
 TIMED = {"cpu": 8, "cuda": 128}  # targets that the search is timed on; a GPU is slow with few
 SAID = 200  # measured pairs to which a candidate replies, to see how varied it is
-SHOWN_BY_PARENT = ("kind", "data", "licence", "parameters", "words", "pairs", "spec")
-INHERITED = (*SHOWN_BY_PARENT, "language_model_test_perplexity")  # of the parent's card
+INHERITED = (  # of the parent's card
+    "kind", "data", "licence", "parameters", "words", "pairs", "spec", "language_model_test_perplexity",
+)  # fmt: skip
 
 
 class OwnModel(Subject):

@@ -140,7 +140,8 @@ class Seq2Seq(nn.Module):
         """False where padded; None if every word counts. On a CPU one check is cheaper than masking every
         step; on a GPU masks cost little, and the check would make the CPU wait."""
         keep = words != PAD
-        return None if self.config.pad_as_word or not (words.is_cuda or not keep.all()) else keep
+        counts_all = self.config.pad_as_word or (not words.is_cuda and bool(keep.all()))
+        return None if counts_all else keep
 
     def _encoded(self, values: Tensor, keep: Tensor | None) -> Encoded:
         # The attention kernel multiplies the query by W at every word, so it needs no keys.

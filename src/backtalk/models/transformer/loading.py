@@ -26,10 +26,10 @@ from backtalk.specs.model import ModelOptions
 from backtalk.store.typed import read_json
 
 SHAPING = {
-    *("r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "bias", "modules_to_save"),
-    *("use_rslora", "use_dora", "lora_bias", "layers_to_transform", "layers_pattern"),
-    *("rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices"),
-}
+    "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "bias", "modules_to_save",
+    "use_rslora", "use_dora", "lora_bias", "layers_to_transform", "layers_pattern",
+    "rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices",
+}  # fmt: skip
 """Keys of an adapter's config that define its computation; the others are about its training."""
 UNLIMITED = 1 << 20
 """Tokenizers without a limit have a larger number."""

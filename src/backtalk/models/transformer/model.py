@@ -23,7 +23,7 @@ from backtalk.models.transformer import layout, memory
 from backtalk.models.transformer.generation import continue_texts, write
 from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
-from backtalk.models.transformer.prompts import Prompts, make_prompts
+from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts
 from backtalk.models.transformer.sampling import SamplingConfig, Task
 from backtalk.models.transformer.scoring import Batch, LogitReader, Row, make_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, filled
@@ -149,8 +149,7 @@ class TransformerModel:
         if not self._warned:
             self._warned = True
             note(f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut")
-        first, last_fixed = self.prompts.fixed(ids)
-        return ids[:first] + ids[len(ids) - max(room - first, last_fixed) :]
+        return keep_newest(ids, room, *self.prompts.fixed(ids))
 
     def reply_ids(self, text: str) -> list[int]:
         """The tokens of a reply with its end of turn."""
@@ -221,14 +220,14 @@ class TransformerModel:
             self._stepper = Stepper(self.network)
         stepper = self._stepper
 
-        def resume(rows: list[int]) -> list[list[int]]:
+        def continue_rows(rows: list[int]) -> list[list[int]]:
             read, drawn = [prompts[row] for row in rows], [seeds[row] for row in rows]
             task = Task(read, drawn, sampling, self.prompts.stops, special, self.filler)
             return continue_texts(self.network, stepper, task)
 
         lengths = [filled(len(prompt), self.device) for prompt in prompts]
         need = partial(self.footprint.writing, new=sampling.most)
-        return memory.run_batches(lengths, need, resume, self.device, memory.WRITTEN_TOKENS)
+        return memory.run_batches(lengths, need, continue_rows, self.device, memory.WRITTEN_TOKENS)
 
     def fuse_layers(self) -> Fused:
         """Computes in fewer kernels on a GPU. Captured steps are dropped if anything changed."""

@@ -231,3 +231,10 @@ def end_of_text(tokenizer: Any, stops: Collection[int]) -> int:
     if own is None and not stops:
         raise InputError("the model has no end-of-turn token; set eos_token in its tokenizer_config.json")
     return int(min(stops) if own is None else own)
+
+
+def keep_newest(ids: list[int], room: int, first: int, last: int = 0) -> list[int]:
+    """The newest tokens that fit `room`, behind the `first` ones; the `last` ones are kept in any case."""
+    if len(ids) <= room:
+        return ids
+    return ids[:first] + ids[len(ids) - max(room - first, last) :]

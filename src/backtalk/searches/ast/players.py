@@ -26,7 +26,7 @@ from torch import nn
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.prompts import ChatPrompts, special_around, token_ids
+from backtalk.models.transformer.prompts import ChatPrompts, keep_newest, special_around, token_ids
 from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, sync_folder
@@ -130,12 +130,6 @@ def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> s
     whole = decode([*before[-1:], *ids])
     text = whole[len(lead) :] if whole.startswith(lead) else decode(ids)
     return text.rstrip("\N{REPLACEMENT CHARACTER}")  # an incomplete character
-
-
-def keep_newest(ids: list[int], room: int, first: int) -> list[int]:
-    if len(ids) <= room:
-        return ids
-    return ids[:first] + ids[len(ids) - max(room - first, 0) :]
 
 
 class Speaker(Protocol):

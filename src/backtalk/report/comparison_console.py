@@ -48,7 +48,8 @@ def print_comparison(
 
 
 def _tallies(title: str, tallies: Sequence[Tally], width: int, aim: str = "") -> Table:
-    table = plain_table(title, "before", "after", "fixed", "remain", "new", "p", fixed=True)
+    names = "before", "after", "fixed", "remain", "new", "p"
+    table = plain_table(title, *names, fixed=width >= 60)  # below that the title's column needs the room
     for row in tallies:
         cells = [shorten(printable(row.name), 40), _rate(row.before, width), _rate(row.after, width)]
         cells += [f"{row.fixed}", f"{row.remaining}", f"{row.new}", p_value(row.p)]
